@@ -21,7 +21,7 @@ use std::time::Duration;
 use allod::core::address::Address;
 use allod::core::state::*;
 use allod::core::types::*;
-use allod::store::embedded::{EmbeddedStore, Options};
+use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use allod::store::*;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use records::{plain_network, plain_reservation, usual_holder};
@@ -76,7 +76,7 @@ fn batch(head: &Head, steps: Vec<Step>) -> Batch {
 }
 
 fn open(dir: &std::path::Path, runtime: &tokio::runtime::Runtime, token: u128) -> (EmbeddedStore, Head) {
-    let store = EmbeddedStore::open(dir, 1, Options::default()).expect("the store opens");
+    let store = EmbeddedStore::open(dir, 1, EmbeddedOptions::default()).expect("the store opens");
     let head = wait(runtime, store.take(ShardId(0), Token(token))).expect("the shard is taken");
     (store, head)
 }
@@ -158,7 +158,7 @@ fn load(criterion: &mut Criterion) {
     });
     drop(store);
     group.bench_function("open", |bencher| {
-        bencher.iter(|| EmbeddedStore::open(dir.path(), 1, Options::default()).expect("the store opens"));
+        bencher.iter(|| EmbeddedStore::open(dir.path(), 1, EmbeddedOptions::default()).expect("the store opens"));
     });
     group.finish();
 }

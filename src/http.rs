@@ -144,12 +144,12 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
 }
 
 /// What a body is answered. Its room is given back when all of it is written.
-struct Answered<R> {
+struct AnsweredBody<R> {
     answer: Vec<u8>,
     _room: Option<R>,
 }
 
-impl<R> AsRef<[u8]> for Answered<R> {
+impl<R> AsRef<[u8]> for AnsweredBody<R> {
     fn as_ref(&self) -> &[u8] {
         &self.answer
     }
@@ -157,7 +157,7 @@ impl<R> AsRef<[u8]> for Answered<R> {
 
 /// Everything that is answered to what a body asks; nothing if it asks nothing. `room` is what is kept from other bodies
 /// meanwhile.
-async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<Answered<R>> {
+async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<AnsweredBody<R>> {
     let (mut session, mut inlet) = Session::new(Arc::clone(server), CompactString::const_new("anonymous"));
     session.begin(Instant::now());
     if !session.feed(&body) {
@@ -189,7 +189,7 @@ async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<
             }
         }
     }
-    Some(Answered { answer: std::mem::take(&mut session.out), _room: room })
+    Some(AnsweredBody { answer: std::mem::take(&mut session.out), _room: room })
 }
 
 async fn metrics(State(app): State<App>) -> Response {

@@ -16,7 +16,8 @@ pub const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
 pub const LONG_REQUESTS_MAX: usize = 8;
 /// Bytes of answers to the members of a JSON-RPC batch, beyond which its others that may be long are refused.
 pub const BATCH_ANSWER_BYTES_MAX: usize = 16 << 20;
-/// The same of all batches of a connection that are not answered whole.
+/// Bytes of answers to all batches of a connection that are not answered whole, beyond which what may be long is
+/// refused.
 pub const BATCHES_ANSWER_BYTES_MAX: usize = 4 * BATCH_ANSWER_BYTES_MAX;
 /// Requests of one network that wait for a decision; beyond it: `overloaded`.
 pub const NETWORK_QUEUE_REQUESTS_MAX: usize = 8_192;
@@ -59,8 +60,8 @@ pub const UNIT_BYTES_MAX: usize = BATCH_BYTES_MAX / 4;
 /// Bytes of what must become durable together: a segment of the log holds it. Only the move of a subnet can come near, with
 /// some 600 000 reservations of usual length; beyond it is refused.
 pub const ACT_BYTES_MAX: usize = 48 << 20;
-/// The same of the move of a subnet over Redis, which answers nobody else meanwhile: some 100 000 reservations, half a second.
-/// With several times as many no answer would come in time, and leases would not be renewed.
+/// Bytes of the move of a subnet over Redis, which answers nobody else meanwhile: some 100 000 reservations, half a
+/// second. With several times as many no answer would come in time, and leases would not be renewed.
 pub const REDIS_MOVE_BYTES_MAX: usize = 8 << 20;
 /// Expired leases and ended cooldowns that one command handles.
 pub const EXPIRE_STEPS_MAX: usize = 256;
@@ -191,7 +192,7 @@ pub const PEER_HANDSHAKE_FRAME_BYTES_MAX: usize = 2 << 10;
 pub const PEERS_MAX: usize = 64;
 /// Connections to a node that have not introduced themselves; beyond it the oldest gives way.
 pub const PEER_STRANGERS_MAX: usize = 64;
-/// The same of one address.
+/// Connections to a node from one address that have not introduced themselves; beyond it the oldest gives way.
 pub const PEER_STRANGERS_PER_ADDRESS_MAX: usize = 16;
 /// Requests that one node has under way at another; beyond it: `overloaded`.
 pub const PEER_IN_FLIGHT_REQUESTS_MAX: usize = 32_768;

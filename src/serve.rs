@@ -190,7 +190,7 @@ pub fn run(args: ServeArgs) -> u8 {
     config.store.accept_rollback = args.accept_rollback;
     telemetry::init(&config.log);
     // Before anything that takes long: it is no reason to end.
-    signals::on_hangup(signals::Reading { file, flags, config: config.clone() });
+    signals::on_hangup(signals::ReadSettings { file, flags, config: config.clone() });
     let started = open_store(&config).and_then(|store| {
         let mut options = Options::new(config, store);
         options.networks = args.networks;

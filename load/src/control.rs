@@ -40,7 +40,7 @@ impl Control {
         Ok(control)
     }
 
-    /// The same, and connects with the first call.
+    /// A client of these servers, which connects with its first call.
     ///
     /// # Errors
     /// The system has no descriptors left.

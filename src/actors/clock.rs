@@ -18,8 +18,8 @@ use crate::limits::LEASE_GRACE_SECONDS;
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Milliseconds since some fixed point, never going back (CLOCK_BOOTTIME).
     fn boot_ms(&self) -> u64;
-    /// The same for the leases of nodes, which run by the store's clock too. Only a test tells the two apart: it may move
-    /// its own time, and not the store's.
+    /// Milliseconds by which the leases of nodes are reckoned here; the store's clock runs for them too. Only a test
+    /// tells it from [`Clock::boot_ms`]: it may move its own time, and not the store's.
     fn lease_ms(&self) -> u64 {
         self.boot_ms()
     }
@@ -191,11 +191,11 @@ impl ShardClock {
 /// The wall clock beside a shard's time. Both are read in whole milliseconds that begin at different moments, so by
 /// themselves they drift one apart and back, and the end of a lease with them, each time that somebody looks.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Beside {
+pub struct WallOffset {
     ahead_ms: i64,
 }
 
-impl Beside {
+impl WallOffset {
     /// What the wall clock says at a shard's time, on a millisecond. A clock that was set is followed at once.
     pub fn wall(&mut self, now: ShardTime, wall: WallTime) -> WallTime {
         let ahead_ms = wall.0.wrapping_sub(now.0) as i64;
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_wall_clock_keeps_its_distance_from_the_time_of_a_shard_until_it_is_set() {
-        let mut beside = Beside::default();
+        let mut beside = WallOffset::default();
         let mut at = |now: u64, wall: u64| beside.wall(ShardTime(now), WallTime(wall)).0;
         assert_eq!(at(100, 5_100), 5_100);
         assert_eq!([at(101, 5_100), at(102, 5_103), at(103, 5_102)], [5_101, 5_102, 5_103]);

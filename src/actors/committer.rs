@@ -45,9 +45,9 @@ use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::queue::Queue;
-use self::unit::{CLASSES, Line, class_of, disown, highest, line_of};
-pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain};
+use self::queue::UnitQueue;
+use self::unit::{CLASSES, ShardLine, class_of, disown, highest, line_of};
+pub use self::unit::{Drained, Enqueue, Reload, Retire, Staged, Unit, UnitPart, chain};
 use super::clock::LOOKED_AT_EVERY;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Reply, Told};
@@ -101,7 +101,7 @@ struct Written {
 
 /// Units of a network that are not definite.
 #[derive(Debug, Default, Clone, Copy)]
-struct Standing {
+struct UnderWay {
     queued: usize,
     in_flight: usize,
 }
@@ -109,11 +109,11 @@ struct Standing {
 /// The actor.
 pub struct Committer {
     shared: Arc<Shared>,
-    lines: HashMap<ShardId, Line>,
-    queue: Queue,
+    lines: HashMap<ShardId, ShardLine>,
+    queue: UnitQueue,
     /// What is in the queue waits for no more to come.
     ripe: bool,
-    networks: HashMap<NetworkId, Standing>,
+    networks: HashMap<NetworkId, UnderWay>,
     in_flight: VecDeque<Group>,
     next_group: u64,
     /// Counts attempts, so that an answer that comes after its deadline is known for what it is.
@@ -141,7 +141,7 @@ impl Committer {
         Self {
             shared,
             lines,
-            queue: Queue::default(),
+            queue: UnitQueue::default(),
             ripe: false,
             networks: HashMap::new(),
             in_flight: VecDeque::new(),
@@ -177,7 +177,7 @@ impl Committer {
         }
         if unit.changes() == 0 && self.shared.info.ownership_is_standing && !unit.answers.is_empty() {
             // Nothing to write: it leaves with the last group that holds something of its networks.
-            let behind = |standing: fn(&Standing) -> usize| {
+            let behind = |standing: fn(&UnderWay) -> usize| {
                 unit.parts.iter().any(|part| self.networks.get(&part.lane.id).is_some_and(|s| standing(s) > 0))
             };
             if !behind(|s| s.queued) {
@@ -363,7 +363,7 @@ impl Committer {
         self.tell_drained();
     }
 
-    fn leave(&mut self, unit: &Unit, change: impl Fn(&mut Standing)) {
+    fn leave(&mut self, unit: &Unit, change: impl Fn(&mut UnderWay)) {
         for part in &unit.parts {
             if let Some(standing) = self.networks.get_mut(&part.lane.id) {
                 change(standing);
@@ -392,8 +392,8 @@ impl Committer {
         self.settle_all(std::slice::from_mut(&mut unit));
     }
 
-    /// The same of several. Answers of one outlet that come one after the other leave in one message: a client with a
-    /// request for each of many networks is woken once.
+    /// Several are durable: their answers leave, and their networks learn it. Answers of one outlet that come one after
+    /// the other leave in one message: a client with a request for each of many networks is woken once.
     fn settle_all(&self, units: &mut [Unit]) {
         for unit in &mut *units {
             unit.place(|shard| Some(self.lines.get(&shard)?.tip(shard)));

@@ -20,7 +20,7 @@ use crate::store::ShardId;
 
 /// A record as it is known, and how much that is worth.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct KnownRecord {
     /// Its durable line.
     pub lane: Arc<Lane>,
     /// The record; none: there is no such deployment.
@@ -29,7 +29,7 @@ pub struct Known {
     pub incarnation: u64,
 }
 
-impl Known {
+impl KnownRecord {
     /// Is it what the store has?
     pub fn stands(&self) -> bool {
         self.lane.incarnation.load(Ordering::Acquire) == self.incarnation
@@ -39,7 +39,7 @@ impl Known {
 /// The table.
 #[derive(Debug, Default)]
 pub struct Deployments {
-    table: RwLock<BTreeMap<Scope, Known>>,
+    table: RwLock<BTreeMap<Scope, KnownRecord>>,
     /// Latest plan of those that were deleted: no plan is given twice, whatever the clock says.
     floor: AtomicU64,
 }
@@ -67,22 +67,22 @@ impl Deployments {
                 return Err(format!("the record of deployment `{}` is stored under the id of another", record.name));
             }
             let lane = Arc::new(Lane::new(id, shard(id)));
-            table.insert(record.name.clone(), Known { lane, record: Some(record), incarnation: 0 });
+            table.insert(record.name.clone(), KnownRecord { lane, record: Some(record), incarnation: 0 });
         }
         Ok(())
     }
 
     /// What is known of a deployment. One that was never heard of has no record.
-    pub fn get(&self, name: &Scope, shard: impl Fn(NetworkId) -> ShardId) -> Known {
+    pub fn get(&self, name: &Scope, shard: impl Fn(NetworkId) -> ShardId) -> KnownRecord {
         let known = self.table.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         known.unwrap_or_else(|| {
             let id = id_of(name);
-            Known { lane: Arc::new(Lane::new(id, shard(id))), record: None, incarnation: 0 }
+            KnownRecord { lane: Arc::new(Lane::new(id, shard(id))), record: None, incarnation: 0 }
         })
     }
 
     /// This is so now, durably; or a commit is on its way, and its lane must be found again.
-    pub fn put(&self, name: &Scope, known: Known) {
+    pub fn put(&self, name: &Scope, known: KnownRecord) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.insert(name.clone(), known);
     }
@@ -147,7 +147,7 @@ mod tests {
             version: crate::core::types::Version(1),
         };
         let known = deployments.get(&name, |_| ShardId(0));
-        deployments.put(&name, Known { record: Some(Arc::new(record)), ..known });
+        deployments.put(&name, KnownRecord { record: Some(Arc::new(record)), ..known });
         assert_eq!(deployments.next_plan(Some(plan), 1_000), plan + 1);
         deployments.remove(&name);
         assert!(deployments.next_plan(None, 1_000) > plan);

@@ -3,7 +3,7 @@
 //!
 //! A message actor: it never waits for a network or the store. Acts that need it (create, rename, delete, restore, what
 //! widens a realm's space) are run by the `coordinator`, in this order: [`Lock`] the networks concerned,
-//! [`Intend`] (check and intent in one step), the network's own commit, [`Settle`] with what is durable. What is settled is
+//! [`Intend`] (check and intent in one step), the network's own commit, [`SettleAct`] with what is durable. What is settled is
 //! also published. Widen first, narrow last: the catalog always covers at least what the networks hold.
 //!
 //! A check that fails only because of an intent that is still pending waits for that intent, so that of two creates of one
@@ -23,7 +23,8 @@ use std::sync::Arc;
 use actix::prelude::*;
 
 pub use self::messages::{
-    Ask, Check, Dead, Gone, Intend, Lock, MovedSubnet, Question, Reloaded, Retire, Settle, Standing, Told, Unlock,
+    AskCatalog, CatalogAnswer, CatalogCheck, CatalogQuestion, Dead, DurableNetwork, Gone, Intend, Lock, MovedSubnet,
+    Reloaded, Retire, SettleAct, Unlock,
 };
 use self::restarts::Restart;
 use super::network::NetworkActor;
@@ -132,14 +133,14 @@ impl Directory {
         let intent = &ask.intent;
         let prefixes = || intent.subnets.iter().map(|(_, cidr)| *cidr);
         match (&ask.check, &intent.name) {
-            (Check::Create, Some(name)) => self.catalog.check_create(name, &intent.realm, prefixes()),
-            (Check::Update, name) => {
+            (CatalogCheck::Create, Some(name)) => self.catalog.check_create(name, &intent.realm, prefixes()),
+            (CatalogCheck::Update, name) => {
                 name.iter().try_for_each(|name| self.catalog.check_rename(intent.network, name))?;
                 self.catalog.check_others(&intent.realm, prefixes(), intent.network)
             }
-            (Check::Restore, _) => self.catalog.check_restore(intent.network),
-            (Check::Space(except), _) => self.catalog.check_subnets(&intent.realm, prefixes(), *except),
-            (Check::Create, None) => Ok(()),
+            (CatalogCheck::Restore, _) => self.catalog.check_restore(intent.network),
+            (CatalogCheck::Space(except), _) => self.catalog.check_subnets(&intent.realm, prefixes(), *except),
+            (CatalogCheck::Create, None) => Ok(()),
         }
     }
 
@@ -187,7 +188,7 @@ impl Directory {
         }
     }
 
-    fn publish(&mut self, standing: &Standing) {
+    fn publish(&mut self, standing: &DurableNetwork) {
         self.catalog.put(listing_of(&standing.config, &standing.subnets));
         let config = &standing.config;
         let name = (!config.closed).then(|| config.name.clone());
@@ -215,9 +216,9 @@ impl Directory {
         self.shared.routes.by_id(route.id).is_some_and(|present| present.addr == route.addr)
     }
 
-    fn answer(&self, question: &Question) -> Told {
+    fn answer(&self, question: &CatalogQuestion) -> CatalogAnswer {
         match question {
-            Question::Holding(realm, address) => Told::Networks(
+            CatalogQuestion::Holding(realm, address) => CatalogAnswer::Networks(
                 self.catalog
                     .holding(realm.as_ref(), Range::single(*address))
                     .into_iter()
@@ -226,18 +227,18 @@ impl Directory {
                     .map(|listing| Arc::new(listing.clone()))
                     .collect(),
             ),
-            Question::Page { since, from, limit } => {
+            CatalogQuestion::Page { since, from, limit } => {
                 let now = Naming { line: self.shared.tenure as u64, changes: self.catalog.changes() };
                 // Of another supervisor's changes nothing is known here.
                 let naming = since.filter(|since| since.line == now.line).unwrap_or(now);
-                Told::Page(naming, self.catalog.page(naming.changes, from.as_ref(), *limit))
+                CatalogAnswer::Page(naming, self.catalog.page(naming.changes, from.as_ref(), *limit))
             }
-            Question::Realms => {
+            CatalogQuestion::Realms => {
                 let mut counts: BTreeMap<Name, u64> = self.catalog.realms().map(|realm| (realm.clone(), 0)).collect();
                 for listing in self.catalog.networks_after(None).filter(|listing| !listing.closed) {
                     *counts.entry(listing.realm.clone()).or_default() += 1;
                 }
-                Told::Realms(counts.into_iter().collect())
+                CatalogAnswer::Realms(counts.into_iter().collect())
             }
         }
     }
@@ -284,10 +285,10 @@ impl Handler<Intend> for Directory {
     }
 }
 
-impl Handler<Settle> for Directory {
+impl Handler<SettleAct> for Directory {
     type Result = ();
-    fn handle(&mut self, settle: Settle, _: &mut Context<Self>) {
-        let Settle { intent, standing, created, done } = settle;
+    fn handle(&mut self, settle: SettleAct, _: &mut Context<Self>) {
+        let SettleAct { intent, standing, created, done } = settle;
         let id = standing.config.id;
         if let Some(intent) = intent {
             self.catalog.settle(intent, listing_of(&standing.config, &standing.subnets));
@@ -333,7 +334,7 @@ impl Handler<Reloaded> for Directory {
     type Result = ();
     fn handle(&mut self, reloaded: Reloaded, _: &mut Context<Self>) {
         let Reloaded { config, subnets } = reloaded;
-        self.publish(&Standing { config, subnets });
+        self.publish(&DurableNetwork { config, subnets });
     }
 }
 
@@ -358,9 +359,9 @@ impl Handler<Retire> for Directory {
     }
 }
 
-impl Handler<Ask> for Directory {
+impl Handler<AskCatalog> for Directory {
     type Result = ();
-    fn handle(&mut self, ask: Ask, _: &mut Context<Self>) {
+    fn handle(&mut self, ask: AskCatalog, _: &mut Context<Self>) {
         // Who asked may be gone.
         let _ = ask.told.send(self.answer(&ask.question));
     }

@@ -26,12 +26,12 @@ pub struct Macs {
 
 #[derive(Debug, Default)]
 struct Used {
-    by: HashMap<(Name, Mac), User>,
+    by: HashMap<(Name, Mac), MacUser>,
     leaving: Departures<(Name, Mac)>,
 }
 
 #[derive(Debug, Clone)]
-struct User {
+struct MacUser {
     network: NetworkId,
     address: Address,
     /// Another network may claim it under this transaction.
@@ -52,7 +52,7 @@ pub struct Leaving {
 
 /// For whom a MAC is asked about or claimed.
 #[derive(Debug, Clone, Copy)]
-pub struct Claimant<'a> {
+pub struct MacAsker<'a> {
     /// Its realm.
     pub realm: &'a Name,
     /// The network.
@@ -63,7 +63,7 @@ pub struct Claimant<'a> {
 
 /// What was claimed, to be taken back should it come to nothing.
 #[derive(Debug, Default)]
-pub struct Claimed(Vec<(Mac, Option<User>)>);
+pub struct ClaimedMacs(Vec<(Mac, Option<MacUser>)>);
 
 /// What leaves, in its order, until somebody looks whether it has left.
 #[derive(Debug)]
@@ -121,19 +121,19 @@ impl Used {
     }
 }
 
-impl User {
+impl MacUser {
     fn of(network: NetworkId, address: Address) -> Self {
         Self { network, address, offered: None, leaving: None }
     }
 
-    fn stands_in_the_way_of(&self, claimant: Claimant<'_>) -> bool {
-        let given = claimant.transaction.is_some() && self.offered == claimant.transaction;
-        self.network != claimant.network && !given && !self.leaving.as_ref().is_some_and(Leaving::is_durable)
+    fn stands_in_the_way_of(&self, asker: MacAsker<'_>) -> bool {
+        let given = asker.transaction.is_some() && self.offered == asker.transaction;
+        self.network != asker.network && !given && !self.leaving.as_ref().is_some_and(Leaving::is_durable)
     }
 }
 
-fn in_the_way(used: &HashMap<(Name, Mac), User>, claimant: Claimant<'_>, mac: Mac) -> Option<Address> {
-    let user = used.get(&(claimant.realm.clone(), mac)).filter(|user| user.stands_in_the_way_of(claimant));
+fn in_the_way(used: &HashMap<(Name, Mac), MacUser>, asker: MacAsker<'_>, mac: Mac) -> Option<Address> {
+    let user = used.get(&(asker.realm.clone(), mac)).filter(|user| user.stands_in_the_way_of(asker));
     user.map(|user| user.address)
 }
 
@@ -145,60 +145,60 @@ impl Macs {
     }
 
     /// Where another network of the realm uses it.
-    pub fn elsewhere(&self, claimant: Claimant<'_>, mac: Mac) -> Option<Address> {
-        in_the_way(&self.used().by, claimant, mac)
+    pub fn elsewhere(&self, asker: MacAsker<'_>, mac: Mac) -> Option<Address> {
+        in_the_way(&self.used().by, asker, mac)
     }
 
     /// Claims all or none.
     ///
     /// # Errors
     /// The first that another network uses, and where.
-    pub fn claim(&self, claimant: Claimant<'_>, wanted: &[(Mac, Address)]) -> Result<Claimed, (Mac, Address)> {
+    pub fn claim(&self, asker: MacAsker<'_>, wanted: &[(Mac, Address)]) -> Result<ClaimedMacs, (Mac, Address)> {
         let mut used = self.used();
         for (mac, _) in wanted {
-            if let Some(address) = in_the_way(&used.by, claimant, *mac) {
+            if let Some(address) = in_the_way(&used.by, asker, *mac) {
                 return Err((*mac, address));
             }
         }
         let mut claim = |&(mac, address): &(Mac, Address)| {
-            (mac, used.by.insert((claimant.realm.clone(), mac), User::of(claimant.network, address)))
+            (mac, used.by.insert((asker.realm.clone(), mac), MacUser::of(asker.network, address)))
         };
-        Ok(Claimed(wanted.iter().map(&mut claim).collect()))
+        Ok(ClaimedMacs(wanted.iter().map(&mut claim).collect()))
     }
 
     /// Takes back what was claimed.
-    pub fn unclaim(&self, realm: &Name, claimed: Claimed) {
+    pub fn unclaim(&self, realm: &Name, claimed: ClaimedMacs) {
         let mut used = self.used();
         for (mac, before) in claimed.0 {
             // What has left meanwhile does not come back.
             match before.filter(|user| !user.leaving.as_ref().is_some_and(Leaving::is_durable)) {
                 // The transaction that it was offered under is over.
-                Some(user) => drop(used.by.insert((realm.clone(), mac), User { offered: None, ..user })),
+                Some(user) => drop(used.by.insert((realm.clone(), mac), MacUser { offered: None, ..user })),
                 None => drop(used.by.remove(&(realm.clone(), mac))),
             }
         }
     }
 
     /// Lets another network claim them under this transaction, or under none any more.
-    pub fn offer(&self, claimant: Claimant<'_>, macs: &[(Mac, Address)]) {
+    pub fn offer(&self, asker: MacAsker<'_>, macs: &[(Mac, Address)]) {
         let mut used = self.used();
         for (mac, address) in macs {
             let user =
-                used.by.entry((claimant.realm.clone(), *mac)).or_insert_with(|| User::of(claimant.network, *address));
-            if user.network == claimant.network {
-                user.offered = claimant.transaction;
+                used.by.entry((asker.realm.clone(), *mac)).or_insert_with(|| MacUser::of(asker.network, *address));
+            if user.network == asker.network {
+                user.offered = asker.transaction;
             }
         }
     }
 
     /// They are free when this unit is durable.
-    pub fn leave(&self, claimant: Claimant<'_>, macs: &[(Mac, Address)], leaving: &Leaving) {
+    pub fn leave(&self, asker: MacAsker<'_>, macs: &[(Mac, Address)], leaving: &Leaving) {
         let mut used = self.used();
         used.forget_left();
         for (mac, _) in macs {
-            let key = (claimant.realm.clone(), *mac);
+            let key = (asker.realm.clone(), *mac);
             if let Some(user) = used.by.get_mut(&key)
-                && user.network == claimant.network
+                && user.network == asker.network
             {
                 user.leaving = Some(leaving.clone());
                 used.leaving.push(key, leaving);
@@ -209,7 +209,7 @@ impl Macs {
     /// What a network uses that was loaded: nobody has claimed anything of it yet.
     pub fn add(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
         let mut used = self.used();
-        used.by.extend(macs.map(|(mac, address)| ((realm.clone(), mac), User::of(network, address))));
+        used.by.extend(macs.map(|(mac, address)| ((realm.clone(), mac), MacUser::of(network, address))));
     }
 
     /// What a network uses that was loaded again: what its worthless memory claimed is forgotten.
@@ -226,8 +226,8 @@ mod tests {
 
     const MAC: Mac = Mac(0x0200_0000_0001);
 
-    fn claimant(realm: &Name, network: u128, transaction: Option<u128>) -> Claimant<'_> {
-        Claimant { realm, network: NetworkId(network), transaction: transaction.map(TransactionId) }
+    fn asker(realm: &Name, network: u128, transaction: Option<u128>) -> MacAsker<'_> {
+        MacAsker { realm, network: NetworkId(network), transaction: transaction.map(TransactionId) }
     }
 
     fn wanted() -> [(Mac, Address); 1] {
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_mac_that_is_let_go_is_free_when_that_is_durable_and_not_before() {
         let (macs, realm) = (Macs::default(), Name::default_realm());
-        let (one, other) = (claimant(&realm, 1, None), claimant(&realm, 2, None));
+        let (one, other) = (asker(&realm, 1, None), asker(&realm, 2, None));
         macs.claim(one, &wanted()).unwrap();
         assert!(macs.claim(one, &wanted()).is_ok(), "its own is in nobody's way");
         assert!(macs.claim(other, &wanted()).is_err());
@@ -249,13 +249,13 @@ mod tests {
         macs.claim(other, &wanted()).unwrap();
         assert!(macs.elsewhere(one, MAC).is_some());
         let elsewhere = "lab".parse().unwrap();
-        assert!(macs.claim(claimant(&elsewhere, 3, None), &wanted()).is_ok(), "another realm");
+        assert!(macs.claim(asker(&elsewhere, 3, None), &wanted()).is_ok(), "another realm");
     }
 
     #[test]
     fn a_mac_whose_release_was_not_durable_stays_where_it_was() {
         let (macs, realm) = (Macs::default(), Name::default_realm());
-        let (one, other) = (claimant(&realm, 1, None), claimant(&realm, 2, None));
+        let (one, other) = (asker(&realm, 1, None), asker(&realm, 2, None));
         macs.claim(one, &wanted()).unwrap();
         let lane = Arc::new(Lane::new(NetworkId(1), ShardId(0)));
         macs.leave(one, &wanted(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn macs_that_have_left_are_forgotten_and_those_that_have_not_or_came_back_are_kept() {
         let (macs, realm) = (Macs::default(), Name::default_realm());
-        let one = claimant(&realm, 1, None);
+        let one = asker(&realm, 1, None);
         let lane = Arc::new(Lane::new(NetworkId(1), ShardId(0)));
         let leaving = |unit| Leaving { lane: Arc::clone(&lane), incarnation: 0, unit };
         let of = |number| [(Mac(number), "10.0.0.5".parse().unwrap())];
@@ -300,14 +300,14 @@ mod tests {
     #[test]
     fn a_mac_that_is_offered_goes_over_or_stays() {
         let (macs, realm) = (Macs::default(), Name::default_realm());
-        let one = claimant(&realm, 1, Some(7));
+        let one = asker(&realm, 1, Some(7));
         macs.claim(one, &wanted()).unwrap();
         macs.offer(one, &wanted());
-        assert!(macs.claim(claimant(&realm, 2, Some(8)), &wanted()).is_err(), "offered in another transaction");
-        let claimed = macs.claim(claimant(&realm, 2, Some(7)), &wanted()).unwrap();
-        assert!(macs.elsewhere(claimant(&realm, 1, None), MAC).is_some());
+        assert!(macs.claim(asker(&realm, 2, Some(8)), &wanted()).is_err(), "offered in another transaction");
+        let claimed = macs.claim(asker(&realm, 2, Some(7)), &wanted()).unwrap();
+        assert!(macs.elsewhere(asker(&realm, 1, None), MAC).is_some());
         macs.unclaim(&realm, claimed);
-        assert!(macs.elsewhere(claimant(&realm, 1, None), MAC).is_none(), "it came to nothing");
-        assert!(macs.claim(claimant(&realm, 2, Some(7)), &wanted()).is_err(), "and is offered no more");
+        assert!(macs.elsewhere(asker(&realm, 1, None), MAC).is_none(), "it came to nothing");
+        assert!(macs.claim(asker(&realm, 2, Some(7)), &wanted()).is_err(), "and is offered no more");
     }
 }

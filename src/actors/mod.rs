@@ -175,7 +175,7 @@ impl Fault {
         }
     }
 
-    /// The same, after a part of what was asked was done: nobody is to believe that nothing was.
+    /// The fault as it is answered where a part of what was asked is done: nobody is to believe that nothing was.
     pub fn after(self, done: &str) -> Self {
         Fault::Unavailable { applied: Applied::Unknown, problem: format!("{done}; then: {}", self.problem()) }
     }
@@ -196,7 +196,7 @@ impl Fault {
         }
     }
 
-    /// The same, of what changes nothing: that is known of it, whatever became of it.
+    /// The fault as it is answered to what changes nothing: that nothing was applied is known, whatever became of it.
     pub fn of_read(mut self: Box<Self>) -> Box<Self> {
         if let Fault::Unavailable { applied, .. } = &mut *self {
             *applied = Applied::No;
@@ -204,7 +204,7 @@ impl Fault {
         self
     }
 
-    /// The same, after so long a wait.
+    /// The fault as it is answered to who waited for so long; a refusal says that he did.
     pub fn after_waiting(mut self: Box<Self>, waited_ms: u64) -> Box<Self> {
         if let Fault::Refused(refusal) = &mut *self {
             refusal.note_wait(waited_ms);

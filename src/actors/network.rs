@@ -24,7 +24,7 @@
 //! | file | does |
 //! | --- | --- |
 //! | `working` | requests, one after the other, and the way out for what comes of them |
-//! | `deciding`, `draft` | decides and applies behind a wall that catches panics; what one turn brings together |
+//! | `deciding`, `staging` | decides and applies behind a wall that catches panics; what one turn brings together |
 //! | `waiting`, `queue` | requests that wait for capacity, and whose turn it is |
 //! | `holding` | its part in what several networks decide together |
 //! | `sweeping`, `uses` | first misses of sweeps; MACs, which are unique beyond it |
@@ -36,11 +36,11 @@
 //! `incarnation`? What happens when the client hung up (nothing: its outlet is closed, and who waits is given up)?
 
 mod deciding;
-mod draft;
 mod end;
 mod holding;
 mod messages;
 mod queue;
+mod staging;
 mod sweeping;
 mod uses;
 mod waiting;
@@ -56,24 +56,24 @@ use actix::prelude::*;
 use hashbrown::HashSet;
 use tokio::sync::oneshot;
 
-use self::draft::{Draft, Stop, loading, stopped};
 pub use self::messages::{
     DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, Loaded, Retire, Rooms, Several, Tick, Unlist, Waiting,
     Work, refuse,
 };
-use self::queue::Queue;
+use self::queue::WaitQueue;
+use self::staging::{Staging, StopReason, loading, stopped};
 use self::sweeping::Misses;
 use self::waiting::Asker;
-use super::clock::{Beside, Draws};
+use super::clock::{Draws, WallOffset};
 use super::committer::Reload;
 use super::directory::Gone;
-use super::macs::Claimed;
+use super::macs::ClaimedMacs;
 use super::published::Published;
 use super::routes::Lane;
 use super::service::Shared;
 use super::waits::Arrival;
 use super::{Applied, Fault, NotReadyReason};
-use crate::core::command::Context as Moment;
+use crate::core::command;
 use crate::core::network::Network;
 use crate::core::state::Step;
 use crate::core::types::{Generation, NetworkId, Scope};
@@ -95,7 +95,7 @@ enum Phase {
     Held {
         hold: HoldId,
         steps: Vec<Step>,
-        claimed: Claimed,
+        claimed: ClaimedMacs,
     },
     /// It is the turn of a waiter over several networks. `behind`: coordinators that want to hold it, each woken when that is over.
     Turn {
@@ -108,7 +108,7 @@ enum Phase {
         since: tokio::time::Instant,
         behind: Vec<oneshot::Sender<()>>,
     },
-    Stopped(Stop),
+    Stopped(StopReason),
     Gone,
 }
 
@@ -125,13 +125,13 @@ enum Deferred {
 
 /// What the timers were asked for.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct TimersAsked {
     /// Boot time.
     due: Option<u64>,
     dirty: bool,
 }
 
-impl Asked {
+impl TimersAsked {
     /// Is the other asked for already? The two clocks that a time comes from may be read on either side of a millisecond.
     fn covers(self, other: Self) -> bool {
         let same = match (self.due, other.due) {
@@ -166,7 +166,7 @@ pub struct NetworkActor {
     phase: Phase,
     deferred: VecDeque<Deferred>,
     draws: Draws,
-    beside: Beside,
+    beside: WallOffset,
     /// Generations that were drawn for the last decision: the first, and how many.
     drawn: Cell<(Generation, u64)>,
     panics: VecDeque<tokio::time::Instant>,
@@ -177,13 +177,13 @@ pub struct NetworkActor {
     /// One of them: that of the last grant.
     scope_noted: Option<Scope>,
     /// What the timers were asked for since the last tick.
-    asked: Cell<Option<Asked>>,
+    asked: Cell<Option<TimersAsked>>,
     /// Requests since the others of this thread had their turn.
     turn: usize,
     /// Claimants that a sweep missed.
     misses: Misses,
     /// Requests that wait for capacity.
-    waiting: Queue<Asker>,
+    waiting: WaitQueue<Asker>,
     /// Serving them goes on with the next message: everything else waits until it is done.
     behind: bool,
     /// It was deleted last with `purge`: what is held is let go, and then it is no more.
@@ -208,7 +208,7 @@ impl NetworkActor {
             phase: Phase::Serving,
             deferred: VecDeque::new(),
             draws,
-            beside: Beside::default(),
+            beside: WallOffset::default(),
             drawn: Cell::default(),
             panics: VecDeque::new(),
             loads: 0,
@@ -217,7 +217,7 @@ impl NetworkActor {
             asked: Cell::default(),
             turn: 0,
             misses,
-            waiting: Queue::default(),
+            waiting: WaitQueue::default(),
             behind: false,
             purged: false,
         }
@@ -228,13 +228,13 @@ impl NetworkActor {
     }
 
     /// What is answered once it was stopped. It is called as its users call it.
-    fn fault_of_stop(&self, why: Stop) -> Fault {
+    fn fault_of_stop(&self, why: StopReason) -> Fault {
         stopped(&self.network.config().name, why)
     }
 
-    fn moment(&mut self) -> Moment {
+    fn moment(&mut self) -> command::Context {
         let now = self.shared.shard_time(self.lane.shard);
-        Moment {
+        command::Context {
             now,
             wall: self.beside.wall(now, self.shared.clock.wall()),
             entropy: self.draws.draw(),
@@ -304,7 +304,7 @@ impl NetworkActor {
 
     /// Asks to be woken when something is due, and soon if what it publishes changed.
     fn wake(&self, ctx: &Context<Self>, due_in_ms: Option<u64>, dirty: bool) {
-        let asks = Asked { due: due_in_ms.map(|ms| self.shared.clock.boot_ms().saturating_add(ms)), dirty };
+        let asks = TimersAsked { due: due_in_ms.map(|ms| self.shared.clock.boot_ms().saturating_add(ms)), dirty };
         if !self.asked.get().is_some_and(|asked| asked.covers(asks)) {
             self.asked.set(Some(asks));
             self.shared.timers_of(&self.lane).register(self.id(), &ctx.address(), asks.due, asks.dirty);
@@ -366,7 +366,7 @@ impl Handler<Tick> for NetworkActor {
                     return self.reload(ctx);
                 }
                 let moment = self.moment();
-                let mut unit = Draft::new(None, 1);
+                let mut unit = Staging::new(None, 1);
                 self.run_due(&mut unit, moment, ctx);
                 self.serve_waiters_behind(&mut unit, ctx);
                 self.send(unit);
@@ -447,7 +447,7 @@ impl NetworkActor {
             }
             Err(problem) => {
                 tracing::error!(network = %self.id(), name = %self.network.config().name, problem, "what the store has of it cannot be loaded");
-                self.phase = Phase::Stopped(Stop::Unloadable);
+                self.phase = Phase::Stopped(StopReason::Unloadable);
             }
         }
         self.go_on(ctx);

@@ -16,12 +16,12 @@ use crate::core::types::{Name, NetworkId};
 
 /// What is written down in one realm.
 #[derive(Debug, Default)]
-struct Realm {
+struct RecordedRealm {
     addresses: BTreeMap<Address, (NetworkId, Option<Leaving>)>,
     leaving: Departures<Address>,
 }
 
-impl Realm {
+impl RecordedRealm {
     fn forget_left(&mut self) {
         let addresses = &mut self.addresses;
         self.leaving.left(|address, left| {
@@ -37,11 +37,11 @@ impl Realm {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Recorded {
-    realms: Mutex<HashMap<Name, Realm>>,
+    realms: Mutex<HashMap<Name, RecordedRealm>>,
 }
 
 impl Recorded {
-    fn realms(&self) -> MutexGuard<'_, HashMap<Name, Realm>> {
+    fn realms(&self) -> MutexGuard<'_, HashMap<Name, RecordedRealm>> {
         // Whatever a panic left behind is still true: one that leaves and is not listed so is only kept for longer.
         self.realms.lock().unwrap_or_else(PoisonError::into_inner)
     }

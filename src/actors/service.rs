@@ -17,10 +17,10 @@ use tokio_util::task::TaskTracker;
 pub(super) use self::loading::networks_of;
 use self::loading::{networks_and_records, take_and_load};
 use super::clock::{Clock, ShardClock};
-use super::committer::{self, Committer, Enqueue, Part, Reload, Staged, Unit};
+use super::committer::{self, Committer, Enqueue, Reload, Staged, Unit, UnitPart};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, MovedSubnet, Reloaded};
-use super::events::{Feed, held::Walks, names::Named, scribe};
+use super::events::{Feed, held::Walks, names::NamedNetwork, scribe};
 use super::generations::Generations;
 use super::macs::Macs;
 use super::mailbox::{self, BOUNDED_ELSEWHERE};
@@ -193,7 +193,7 @@ impl Shared {
 
     fn answer_proved_for(&self, shard: ShardId, outlet: Outlet, replies: Vec<Reply>) {
         let answers = replies.into_iter().map(|reply| Staged { reply, wrote: false }).collect();
-        self.enqueue(Enqueue(Unit::new(vec![Part::proof(shard)], Some(outlet), answers)));
+        self.enqueue(Enqueue(Unit::new(vec![UnitPart::proof(shard)], Some(outlet), answers)));
     }
 
     /// Is this node, after this was asked, proved to own the register still?
@@ -201,7 +201,8 @@ impl Shared {
         self.is_proved_owner_of(&[ShardId(0)]).await
     }
 
-    /// The same of these shards, each of which stands on the line that this node knows of it.
+    /// Is this node, after this was asked, proved to own these shards still? Each stands on the line that this node
+    /// knows.
     pub(super) async fn is_proved_owner_of(&self, shards: &[ShardId]) -> bool {
         if self.info.ownership_is_standing {
             return true;
@@ -361,22 +362,44 @@ pub enum CannotOwn {
 ///
 /// # Errors
 /// Who owns the register, or what cannot be loaded.
-pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
-    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, chapters, fatal, standby } = parts;
-    let info = store.info();
-    let taken = take_and_load(&*store, &*clock, info.shards, standby).await?;
+pub async fn start(mut parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
+    let info = parts.store.info();
+    let taken = take_and_load(&*parts.store, &*parts.clock, info.shards, parts.standby.take()).await?;
     let heads: Vec<(ShardId, Head)> = taken.iter().map(|(shard, taken)| (*shard, taken.head())).collect();
+    let shared = shared_of(parts, info, &heads);
+    start_committers(&shared, heads);
+    let (networks, records) = networks_and_records(taken, shared.generations.floor(shared.clock.wall())).await;
+    let filled = shared.deployments.fill(records, |id| shared.shard_of(id));
+    let built =
+        filled.and(networks.and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))));
+    let (directory, networks) = match built {
+        Ok(built) => built,
+        Err(problem) => {
+            shared.retire(&problem);
+            return Err(CannotOwn::Damaged(problem));
+        }
+    };
+    let directory = mailbox::start(&shared.reactors[0], BOUNDED_ELSEWHERE, move || directory);
+    let _ = shared.directory.set(directory);
+    start_networks(&shared, networks);
+    scribe::start(&shared);
+    Ok(shared)
+}
+
+/// What the actors of a tenure that begins share, and the timers of its reactor threads. No actor runs yet.
+fn shared_of(parts: Parts, info: StoreInfo, heads: &[(ShardId, Head)]) -> Arc<Shared> {
+    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, chapters, fatal, standby: _ } = parts;
     let shards = heads.iter().map(|(_, head)| ShardClock::new(head.time, &*clock)).collect();
     let timers: Vec<Arc<Timers>> = reactors.iter().map(|_| Arc::new(Timers::new(Arc::clone(&clock)))).collect();
     for (reactor, timers) in reactors.iter().zip(&timers) {
         reactor.spawn(timers::run(Arc::downgrade(timers)));
     }
     let tenure = clock.entropy();
-    let shared = Arc::new(Shared {
-        info: info.clone(),
+    Arc::new(Shared {
+        info,
         routes: Routes::default(),
         tenure,
-        feed: Feed::new(tenure, &heads, behind_bytes),
+        feed: Feed::new(tenure, heads, behind_bytes),
         chapters,
         shards,
         committers: OnceLock::new(),
@@ -402,36 +425,34 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         jobs: TaskTracker::new(),
         epochs: heads.iter().map(|(_, head)| AtomicU64::new(head.epoch.0)).collect(),
         generations: Generations::above(heads.iter().map(|(_, head)| head.generation).max().unwrap_or_default()),
-    });
-    let groups: Vec<Vec<(ShardId, Head)>> =
-        if info.commits_shards_together { vec![heads] } else { heads.into_iter().map(|head| vec![head]).collect() };
+    })
+}
+
+/// One committer for all shards, where the store commits them together, or one for each; over the reactor threads in turn.
+fn start_committers(shared: &Arc<Shared>, heads: Vec<(ShardId, Head)>) {
+    let groups: Vec<Vec<(ShardId, Head)>> = if shared.info.commits_shards_together {
+        vec![heads]
+    } else {
+        heads.into_iter().map(|head| vec![head]).collect()
+    };
     let committers = groups
         .into_iter()
         .enumerate()
         .map(|(at, heads)| {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(shared);
             let reactor = shared.reactors[at % shared.reactors.len()].clone();
             mailbox::start(&reactor, BOUNDED_ELSEWHERE, move || Committer::new(shared, &heads))
         })
         .collect();
-    let _ = shared.committers.set(committers); // Set once: `shared` was made above.
-    let (networks, records) = networks_and_records(taken, shared.generations.floor(shared.clock.wall())).await;
-    let filled = shared.deployments.fill(records, |id| shared.shard_of(id));
-    let built =
-        filled.and(networks.and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))));
-    let (directory, networks) = match built {
-        Ok(built) => built,
-        Err(problem) => {
-            shared.retire(&problem);
-            return Err(CannotOwn::Damaged(problem));
-        }
-    };
-    let directory = mailbox::start(&shared.reactors[0], BOUNDED_ELSEWHERE, move || directory);
-    let _ = shared.directory.set(directory);
+    let _ = shared.committers.set(committers); // Set once: `shared` was made just before.
+}
+
+/// Starts an actor for each network, and publishes them all at once: their names are known before anybody can ask.
+fn start_networks(shared: &Arc<Shared>, networks: Vec<Network>) {
     for network in &networks {
         let id = network.config().id;
         let since = (shared.feed.tip(shared.shard_of(id)).seq, u32::MAX);
-        shared.feed.names.note(id, since, Named::of(network.config()));
+        shared.feed.names.note(id, since, NamedNetwork::of(network.config()));
     }
     let routes = networks
         .into_iter()
@@ -442,6 +463,4 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         })
         .collect();
     shared.routes.fill(routes);
-    scribe::start(&shared);
-    Ok(shared)
 }

@@ -24,12 +24,12 @@ use crate::store::{Act, Batch, Followed, Head, ShardId, ShardImage, Store, Store
 /// All shards.
 #[derive(Debug)]
 pub struct Standby {
-    shards: Vec<Beside>,
+    shards: Vec<StandbyShard>,
 }
 
 /// One shard in memory, as of its head.
 #[derive(Debug)]
-pub struct Beside {
+pub struct StandbyShard {
     /// Up to where it is known.
     pub head: Head,
     networks: BTreeMap<NetworkId, Network>,
@@ -46,7 +46,7 @@ impl Standby {
         // One after the other: the image of a shard is as large as what is made of it.
         for shard in (0..shards).map(ShardId) {
             let image = store.beside(shard).await.map_err(|error| chain(&error))?;
-            let built = tokio::task::spawn_blocking(move || Beside::of(shard, image)).await;
+            let built = tokio::task::spawn_blocking(move || StandbyShard::of(shard, image)).await;
             standby
                 .shards
                 .push(built.unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))?);
@@ -73,12 +73,12 @@ impl Standby {
     }
 
     /// The shards, by number.
-    pub(super) fn into_shards(self) -> Vec<Beside> {
+    pub(super) fn into_shards(self) -> Vec<StandbyShard> {
         self.shards
     }
 }
 
-impl Beside {
+impl StandbyShard {
     fn of(shard: ShardId, image: ShardImage) -> Result<Self, String> {
         let (head, deployments) = (image.head, image.deployments.iter().cloned().collect());
         // What is not to be given again, and since when it is served, is known when it is taken over.

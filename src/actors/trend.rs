@@ -30,7 +30,7 @@ impl Trend {
         }
     }
 
-    /// The same later, when there is so much more.
+    /// What the trend is at a later time, when there is so much more.
     fn at(&self, more: f64, now_ms: u64) -> Self {
         let seconds = self.last.map_or(0, |(then_ms, _)| now_ms.saturating_sub(then_ms)) as f64 / 1_000.0;
         if seconds <= 0.0 {

@@ -5,7 +5,7 @@
 //! it any more ([`Caller::leave`]: the client hung up, its link to this node broke, or the server that it talks to stops). Where
 //! this node gives the register away it is answered here, and its session asks the next owner for the time that is left.
 //!
-//! Bounded for each connection, for each network and in all (see [`crate::limits`], `WAITING_`): a [`Place`] is taken
+//! Bounded for each connection, for each network and in all (see [`crate::limits`], `WAITING_`): a [`WaitingPlace`] is taken
 //! before a request begins to wait, and given back when it ends.
 
 use std::sync::Arc;
@@ -50,13 +50,22 @@ pub type Arrival = u128;
 /// Added to boot time: who began to wait elsewhere did so before this machine was started, perhaps.
 const BEFORE_BOOT_MS: u64 = 1 << 40;
 
+/// For how long a request had waited at the owners before this one.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitedBefore {
+    /// So many milliseconds; 0: it begins here.
+    pub ms: u64,
+    /// Up to this moment. What it took to come here since then counts too.
+    pub until: Instant,
+}
+
 /// That a request may wait.
 #[derive(Debug, Clone)]
 pub struct Wait {
     /// How long, from when it finds no capacity.
     pub ms: u64,
-    /// For how long it had waited at that moment, at an owner before this one.
-    pub waited: (u64, Instant),
+    /// What it had waited before it came here.
+    pub before: WaitedBefore,
     /// For whom.
     pub caller: Arc<Caller>,
 }
@@ -64,14 +73,14 @@ pub struct Wait {
 impl Wait {
     /// That it may wait so long from now on.
     pub fn begins(ms: u64, caller: Arc<Caller>) -> Self {
-        Self { ms, waited: (0, Instant::now()), caller }
+        Self { ms, before: WaitedBefore { ms: 0, until: Instant::now() }, caller }
     }
 
     /// For how long it has waited so far, at an owner before this one: also while it was on its way here.
     pub fn waited_ms(&self) -> u64 {
-        match self.waited {
-            (0, _) => 0,
-            (ms, since) => ms + since.elapsed().as_millis() as u64,
+        match self.before {
+            WaitedBefore { ms: 0, .. } => 0,
+            WaitedBefore { ms, until } => ms + until.elapsed().as_millis() as u64,
         }
     }
 }
@@ -88,7 +97,7 @@ impl Waits {
     ///
     /// # Errors
     /// `overloaded`, and of what there is too much.
-    pub fn place(self: &Arc<Self>, wait: &Wait, boot_ms: u64) -> Result<Place, Box<Fault>> {
+    pub fn place(self: &Arc<Self>, wait: &Wait, boot_ms: u64) -> Result<WaitingPlace, Box<Fault>> {
         let caller = &wait.caller;
         let one_more = |count: &AtomicUsize, max: usize| {
             let more = |waiting: usize| (waiting < max).then_some(waiting + 1);
@@ -105,7 +114,7 @@ impl Waits {
         let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
         let began_ms = (boot_ms + BEFORE_BOOT_MS).saturating_sub(wait.waited_ms());
         let arrival = Arrival::from(began_ms) << 64 | Arrival::from(number);
-        Ok(Place { arrival, began_ms, caller: Arc::clone(caller), waits: Arc::clone(self) })
+        Ok(WaitingPlace { arrival, began_ms, caller: Arc::clone(caller), waits: Arc::clone(self) })
     }
 }
 
@@ -117,7 +126,7 @@ pub(super) fn full(problem: &str) -> Box<Fault> {
 
 /// The place of a request that waits; given back when it is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct WaitingPlace {
     /// In the order of all that wait on this node.
     pub arrival: Arrival,
     /// When it began to wait, here or at an owner before.
@@ -127,14 +136,14 @@ pub struct Place {
     waits: Arc<Waits>,
 }
 
-impl Place {
+impl WaitingPlace {
     /// For how long it has waited, in all.
     pub fn waited_ms(&self, boot_ms: u64) -> u64 {
         (boot_ms + BEFORE_BOOT_MS).saturating_sub(self.began_ms)
     }
 }
 
-impl Drop for Place {
+impl Drop for WaitingPlace {
     fn drop(&mut self) {
         self.caller.waiting.fetch_sub(1, Ordering::Relaxed);
         self.waits.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -148,7 +157,7 @@ mod tests {
     fn wait(waited_ms: u64, caller: &Arc<Caller>) -> Wait {
         // A moment that is not over yet: nothing is added while the test runs.
         let then = Instant::now() + std::time::Duration::from_secs(3_600);
-        Wait { ms: 60_000, waited: (waited_ms, then), caller: Arc::clone(caller) }
+        Wait { ms: 60_000, before: WaitedBefore { ms: waited_ms, until: then }, caller: Arc::clone(caller) }
     }
 
     #[test]
@@ -167,10 +176,10 @@ mod tests {
     fn places_are_bounded_for_each_connection_and_in_all_and_come_back() {
         let (waits, caller) = (Arc::<Waits>::default(), Arc::<Caller>::default());
         let place = |caller: &Arc<Caller>| waits.place(&wait(0, caller), 5);
-        let places: Vec<Place> = (0..CONNECTION_WAITING_REQUESTS_MAX).map(|_| place(&caller).unwrap()).collect();
+        let places: Vec<WaitingPlace> = (0..CONNECTION_WAITING_REQUESTS_MAX).map(|_| place(&caller).unwrap()).collect();
         assert!(places.windows(2).all(|pair| pair[0].arrival < pair[1].arrival));
         assert!(matches!(*place(&caller).unwrap_err(), Fault::Overloaded { .. }));
-        let others: Vec<Place> = (places.len()..WAITING_REQUESTS_MAX)
+        let others: Vec<WaitingPlace> = (places.len()..WAITING_REQUESTS_MAX)
             .map(|_| place(&Arc::default()).expect("another connection has places of its own"))
             .collect();
         let late = Arc::<Caller>::default();

@@ -34,19 +34,19 @@ impl Ask {
         Self { method, params: params_of(args), destructive: false, contradicted: None }
     }
 
-    /// The same call, asked about first if `is`.
+    /// Has a person asked first whether the call is meant, if `is`.
     pub fn destructive(mut self, is: bool) -> Self {
         self.destructive = is;
         self
     }
 
-    /// The same call with a member that stays as it is given, null included.
+    /// Adds a member that stays as it is given, null included.
     pub fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
         self.params.insert(member.to_owned(), value.into());
         self
     }
 
-    /// The same call with a `set` object: what is given, and null for every member of `unset`, whose keys may be paths, as
+    /// Adds a `set` object: what is given, and null for every member of `unset`, whose keys may be paths, as
     /// `dns.servers`.
     pub fn with_set(mut self, mut set: Map<String, Value>, unset: &[String]) -> Self {
         let given = set.clone();
@@ -194,7 +194,7 @@ pub fn seconds(text: &str) -> Result<u64, String> {
     if number.is_empty() && !text.is_empty() { Ok(total) } else { Err(FORM.to_owned()) }
 }
 
-/// The same, but not none at all.
+/// Parses a duration into whole seconds, at least one.
 pub fn some_seconds(text: &str) -> Result<u64, String> {
     match seconds(text)? {
         0 => Err("must be at least 1s".to_owned()),

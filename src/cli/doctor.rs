@@ -16,7 +16,7 @@ use super::serve_args::{ServeArgs, StoreKind};
 use super::session::{Done, Options, Session};
 use super::time::lasting;
 use crate::core::plural::counted;
-use crate::serve::from_cli::{self, Check, State, now_ms};
+use crate::serve::from_cli::{self, Check, CheckState, now_ms};
 
 /// How wide a line is where there is no terminal.
 const WIDTH: usize = 100;
@@ -70,7 +70,7 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
         // The ports of one server: what its HTTP says is said of it.
         examined.checks.extend(runtime.block_on(readiness::check(&http)));
     }
-    let worst = examined.checks.iter().map(|check| check.state).max().unwrap_or(State::Ok);
+    let worst = examined.checks.iter().map(|check| check.state).max().unwrap_or(CheckState::Ok);
     if session.options.style.format == Format::Table {
         let width = session.options.style.width.unwrap_or(WIDTH);
         print(&text(&examined.checks, width))?;
@@ -78,7 +78,7 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
         let result = json!({"worst": worst, "checks": examined.checks});
         session.print("doctor", &Map::new(), &result)?;
     }
-    Ok(if worst == State::Wrong { Exit::Failed } else { Exit::Success })
+    Ok(if worst == CheckState::Wrong { Exit::Failed } else { Exit::Success })
 }
 
 /// What a server says of itself, if one is there.
@@ -165,17 +165,17 @@ fn text(checks: &[Check], width: usize) -> String {
     let mut shown = String::new();
     for check in checks {
         let state = match check.state {
-            State::Ok => "ok",
-            State::Warning => "warning",
-            State::Wrong => "WRONG",
+            CheckState::Ok => "ok",
+            CheckState::Warning => "warning",
+            CheckState::Wrong => "WRONG",
         };
         shown.push_str(&format!("{state:<7}  {:<column$}  {}\n", check.check, body(&check.seen)));
         if !check.hint.is_empty() {
             shown.push_str(&format!("{:indent$}-> {}\n", "", body(&check.hint)));
         }
     }
-    let count = |state: State| checks.iter().filter(|check| check.state == state).count() as u64;
-    let (wrong, warnings) = (count(State::Wrong), count(State::Warning));
+    let count = |state: CheckState| checks.iter().filter(|check| check.state == state).count() as u64;
+    let (wrong, warnings) = (count(CheckState::Wrong), count(CheckState::Warning));
     shown.push_str(&format!(
         "\n{} looked at: {wrong} wrong, {}\n",
         counted(checks.len() as u64, "thing"),
@@ -214,9 +214,9 @@ WRONG    redis  a very long sentence that goes on and
 
     #[test]
     fn a_server_of_another_time_is_told() {
-        assert_eq!(clock("1999-01-01T00:00:00Z").map(|check| check.state), Some(State::Warning));
+        assert_eq!(clock("1999-01-01T00:00:00Z").map(|check| check.state), Some(CheckState::Warning));
         let now = jiff::Timestamp::from_millisecond(i64::try_from(now_ms()).unwrap()).unwrap();
-        assert_eq!(clock(&now.to_string()).map(|check| check.state), Some(State::Ok));
+        assert_eq!(clock(&now.to_string()).map(|check| check.state), Some(CheckState::Ok));
         assert_eq!(clock(""), None);
     }
 }

@@ -96,7 +96,7 @@ pub fn content(text: &str, form: Form) -> Result<Value, String> {
     }
 }
 
-/// The same in JSON's terms. It was read as a value of YAML, as that refuses a member that is there twice.
+/// A document in JSON's terms. It was read as a value of YAML, as that refuses a member that is there twice.
 fn once(value: serde_yaml_ng::Value) -> Result<Value, String> {
     serde_json::to_value(value).map_err(|error| error.to_string())
 }

@@ -61,7 +61,7 @@ impl Failure {
         Self::of_method(ask.method, &Value::Object(ask.params.clone()), error)
     }
 
-    /// The same for any method.
+    /// What a call of any method with these params ended with.
     pub fn of_method(method: &str, params: &Value, error: &ClientError) -> Self {
         let asked = phrase::of(method, params);
         let unreachable =

@@ -15,14 +15,14 @@ const SHOWN_MAX: usize = 80;
 
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// Its first line.
     pub status: String,
     /// What follows the head.
     pub body: String,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// The number in its first line, as text.
     pub fn code(&self) -> &str {
         self.status.split(' ').nth(1).unwrap_or_default()
@@ -33,12 +33,12 @@ impl Answer {
 ///
 /// # Errors
 /// A sentence: it is not reached, does not answer in time, or answers something else than HTTP.
-pub async fn get(address: &str, path: &str, timeout: Duration) -> Result<Answer, String> {
+pub async fn get(address: &str, path: &str, timeout: Duration) -> Result<HttpAnswer, String> {
     let asked = tokio::time::timeout(timeout, get_for_long(address, path));
     asked.await.map_err(|_| format!("no answer within {} s", timeout.as_secs()))?
 }
 
-async fn get_for_long(address: &str, path: &str) -> Result<Answer, String> {
+async fn get_for_long(address: &str, path: &str) -> Result<HttpAnswer, String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(address).await.map_err(failed)?;
     // 1.0, so that the body is plain and ends with the connection.
@@ -55,7 +55,7 @@ async fn get_for_long(address: &str, path: &str) -> Result<Answer, String> {
     let answer = String::from_utf8(answer).map_err(|_| "its answer is no text".to_owned())?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("its answer is no HTTP")?;
     let status = head.lines().next().unwrap_or_default();
-    Ok(Answer { status: status.to_owned(), body: body.to_owned() })
+    Ok(HttpAnswer { status: status.to_owned(), body: body.to_owned() })
 }
 
 /// The beginning of what is no answer, for people.

@@ -11,7 +11,7 @@ use super::progress::Progress;
 use super::quote::shell;
 use super::session::{Done, Options, Session};
 use crate::core::plural::counted;
-use crate::serve::from_cli::{self, Route, Side};
+use crate::serve::from_cli::{self, MoveEnd, MoveRoute};
 
 /// What `--help` says at its end.
 const EXAMPLES: &str = "\
@@ -42,16 +42,16 @@ pub struct Migrate {
     dry_run: bool,
 }
 
-fn side(text: &str, prefix: &str) -> Result<Side, Failure> {
+fn side(text: &str, prefix: &str) -> Result<MoveEnd, Failure> {
     let path = PathBuf::from(text);
     if text.contains("://") {
-        Ok(Side::Redis { url: text.to_owned(), prefix: prefix.to_owned() })
+        Ok(MoveEnd::Redis { url: text.to_owned(), prefix: prefix.to_owned() })
     } else if is_like_a_url(text) && !path.exists() {
         let problem = format!("`{text}` reads as the address of a server, and no such directory is there");
         let hint = "name Redis by its URL, as redis://127.0.0.1:6379/0; a new directory of such a name as ./NAME";
         Err(Failure::usage("move a register", problem, hint))
     } else {
-        Ok(Side::Directory(path))
+        Ok(MoveEnd::Directory(path))
     }
 }
 
@@ -61,8 +61,8 @@ fn is_like_a_url(text: &str) -> bool {
 }
 
 /// Refuses a move into itself: the old place is closed for ever, and so is what lies in it.
-fn apart(from: &Side, to: &Side, asked: &str) -> Result<(), Failure> {
-    let (Side::Directory(from), Side::Directory(to)) = (from, to) else { return Ok(()) };
+fn apart(from: &MoveEnd, to: &MoveEnd, asked: &str) -> Result<(), Failure> {
+    let (MoveEnd::Directory(from), MoveEnd::Directory(to)) = (from, to) else { return Ok(()) };
     let (source, target) = (resolved(from), resolved(to));
     let (inner, outer) = match () {
         // The store itself says what is in the way of a move to where the register is.
@@ -111,7 +111,7 @@ fn serve(args: &Migrate, shards: u16) -> String {
 /// Shows what would be done, asks, and does it.
 pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     let session = Session::new(options);
-    let route = Route {
+    let route = MoveRoute {
         from: side(&args.from, &args.redis_prefix)?,
         to: side(&args.to, &args.redis_prefix)?,
         shards: args.shards,
@@ -130,7 +130,7 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     ));
     if args.dry_run {
         from_cli::look(&source, &route).map_err(failed)?;
-        if let Side::Directory(to) = &route.to {
+        if let MoveEnd::Directory(to) = &route.to {
             can_be_written(to).map_err(|error| {
                 let hint = "name a directory that you may make or write to: `allod migrate FROM TO`";
                 Failure::new(asked.clone(), format!("`{}` cannot be written: {error}", to.display()), hint)

@@ -11,7 +11,7 @@ use super::serve_args::StoreKind;
 use super::session::{Done, Options, Session};
 use super::time::lasting;
 use crate::core::address::Family;
-use crate::serve::from_cli::{self, Bytes, Sizing, Wish};
+use crate::serve::from_cli::{self, Bytes, RegisterSize, Sizing};
 
 /// `allod plan`.
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ fn rate(text: &str) -> Result<f64, String> {
 /// Computes and prints it.
 pub fn run(args: &Plan, options: Options) -> Done<Exit> {
     let session = Session::new(options);
-    let mut wish = Wish::new(args.networks, args.reservations, from_cli::store_of(args.store));
+    let mut wish = RegisterSize::new(args.networks, args.reservations, from_cli::store_of(args.store));
     wish.allocations_per_second = args.allocations_per_second;
     wish.family = args.family;
     (wish.history_seconds, wish.history_bytes) = (args.history, args.history_bytes);
@@ -89,7 +89,7 @@ fn bytes(count: u64) -> String {
     if count < 10.0 { format!("{count:.1} {unit}") } else { format!("{count:.0} {unit}") }
 }
 
-fn text(wish: &Wish, sizing: &Sizing) -> String {
+fn text(wish: &RegisterSize, sizing: &Sizing) -> String {
     let mut table = Table::new(&["WHAT", "#USUAL", "#AT MOST", "WHEN"]);
     let mut row = |what: &str, of: Bytes, when: &str| {
         table.row(vec![what.to_owned(), bytes(of.usual), bytes(of.most), when.to_owned()]);
@@ -148,15 +148,15 @@ mod tests {
 
     #[test]
     fn a_plan_names_what_it_takes_and_what_is_too_much() {
-        let wish = Wish {
+        let wish = RegisterSize {
             allocations_per_second: 200_000.0,
-            ..Wish::new(10, 1_000_000, from_cli::store_of(StoreKind::Redis))
+            ..RegisterSize::new(10, 1_000_000, from_cli::store_of(StoreKind::Redis))
         };
         let shown = text(&wish, &wish.sizing());
         for line in ["memory of each node", "memory of Redis", "reaches back", "too much for one Redis", "maxmemory"] {
             assert!(shown.contains(line), "{line}: {shown}");
         }
-        let wish = Wish::new(10, 1_000_000, from_cli::store_of(StoreKind::Embedded));
+        let wish = RegisterSize::new(10, 1_000_000, from_cli::store_of(StoreKind::Embedded));
         let shown = text(&wish, &wish.sizing());
         assert!(
             shown.contains("a snapshot is made") && !shown.contains("Redis") && !shown.contains("processors"),
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_register_in_memory_has_no_snapshots_and_begins_with_nothing() {
-        let wish = Wish::new(10, 1_000_000, from_cli::store_of(StoreKind::Memory));
+        let wish = RegisterSize::new(10, 1_000_000, from_cli::store_of(StoreKind::Memory));
         let shown = text(&wish, &wish.sizing());
         assert!(!shown.contains("snapshot") && !shown.contains("reads all"), "{shown}");
         assert!(shown.contains("and no further than") && shown.contains("lost when the server ends"), "{shown}");

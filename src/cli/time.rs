@@ -50,10 +50,10 @@ fn protocol_text(wall: WallTime) -> String {
 }
 
 impl Time {
-    /// The same of a time that is not to come: of that nobody knows what will be.
+    /// The text of a time that has been: of one that is to come nobody knows what will be.
     ///
     /// # Errors
-    /// It is to come; or the same.
+    /// It is to come; or as of [`Time::text`].
     pub async fn past(self, session: &mut Session, asked: &str) -> Done<String> {
         let at = self.text(session).await?;
         if matches!(self, Self::Then(_)) {

@@ -56,7 +56,7 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// The same failure, with the help of the command that was typed.
+/// A failure of `ip.find`, with the help of the command that was typed.
 fn of_who(stop: Stop) -> Stop {
     match stop {
         Stop::Failed(mut failure) => {

@@ -40,7 +40,7 @@ pub(super) const PING: u64 = 0;
 
 /// Where a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum CallStage {
     /// To be sent as soon as it may.
     Queued,
     /// Under way on this link.
@@ -50,9 +50,9 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CallEntry {
     asked: Asked,
-    stage: Stage,
+    stage: CallStage,
     reply: oneshot::Sender<Answer>,
     /// An earlier try may have taken effect.
     in_doubt: bool,
@@ -109,7 +109,7 @@ pub(super) enum Todo {
 pub(super) struct Table {
     addresses: usize,
     redirect: bool,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, CallEntry>,
     queued: BTreeSet<u64>,
     links: BTreeMap<u64, Link>,
     home: Option<u64>,
@@ -155,8 +155,8 @@ impl Table {
         let asked = Asked::new(self.last_call + 1, method, params)?;
         self.last_call += 1;
         let (reply, answer) = oneshot::channel();
-        let stage = Stage::Queued;
-        let entry = Entry { asked, stage, reply, in_doubt: false, last: None, tries: 0, hops: 0 };
+        let stage = CallStage::Queued;
+        let entry = CallEntry { asked, stage, reply, in_doubt: false, last: None, tries: 0, hops: 0 };
         self.entries.insert(self.last_call, entry);
         self.queued.insert(self.last_call);
         Ok((self.last_call, answer))
@@ -165,7 +165,7 @@ impl Table {
     /// Nobody waits for it any more.
     pub(super) fn forget(&mut self, call: u64) {
         self.queued.remove(&call);
-        if let Some(Entry { stage: Stage::Sent(link), asked, .. }) = self.entries.remove(&call)
+        if let Some(CallEntry { stage: CallStage::Sent(link), asked, .. }) = self.entries.remove(&call)
             && asked.waits
         {
             self.note_waits(link);
@@ -177,7 +177,7 @@ impl Table {
         let Some(entry) = self.entries.get(&call) else {
             return ClientError::Lost { cause: super::CLOSED.to_owned() };
         };
-        if entry.in_doubt || matches!(entry.stage, Stage::Sent(_)) {
+        if entry.in_doubt || matches!(entry.stage, CallStage::Sent(_)) {
             return entry.asked.timed_out(seconds);
         }
         let known = entry.last.clone().or_else(|| self.trouble.clone());
@@ -189,8 +189,8 @@ impl Table {
 
     /// Its timer has run down.
     pub(super) fn due(&mut self, call: u64) {
-        if let Some(entry) = self.entries.get_mut(&call).filter(|entry| entry.stage == Stage::Delayed) {
-            entry.stage = Stage::Queued;
+        if let Some(entry) = self.entries.get_mut(&call).filter(|entry| entry.stage == CallStage::Delayed) {
+            entry.stage = CallStage::Queued;
             self.queued.insert(call);
         }
     }
@@ -331,7 +331,7 @@ impl Table {
                 match (route, address.filter(|address| *address != here)) {
                     (Some(route), Some(address)) if hops <= HOPS_MAX => {
                         self.routes.learn(&route, &address);
-                        entry.stage = Stage::Queued;
+                        entry.stage = CallStage::Queued;
                         entry.last = Some(error);
                         self.queued.insert(call);
                     }
@@ -348,7 +348,7 @@ impl Table {
     fn delay(&mut self, call: u64, error: ClientError, after: Duration, todo: &mut Vec<Todo>) {
         let Some(entry) = self.entries.get_mut(&call) else { return };
         entry.tries += 1;
-        entry.stage = Stage::Delayed;
+        entry.stage = CallStage::Delayed;
         todo.push(Todo::Tell(error.clone()));
         entry.last = Some(error);
         todo.push(Todo::Wake { call, after });
@@ -403,7 +403,7 @@ impl Table {
             let Some(entry) = self.entries.get_mut(&call) else { continue };
             match entry.asked.next(error, entry.tries) {
                 Next::Repeat(after) if after.is_zero() => {
-                    (entry.in_doubt, entry.stage, entry.last) = (true, Stage::Queued, Some(error.clone()));
+                    (entry.in_doubt, entry.stage, entry.last) = (true, CallStage::Queued, Some(error.clone()));
                     self.queued.insert(call);
                 }
                 // Turned away: nothing was read.
@@ -454,7 +454,7 @@ impl Table {
             // From now on an answer is due.
             it.heard = Instant::now();
         }
-        entry.stage = Stage::Sent(link);
+        entry.stage = CallStage::Sent(link);
         let waits = entry.asked.waits;
         it.sent.insert(call);
         self.queued.remove(&call);
@@ -505,9 +505,9 @@ impl Table {
         }
         self.entries.range(..call).any(|(_, earlier)| {
             let stands = match earlier.stage {
-                Stage::Queued => true,
-                Stage::Sent(other) => other != link && !earlier.asked.waits,
-                Stage::Delayed => false,
+                CallStage::Queued => true,
+                CallStage::Sent(other) => other != link && !earlier.asked.waits,
+                CallStage::Delayed => false,
             };
             stands && earlier.asked.touches.conflicts(&entry.asked.touches)
         })

@@ -103,7 +103,7 @@ impl Client {
 }
 
 impl Watch {
-    /// The same, which also tells bookmarks: for whoever keeps the cursor somewhere.
+    /// Has the watch tell bookmarks, too: for whoever keeps the cursor somewhere.
     #[must_use]
     pub fn with_bookmarks(mut self) -> Self {
         self.bookmarks = true;

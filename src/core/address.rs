@@ -237,7 +237,7 @@ impl Cidr {
         Address::new(family, self.base.bits() | host_mask(family.width() - self.length))
     }
 
-    /// The same addresses as a range.
+    /// Its addresses as a range.
     pub fn range(self) -> Range {
         Range { first: self.base, last: self.last() }
     }

@@ -22,7 +22,7 @@ mod naming;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-pub use naming::{Naming, Stop};
+pub use naming::{ListRow, Naming};
 
 use super::address::{Cidr, Range};
 use super::disjoint::Disjoint;

@@ -200,7 +200,7 @@ pub mod refusal {
 
     /// Of what in a request a refusal is.
     #[derive(Serialize, Deserialize)]
-    enum Place {
+    enum RefusalOf {
         Item(usize),
         Instance(Owner),
     }
@@ -213,9 +213,9 @@ pub mod refusal {
         let (mut places, mut inner) = (Vec::new(), refusal);
         loop {
             match inner {
-                Refusal::OfItem { index, refusal } => (places.push(Place::Item(*index)), inner = refusal),
+                Refusal::OfItem { index, refusal } => (places.push(RefusalOf::Item(*index)), inner = refusal),
                 Refusal::OfInstance { instance, refusal } => {
-                    (places.push(Place::Instance(instance.clone())), inner = refusal)
+                    (places.push(RefusalOf::Instance(instance.clone())), inner = refusal)
                 }
                 _ => break,
             };
@@ -228,13 +228,13 @@ pub mod refusal {
     /// # Errors
     /// What the format says, or nested deeper than any refusal is.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Refusal, D::Error> {
-        let (places, inner) = <(Vec<Place>, Refusal)>::deserialize(deserializer)?;
+        let (places, inner) = <(Vec<RefusalOf>, Refusal)>::deserialize(deserializer)?;
         if places.len() > limits::REFUSAL_DEPTH_MAX {
             return Err(D::Error::custom("a refusal nested too deep"));
         }
         let wrap = |refusal, place| match place {
-            Place::Item(index) => Refusal::OfItem { index, refusal: Box::new(refusal) },
-            Place::Instance(instance) => Refusal::OfInstance { instance, refusal: Box::new(refusal) },
+            RefusalOf::Item(index) => Refusal::OfItem { index, refusal: Box::new(refusal) },
+            RefusalOf::Instance(instance) => Refusal::OfInstance { instance, refusal: Box::new(refusal) },
         };
         Ok(places.into_iter().rev().fold(inner, wrap))
     }

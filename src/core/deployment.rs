@@ -132,7 +132,7 @@ pub struct DeployWish {
 }
 
 impl DeployWish {
-    /// The same where so many lists stand before its own.
+    /// The wish where so many lists of others stand before its own.
     pub fn behind(mut self, lists: usize) -> Self {
         if let Wanted::Dealt(list) = &mut self.wanted {
             *list += lists;

@@ -55,14 +55,14 @@ use std::fmt;
 use std::iter;
 
 use arena::Arena;
-use bits::{Block, Range};
+use bits::{Block, NumberRange};
 use front::{Front, Taking};
 use node::Part;
 
 /// The free and the taken numbers of one pool. Everything outside the pool counts as taken.
 #[derive(Clone)]
 pub struct Space {
-    pool: Range,
+    pool: NumberRange,
     /// The whole space; outside the pool it is taken, like any other number.
     root: Part,
     arena: Arena,
@@ -79,7 +79,7 @@ impl Space {
     pub fn new(first: u128, last: u128) -> Self {
         assert!(first <= last, "pool from {first} to {last}");
         assert!((first, last) != (0, u128::MAX), "a pool of 2^128 numbers cannot be counted");
-        let pool = Range { first, last };
+        let pool = NumberRange { first, last };
         let mut arena = Arena::new();
         let root = arena.paint(Block::ALL, Part::uniform(true, Block::ALL.bits), pool, false);
         Self { pool, root, arena, front: Front::default() }
@@ -116,7 +116,7 @@ impl Space {
     /// Is every number of `first..=last` inside the pool and free? O(depth). No range at all
     /// (`first` above `last`) is not free.
     pub fn is_free(&self, first: u128, last: u128) -> bool {
-        let range = Range { first, last };
+        let range = NumberRange { first, last };
         first <= last && self.pool.covers(range) && self.first_of(true, first).is_none_or(|taken| taken > last)
     }
 
@@ -240,7 +240,7 @@ impl Space {
         if first > last {
             return;
         }
-        let Some(range) = self.pool.clip(Range { first, last }) else {
+        let Some(range) = self.pool.clip(NumberRange { first, last }) else {
             return;
         };
         if taken && range.last < self.front.floor() {
@@ -259,7 +259,7 @@ impl Space {
         }
     }
 
-    fn paint(&mut self, range: Range, taken: bool) {
+    fn paint(&mut self, range: NumberRange, taken: bool) {
         let short = if range.first == range.last { self.arena.flip(self.root, range.first, taken) } else { None };
         self.root = short.unwrap_or_else(|| self.arena.paint(Block::ALL, self.root, range, taken));
         if self.arena.is_sparse() {

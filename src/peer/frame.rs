@@ -24,7 +24,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::NodeId;
 use crate::actors::coordinator::{Done, Job, Order};
-use crate::actors::waits::{Caller, Wait};
+use crate::actors::waits::{Caller, Wait, WaitedBefore};
 use crate::actors::{Applied, BeganToWait, Fault, Item, Reply};
 use crate::core::command::Command;
 use crate::core::compact::sharing;
@@ -152,8 +152,8 @@ pub enum Answered {
 
 /// Reads no more than may be under way: few bytes can be many requests.
 fn not_too_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    struct Bounded<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
+    struct AtMost<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for AtMost<T> {
         type Value = Vec<T>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "at most {PEER_IN_FLIGHT_REQUESTS_MAX} requests")
@@ -169,7 +169,7 @@ fn not_too_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D)
             Ok(read)
         }
     }
-    deserializer.deserialize_seq(Bounded(PhantomData))
+    deserializer.deserialize_seq(AtMost(PhantomData))
 }
 
 fn left(deadline: Option<Instant>, now: Instant) -> Option<u64> {
@@ -189,7 +189,7 @@ fn wait(sent: Option<SentWait>, now: Instant, caller: &Arc<Caller>) -> Option<Wa
     let most = WAIT_SECONDS_MAX * 1_000;
     sent.map(|SentWait { ms, waited_ms }| Wait {
         ms: ms.min(most),
-        waited: (waited_ms.min(most), now),
+        before: WaitedBefore { ms: waited_ms.min(most), until: now },
         caller: Arc::clone(caller),
     })
 }
@@ -241,12 +241,12 @@ pub enum FrameError {
 }
 
 /// Appends to a buffer, up to a bound.
-struct Bounded<'a> {
+struct BoundedBuffer<'a> {
     out: &'a mut Vec<u8>,
     end: usize,
 }
 
-impl Flavor for Bounded<'_> {
+impl Flavor for BoundedBuffer<'_> {
     type Output = ();
 
     fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
@@ -274,7 +274,7 @@ pub fn encode<T: Serialize>(value: &T, max: usize, out: &mut Vec<u8>) -> Result<
     let begin = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
     let end = begin + HEAD_BYTES + max;
-    let written = sharing(|| postcard::serialize_with_flavor(value, Bounded { out: &mut *out, end }));
+    let written = sharing(|| postcard::serialize_with_flavor(value, BoundedBuffer { out: &mut *out, end }));
     let bytes = out.len() - begin - HEAD_BYTES;
     match (written, u32::try_from(bytes)) {
         (Ok(()), Ok(length)) => {

@@ -104,7 +104,7 @@ impl HandshakeError {
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Opening {
+struct Hello {
     magic: [u8; 8],
     protocol: u16,
     nonce: Nonce,
@@ -112,8 +112,8 @@ struct Opening {
 
 /// What the accepting side says first.
 #[derive(Debug, Serialize, Deserialize)]
-enum Opened {
-    Opening(Opening),
+enum HelloAnswer {
+    Hello(Hello),
     Closed(Closed),
 }
 
@@ -196,11 +196,11 @@ fn compare(theirs: &Identity, ours: &Identity) -> Result<(), HandshakeError> {
     Err(HandshakeError::Differs { name, problem })
 }
 
-fn opening() -> Opening {
-    Opening { magic: MAGIC, protocol: PROTOCOL_VERSION, nonce: rand::random() }
+fn hello() -> Hello {
+    Hello { magic: MAGIC, protocol: PROTOCOL_VERSION, nonce: rand::random() }
 }
 
-fn check_opening(theirs: &Opening) -> Result<(), HandshakeError> {
+fn check_hello(theirs: &Hello) -> Result<(), HandshakeError> {
     if theirs.magic != MAGIC {
         return Err(HandshakeError::NoNode);
     }
@@ -221,13 +221,13 @@ pub async fn dial(
     secret: &Secret,
 ) -> Result<Identity, HandshakeError> {
     limited(async {
-        let ours = opening();
+        let ours = hello();
         send(stream, &ours).await?;
         let theirs = match receive(stream, frames).await? {
-            Opened::Opening(theirs) => theirs,
-            Opened::Closed(closed) => return Err(closed.into()),
+            HelloAnswer::Hello(theirs) => theirs,
+            HelloAnswer::Closed(closed) => return Err(closed.into()),
         };
-        check_opening(&theirs)?;
+        check_hello(&theirs)?;
         let nonces = (&ours.nonce, &theirs.nonce);
         send(stream, &prove(secret, Role::Dialing, nonces, own)?).await?;
         let proof = match receive(stream, frames).await? {
@@ -253,13 +253,13 @@ pub async fn accept(
     secret: &Secret,
 ) -> Result<Identity, HandshakeError> {
     limited(async {
-        let theirs: Opening = receive(stream, frames).await?;
-        let ours = opening();
+        let theirs: Hello = receive(stream, frames).await?;
+        let ours = hello();
         if theirs.magic != MAGIC {
             return Err(HandshakeError::NoNode);
         }
-        send(stream, &Opened::Opening(ours)).await?;
-        check_opening(&theirs)?;
+        send(stream, &HelloAnswer::Hello(ours)).await?;
+        check_hello(&theirs)?;
         let nonces = (&theirs.nonce, &ours.nonce);
         let proof: Proof = receive(stream, frames).await?;
         let peer = match check(secret, Role::Dialing, nonces, &proof) {
@@ -281,7 +281,7 @@ pub async fn accept(
 /// Tells a node that there are too many, if it can be told at once.
 pub fn turn_away(stream: &TcpStream) {
     let mut frame = Vec::new();
-    if encode(&Opened::Closed(Closed::Full), PEER_HANDSHAKE_FRAME_BYTES_MAX, &mut frame).is_ok() {
+    if encode(&HelloAnswer::Closed(Closed::Full), PEER_HANDSHAKE_FRAME_BYTES_MAX, &mut frame).is_ok() {
         // Whoever does not take it sees the connection close.
         let _ = stream.try_write(&frame);
     }

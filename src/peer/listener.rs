@@ -49,7 +49,7 @@ const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::
 
 /// Who asks.
 #[derive(Debug, Clone)]
-pub struct Origin {
+pub struct RemoteAsker {
     /// The node.
     pub node: Arc<Identity>,
     /// The connection of a client at that node.
@@ -72,13 +72,19 @@ pub trait Serve: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`NotOwner`]: nothing of it was begun.
-    fn work(&self, origin: &Origin, network: NetworkRef, items: Vec<Item>, outlet: &Outlet) -> Result<(), NotOwner>;
+    fn work(
+        &self,
+        origin: &RemoteAsker,
+        network: NetworkRef,
+        items: Vec<Item>,
+        outlet: &Outlet,
+    ) -> Result<(), NotOwner>;
 
     /// A method over several networks, or about names and space.
     ///
     /// # Errors
     /// [`NotOwner`]: nothing of it was begun.
-    fn job(&self, origin: &Origin, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner>;
+    fn job(&self, origin: &RemoteAsker, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner>;
 }
 
 /// Why a connection ended.

@@ -48,7 +48,7 @@ impl Sort {
 
 /// One request that is not answered yet.
 #[derive(Debug)]
-struct Asked {
+struct OpenRequest {
     outlet: Outlet,
     ticket: u32,
     sort: Sort,
@@ -60,7 +60,7 @@ struct Asked {
     waits: bool,
 }
 
-impl Asked {
+impl OpenRequest {
     fn is_job(&self) -> bool {
         self.sort != Sort::Item
     }
@@ -86,7 +86,7 @@ impl Asked {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
-    asked: HashMap<u32, Asked>,
+    asked: HashMap<u32, OpenRequest>,
     next: u32,
     waiting: Vec<u8>,
     /// Buffers that the writer has taken.
@@ -101,7 +101,7 @@ pub(super) struct Outstanding {
 impl Outstanding {
     /// Requests that are not answered, and will be soon.
     pub fn under_way(&self) -> usize {
-        let is_soon = |asked: &&Asked| matches!(asked.sort, Sort::Item | Sort::Job) && !asked.waits;
+        let is_soon = |asked: &&OpenRequest| matches!(asked.sort, Sort::Item | Sort::Job) && !asked.waits;
         self.asked.values().filter(is_soon).count()
     }
 
@@ -175,7 +175,7 @@ impl Outstanding {
         self.next = self.next.wrapping_add(1);
         self.watches += usize::from(sort == Sort::Events);
         let outlet = outlet.clone();
-        self.asked.insert(number, Asked { outlet, ticket, sort, reads, buffer: self.taken, waits: false });
+        self.asked.insert(number, OpenRequest { outlet, ticket, sort, reads, buffer: self.taken, waits: false });
         number
     }
 
@@ -188,14 +188,14 @@ impl Outstanding {
         !self.waiting.is_empty()
     }
 
-    fn answer(&mut self, number: u32, tell: impl FnOnce(Asked)) {
+    fn answer(&mut self, number: u32, tell: impl FnOnce(OpenRequest)) {
         match self.remove(number) {
             Some(asked) => tell(asked),
             None => tracing::debug!(number, "an answer that nobody waits for"),
         }
     }
 
-    fn remove(&mut self, number: u32) -> Option<Asked> {
+    fn remove(&mut self, number: u32) -> Option<OpenRequest> {
         let asked = self.asked.remove(&number)?;
         self.waits -= usize::from(asked.waits);
         self.watches -= usize::from(asked.sort == Sort::Events);
@@ -245,7 +245,7 @@ impl Outstanding {
             }),
             Answered::Waits(began) => {
                 for BeganToWait { ticket: number, networks } in began {
-                    let can_begin = |asked: &&mut Asked| !asked.waits && asked.sort != Sort::Events;
+                    let can_begin = |asked: &&mut OpenRequest| !asked.waits && asked.sort != Sort::Events;
                     let Some(asked) = self.asked.get_mut(&number).filter(can_begin) else { continue };
                     asked.waits = true;
                     self.waits += 1;

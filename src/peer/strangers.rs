@@ -24,7 +24,7 @@ struct Stranger {
 
 /// A place among them; given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StrangerPlace {
     strangers: Arc<Strangers>,
     gives_way: CancellationToken,
 }
@@ -39,7 +39,7 @@ fn origin(address: SocketAddr) -> IpAddr {
 
 impl Strangers {
     /// One more. Where there are too many, the oldest of those that are most gives way.
-    pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> Place {
+    pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> StrangerPlace {
         let (from, gives_way) = (origin(address), CancellationToken::new());
         let mut all = self.all();
         let count = |all: &[Stranger], from: IpAddr| all.iter().filter(|stranger| stranger.from == from).count();
@@ -54,7 +54,7 @@ impl Strangers {
             all.remove(oldest).gives_way.cancel();
         }
         all.push(Stranger { from, gives_way: gives_way.clone() });
-        Place { strangers: Arc::clone(self), gives_way }
+        StrangerPlace { strangers: Arc::clone(self), gives_way }
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Stranger>> {
@@ -62,14 +62,14 @@ impl Strangers {
     }
 }
 
-impl Place {
+impl StrangerPlace {
     /// Waits until it has to give way to somebody who came later.
     pub(super) async fn gives_way(&self) {
         self.gives_way.cancelled().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for StrangerPlace {
     fn drop(&mut self) {
         // Marked first: one that gave way already is not there any more, and no other has its mark.
         self.gives_way.cancel();
@@ -89,7 +89,7 @@ mod tests {
     fn the_oldest_of_an_address_that_has_too_many_gives_way() {
         let strangers = Arc::new(Strangers::default());
         let other = strangers.enter(at("10.0.0.1"));
-        let mut crowd: Vec<Place> =
+        let mut crowd: Vec<StrangerPlace> =
             (0..PEER_STRANGERS_PER_ADDRESS_MAX).map(|_| strangers.enter(at("10.0.0.2"))).collect();
         crowd.push(strangers.enter(at("10.0.0.2")));
         let gone: Vec<bool> = crowd.iter().map(|place| place.gives_way.is_cancelled()).collect();
@@ -104,8 +104,8 @@ mod tests {
         let strangers = Arc::new(Strangers::default());
         // One network of IPv6 counts as one address: a host has as many of them as it likes.
         let network = |host: usize| at(&format!("2001:db8::{host:x}"));
-        let crowd: Vec<Place> = (1..=9).map(|host| strangers.enter(network(host))).collect();
-        let others: Vec<Place> =
+        let crowd: Vec<StrangerPlace> = (1..=9).map(|host| strangers.enter(network(host))).collect();
+        let others: Vec<StrangerPlace> =
             (0..PEER_STRANGERS_MAX).map(|host| strangers.enter(at(&format!("10.0.0.{host}")))).collect();
         assert_eq!(strangers.all().len(), PEER_STRANGERS_MAX);
         assert!(crowd[..8].iter().all(|place| place.gives_way.is_cancelled()), "of the largest crowd first");

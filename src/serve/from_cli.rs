@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub use super::Ended;
-pub use super::doctor::{Check, State, clocks, now_ms};
-use super::migrate::{self, CannotMove, Moved, Tell};
-pub use super::sizing::{Bytes, Sizing, Wish};
+pub use super::doctor::{Check, CheckState, clocks, now_ms};
+use super::migrate::{self, CannotMove, MovedRegister, Tell};
+pub use super::sizing::{Bytes, RegisterSize, Sizing};
 use super::{Options, Running, ServeArgs, doctor};
 use crate::actors::clock::SystemClock;
 use crate::actors::committer::chain;
@@ -23,7 +23,7 @@ use crate::server::input;
 use crate::store::StoreError;
 use crate::store::embedded::{self, CannotCopy, EmbeddedStore};
 use crate::store::moving::{Movable, Opening};
-use crate::store::redis::{Options as RedisOptions, RedisStore};
+use crate::store::redis::{RedisOptions, RedisStore};
 use crate::wire::params::NetworkCreate;
 
 /// Runs a server until it is told to stop; `networks` exist once it is ready.
@@ -185,7 +185,7 @@ pub fn moved(from: &Path) -> Option<String> {
 
 /// One end of a move.
 #[derive(Debug, Clone)]
-pub enum Side {
+pub enum MoveEnd {
     /// Files.
     Directory(PathBuf),
     /// Keys of a Redis server.
@@ -197,7 +197,7 @@ pub enum Side {
     },
 }
 
-impl Side {
+impl MoveEnd {
     /// For people: without a password.
     pub fn shown(&self) -> String {
         match self {
@@ -221,11 +221,11 @@ pub fn not_by_default(shards: u16, prefix: Option<&str>) -> Vec<(&'static str, S
 
 /// A move that is asked for.
 #[derive(Debug, Clone)]
-pub struct Route {
+pub struct MoveRoute {
     /// From here.
-    pub from: Side,
+    pub from: MoveEnd,
     /// To there.
-    pub to: Side,
+    pub to: MoveEnd,
     /// How many shards there are then, if not as many as now.
     pub shards: Option<u16>,
 }
@@ -258,9 +258,9 @@ impl From<CannotMove> for Unmoved {
 }
 
 /// A register that is to be moved, open.
-pub struct Source(Box<dyn Movable>);
+pub struct MoveSource(Box<dyn Movable>);
 
-impl Source {
+impl MoveSource {
     /// Where it is.
     pub fn place(&self) -> String {
         self.0.place()
@@ -272,13 +272,13 @@ impl Source {
     }
 }
 
-fn open(side: &Side, shards: u16, opening: Opening) -> Result<Box<dyn Movable>, StoreError> {
+fn open(side: &MoveEnd, shards: u16, opening: Opening) -> Result<Box<dyn Movable>, StoreError> {
     Ok(match side {
-        Side::Directory(path) => {
-            let options = embedded::Options { opening, ..embedded::Options::default() };
+        MoveEnd::Directory(path) => {
+            let options = embedded::EmbeddedOptions { opening, ..embedded::EmbeddedOptions::default() };
             Box::new(EmbeddedStore::open(path, shards, options)?)
         }
-        Side::Redis { url, prefix } => {
+        MoveEnd::Redis { url, prefix } => {
             let options = RedisOptions { prefix: prefix.clone(), opening, ..RedisOptions::new(url.clone(), shards) };
             Box::new(RedisStore::open(options)?)
         }
@@ -289,8 +289,8 @@ fn open(side: &Side, shards: u16, opening: Opening) -> Result<Box<dyn Movable>, 
 ///
 /// # Errors
 /// What stands in the way.
-pub fn open_source(route: &Route) -> Result<Source, Unmoved> {
-    open(&route.from, 1, Opening::Source).map(Source).map_err(|error| Unmoved {
+pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
+    open(&route.from, 1, Opening::Source).map(MoveSource).map_err(|error| Unmoved {
         problem: chain(&error),
         hint: match error {
             StoreError::Locked(_) => "stop the server that has it open, then say it again: `allod migrate FROM TO`",
@@ -303,10 +303,10 @@ pub fn open_source(route: &Route) -> Result<Source, Unmoved> {
 ///
 /// # Errors
 /// What stands in the way.
-pub fn look(source: &Source, route: &Route) -> Result<(), Unmoved> {
+pub fn look(source: &MoveSource, route: &MoveRoute) -> Result<(), Unmoved> {
     let looked = match &route.to {
-        Side::Directory(path) => embedded::look_at_target(path),
-        Side::Redis { url, prefix } => {
+        MoveEnd::Directory(path) => embedded::look_at_target(path),
+        MoveEnd::Redis { url, prefix } => {
             let options = RedisOptions { prefix: prefix.clone(), ..RedisOptions::new(url.clone(), source.shards()) };
             crate::store::redis::examine::look_at_target(&options)
         }
@@ -331,7 +331,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Unmoved> {
 ///
 /// # Errors
 /// What stands in the way.
-pub fn migrate(source: &Source, route: &Route, tell: Tell<'_>) -> Result<Moved, Unmoved> {
+pub fn migrate(source: &MoveSource, route: &MoveRoute, tell: Tell<'_>) -> Result<MovedRegister, Unmoved> {
     let runtime = runtime()?;
     let shards = route.shards.unwrap_or(source.shards());
     runtime.block_on(async {

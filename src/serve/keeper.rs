@@ -205,7 +205,7 @@ impl Keeper {
         self.contend_with(None).await
     }
 
-    /// The same, with what is ready of it.
+    /// Tries to own the register, with what is ready of it. The role says what came of it.
     pub(super) async fn contend_with(&mut self, standby: Option<Standby>) -> Result<(), CannotOwn> {
         let (fatal, fatals) = outlet();
         let renewed_ms = Cell::new(self.server.clock.lease_ms());
@@ -476,7 +476,7 @@ pub(super) async fn meet(server: &Server, store: &dyn Store) -> Result<(), Store
     Ok(())
 }
 
-/// The same, for ever.
+/// Tells the others that this node is here, and notes who else is, again and again for ever.
 async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
     if store.info().ownership_is_standing {
         return std::future::pending().await;

@@ -40,7 +40,7 @@ use crate::core::state::{Entry, Key, State, Step};
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::limits;
 use crate::store::codec::Format;
-use crate::store::moving::{LastOf, Movable, Notice, Opening, fingerprint};
+use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, fingerprint};
 use crate::store::{Act, Batch, CommitError, Digest, Head, NetworkImage, ShardId, ShardImage, StoreError, codec};
 
 /// Who did it, in the history.
@@ -87,7 +87,7 @@ impl From<CommitError> for CannotMove {
 
 /// What a register holds, counted, and a sum over every record in no particular order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct RegisterTally {
     /// Networks, deleted ones that are remembered too.
     pub networks: u64,
     /// Subnets.
@@ -101,7 +101,7 @@ pub struct Tally {
     sum: u128,
 }
 
-impl Tally {
+impl RegisterTally {
     fn add(&mut self, network: NetworkId, key: Key, state: &State) -> Result<(), CannotMove> {
         match state {
             State::Config(_) => self.networks += 1,
@@ -137,9 +137,9 @@ impl Tally {
 
 /// What was moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedRegister {
     /// What it holds; nothing where a move that was broken off was finished.
-    pub tally: Option<Tally>,
+    pub tally: Option<RegisterTally>,
     /// The target's identity.
     pub register: u128,
     /// No generation up to this one is given any more.
@@ -156,8 +156,13 @@ pub type Open<'a> = &'a dyn Fn(Opening) -> Result<Box<dyn Movable>, StoreError>;
 ///
 /// # Errors
 /// What stands in the way. Unless the source says that it moved, it is as it was.
-pub async fn run(source: &dyn Movable, open: Open<'_>, clock: &dyn Clock, tell: Tell<'_>) -> Result<Moved, CannotMove> {
-    if let Some(notice @ Notice::Moved { register, .. }) = source.notice() {
+pub async fn run(
+    source: &dyn Movable,
+    open: Open<'_>,
+    clock: &dyn Clock,
+    tell: Tell<'_>,
+) -> Result<MovedRegister, CannotMove> {
+    if let Some(notice @ MoveNotice::Moved { register, .. }) = source.notice() {
         // It was closed already: all that can be left to do is to finish where it went.
         let gone = |_| CannotMove::Gone(format!("{} {}", source.place(), notice.refusal()));
         let unfinished = open(Opening::Unfinished(register)).map_err(gone)?;
@@ -206,7 +211,7 @@ async fn carry(
     target: &dyn Movable,
     clock: &dyn Clock,
     tell: Tell<'_>,
-) -> Result<Moved, CannotMove> {
+) -> Result<MovedRegister, CannotMove> {
     let carried = async {
         alone(target).await?;
         let moving = async {
@@ -227,8 +232,12 @@ async fn carry(
 
 /// Finishes a target that was whole when the source was closed. None where it is not as it was then: the source is
 /// opened again, and is to be moved anew.
-async fn finish(source: &dyn Movable, target: &dyn Movable, clock: &dyn Clock) -> Result<Option<Moved>, CannotMove> {
-    let Some(Notice::Moved { register, fingerprint: whole, .. }) = source.notice() else { return Ok(None) };
+async fn finish(
+    source: &dyn Movable,
+    target: &dyn Movable,
+    clock: &dyn Clock,
+) -> Result<Option<MovedRegister>, CannotMove> {
+    let Some(MoveNotice::Moved { register, fingerprint: whole, .. }) = source.notice() else { return Ok(None) };
     alone(target).await?;
     let heads = take_all(target, clock).await?;
     let ends: Vec<LastOf> = heads.iter().map(last_of).collect();
@@ -241,7 +250,7 @@ async fn finish(source: &dyn Movable, target: &dyn Movable, clock: &dyn Clock) -
         source.post(None, Vec::new()).await?;
     }
     leave(target).await;
-    Ok(is_whole.then_some(Moved { tally: None, register, generation }))
+    Ok(is_whole.then_some(MovedRegister { tally: None, register, generation }))
 }
 
 fn last_of((shard, head): &(ShardId, Head)) -> LastOf {
@@ -249,7 +258,7 @@ fn last_of((shard, head): &(ShardId, Head)) -> LastOf {
 }
 
 /// What waits to be committed to one shard of the target.
-struct Waiting {
+struct WaitingSteps {
     head: Head,
     acts: Vec<Act>,
     steps: usize,
@@ -259,7 +268,7 @@ struct Waiting {
 /// A copy under way.
 struct Copy {
     from: Vec<(ShardId, Head)>,
-    to: Vec<Waiting>,
+    to: Vec<WaitingSteps>,
     time: ShardTime,
     generation: Generation,
     act_bytes_max: usize,
@@ -272,7 +281,7 @@ impl Copy {
         let time = from.iter().map(|(_, head)| head.time).max().unwrap_or_default();
         let given = from.iter().map(|(_, head)| head.generation).max().unwrap_or_default();
         let generation = generation_floor(given, clock.wall());
-        let to = to.into_iter().map(|(_, head)| Waiting { head, acts: Vec::new(), steps: 0, bytes: 0 }).collect();
+        let to = to.into_iter().map(|(_, head)| WaitingSteps { head, acts: Vec::new(), steps: 0, bytes: 0 }).collect();
         // Half of what is legal: an act that is one step over the bound still fits.
         let act_bytes_max = (target.info().act_bytes_max / 2).min(limits::BATCH_BYTES_MAX);
         Ok(Self { from, to, time, generation, act_bytes_max })
@@ -284,9 +293,9 @@ impl Copy {
         target: &dyn Movable,
         clock: &dyn Clock,
         tell: Tell<'_>,
-    ) -> Result<Moved, CannotMove> {
+    ) -> Result<MovedRegister, CannotMove> {
         let all = (self.from.len() + self.to.len()) as u64;
-        let mut there = Tally::default();
+        let mut there = RegisterTally::default();
         for (done, (shard, head)) in self.from.clone().into_iter().enumerate() {
             tell(done as u64, all);
             let image = source.load(shard, head.token).await?;
@@ -307,11 +316,11 @@ impl Copy {
         let to = self.ends();
         let register = target.info().register;
         let moved =
-            Notice::Moved { register, fingerprint: fingerprint(&to), at_ms: clock.wall().0, to: target.place() };
+            MoveNotice::Moved { register, fingerprint: fingerprint(&to), at_ms: clock.wall().0, to: target.place() };
         source.post(Some(moved), from).await?;
         target.post(None, to).await?;
         tell(all, all);
-        Ok(Moved { tally: Some(there), register, generation: self.generation })
+        Ok(MovedRegister { tally: Some(there), register, generation: self.generation })
     }
 
     fn ends(&self) -> Vec<LastOf> {
@@ -320,8 +329,8 @@ impl Copy {
     }
 
     /// Everything that the target has now, counted as it is loaded; each network is where it will be looked for.
-    async fn load_again(&self, target: &dyn Movable, tell: Tell<'_>, all: u64) -> Result<Tally, CannotMove> {
-        let mut tally = Tally::default();
+    async fn load_again(&self, target: &dyn Movable, tell: Tell<'_>, all: u64) -> Result<RegisterTally, CannotMove> {
+        let mut tally = RegisterTally::default();
         for (at, waiting) in self.to.iter().enumerate() {
             tell((self.from.len() + at) as u64, all);
             let shard = ShardId(at as u16);
@@ -346,7 +355,7 @@ impl Copy {
         target: &dyn Movable,
         clock: &dyn Clock,
         (id, states): (NetworkId, States),
-        tally: &mut Tally,
+        tally: &mut RegisterTally,
     ) -> Result<(), CannotMove> {
         let at = usize::from(shard_of(id, target.info().shards).0);
         let act =

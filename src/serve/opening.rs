@@ -8,7 +8,7 @@ use crate::config::{Config, StoreKind};
 use crate::store::codec::Format;
 use crate::store::embedded::{self, EmbeddedStore, nameplate};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{Options as RedisOptions, RedisStore};
+use crate::store::redis::{RedisOptions, RedisStore};
 use crate::store::{Store, StoreError};
 
 /// Opens the store that the configuration names.
@@ -26,12 +26,12 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
         StoreKind::Redis => connect(config),
         StoreKind::Embedded => {
             let directory = &config.store.directory;
-            let options = embedded::Options {
+            let options = embedded::EmbeddedOptions {
                 accept_restored: config.store.accept_restored,
                 record_format: Format::new(config.store.record_format),
                 history_seconds: config.history.keep_seconds,
                 history_bytes: config.history.bytes_in(StoreKind::Embedded),
-                ..embedded::Options::default()
+                ..embedded::EmbeddedOptions::default()
             };
             let store = EmbeddedStore::open(directory, shards, options).map_err(|error| {
                 let problem = format!("cannot open the store in {}: {}", directory.display(), chain(&error));

@@ -19,7 +19,7 @@ use crate::config::{Config, Sources};
 use crate::telemetry;
 
 /// What was read at the start, and how to read it again.
-pub(super) struct Reading {
+pub(super) struct ReadSettings {
     /// The file, if one was named.
     pub file: Option<PathBuf>,
     /// Flags of the command line.
@@ -65,7 +65,7 @@ pub(super) fn stop_on_signals(stop: CancellationToken) {
 }
 
 /// From now on a SIGHUP has the configuration read again; before, it ends the process.
-pub(super) fn on_hangup(mut reading: Reading) {
+pub(super) fn on_hangup(mut reading: ReadSettings) {
     let listened = listen("hangups", &[SignalKind::hangup()], |mut signals| async move {
         let Some(mut hangups) = signals.pop() else { return };
         while hangups.recv().await.is_some() {
@@ -77,7 +77,7 @@ pub(super) fn on_hangup(mut reading: Reading) {
     }
 }
 
-impl Reading {
+impl ReadSettings {
     fn again(&mut self) {
         let Some(file) = self.file.clone() else {
             return tracing::warn!("SIGHUP: there is nothing to read again, as no file was named by --config");

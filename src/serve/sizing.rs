@@ -14,16 +14,17 @@ use crate::core::address::Family;
 /// A server with files that holds nothing: resident memory of `allod serve` after its first start, of which a segment's 64 MiB
 /// of zeros are most.
 const EMPTY_WITH_FILES: u64 = 96_000_000;
-/// The same over Redis.
+/// A server over Redis that holds nothing: resident memory of `allod serve` after its first start.
 const EMPTY_OVER_REDIS: u64 = 40_000_000;
 /// A network with one subnet: resident memory of 10 000 of them (files) and 5 000 (Redis), made by `network.create`.
 const NETWORK_WITH_FILES: u64 = 12_000;
-/// The same over Redis.
+/// A network with one subnet over Redis.
 const NETWORK_OVER_REDIS: u64 = 24_000;
 /// A reservation, owner of 24 bytes and scope of 12: resident memory at 1 000 000 and 1 500 000, by `ip.allocate` (260 and 265
 /// bytes IPv4; 303 and 310 IPv6). `cargo bench --bench core` counts 279 and 301 to 336 on the heap.
 const RESERVATION: [u64; 2] = [265, 310];
-/// The same over Redis at 1 000 000, `store.redis_heal_bytes = 0`: 346 after the grants, and some 10 more after a start.
+/// A reservation over Redis at 1 000 000, `store.redis_heal_bytes = 0`: 346 after the grants, and some 10 more after a
+/// start.
 const RESERVATION_OVER_REDIS: [u64; 2] = [357, 398];
 /// More while a snapshot is made: the peak of resident memory at 2 200 000 reservations, above what stays (180 bytes).
 const SNAPSHOT_WORK: u64 = 181;
@@ -61,7 +62,7 @@ const START_SECONDS_A_MILLION: f64 = 1.1;
 
 /// What a register is to be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Wish {
+pub struct RegisterSize {
     /// Networks, each with a subnet.
     pub networks: u64,
     /// Reservations that are held together.
@@ -117,7 +118,7 @@ pub struct Sizing {
     pub start_seconds: f64,
 }
 
-impl Wish {
+impl RegisterSize {
     /// With the history that a server keeps by default.
     pub fn new(networks: u64, reservations: u64, store: StoreKind) -> Self {
         let History { keep_seconds, keep_bytes } = History::default();
@@ -204,21 +205,21 @@ mod tests {
 
     #[test]
     fn a_million_takes_what_the_pages_say() {
-        let files = Wish::new(1, 1_000_000, StoreKind::Embedded).sizing();
+        let files = RegisterSize::new(1, 1_000_000, StoreKind::Embedded).sizing();
         assert!((340_000_000..380_000_000).contains(&files.memory.usual), "{files:?}");
         assert!(files.memory.most > files.memory.usual && files.redis_memory.is_none());
-        let redis = Wish::new(1, 1_000_000, StoreKind::Redis).sizing();
+        let redis = RegisterSize::new(1, 1_000_000, StoreKind::Redis).sizing();
         let memory = redis.redis_memory.unwrap();
         // 71 MB, and as many events of 78 bytes with what Redis adds.
         assert!((160_000_000..170_000_000).contains(&memory.usual), "{memory:?}");
         assert_eq!(memory.most, 2 * memory.usual);
-        let six = Wish { family: Family::V6, ..Wish::new(1, 1_000_000, StoreKind::Embedded) }.sizing();
+        let six = RegisterSize { family: Family::V6, ..RegisterSize::new(1, 1_000_000, StoreKind::Embedded) }.sizing();
         assert!(six.memory.usual > files.memory.usual && six.disk.usual > files.disk.usual);
     }
 
     #[test]
     fn history_is_bounded_by_bytes_and_then_reaches_less_far() {
-        let mut wish = Wish { allocations_per_second: 1.0, ..Wish::new(1, 0, StoreKind::Embedded) };
+        let mut wish = RegisterSize { allocations_per_second: 1.0, ..RegisterSize::new(1, 0, StoreKind::Embedded) };
         let slow = wish.sizing();
         assert_eq!((slow.history, slow.history_reaches_seconds), (2 * 200 * 30 * 86_400, 30 * 86_400));
         wish.allocations_per_second = 10_000.0;
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn no_wish_overflows() {
         for store in [StoreKind::Embedded, StoreKind::Redis, StoreKind::Memory] {
-            let wish = Wish { allocations_per_second: 1e18, ..Wish::new(1 << 40, 1 << 45, store) };
+            let wish = RegisterSize { allocations_per_second: 1e18, ..RegisterSize::new(1 << 40, 1 << 45, store) };
             assert!(wish.sizing().memory.most >= wish.sizing().memory.usual);
         }
     }

@@ -154,38 +154,23 @@ impl Connection {
         // It goes on where it was moved to as it would have gone on before.
         let mut turn = if self.interrupted { turns::next().await } else { None };
         loop {
-            self.cut_lines();
-            let was_full = !self.session.has_room();
-            if let Err(end) = self.write(stream) {
+            if let Err(end) = self.hand_on(stream) {
                 return Left::Ended(end);
             }
-            self.session.go_on_if_taken();
-            // What was read and not handed on is, now that the client took something.
-            self.interrupted |= was_full && self.session.has_room();
             drop(turn.take());
             if !stopping && let Some(moves) = self.moves() {
                 return moves;
             }
             if self.interrupted {
                 turn = turns::next().await;
-                while let Ok(told) = self.inlet.try_recv() {
-                    self.session.absorb(told);
-                }
+                self.absorb_what_came();
                 continue;
             }
             let backed_up = self.unwritten() > 0;
-            let busy = self.session.in_flight() > 0 || self.session.is_watching();
-            if self.ended && !busy && !self.has_line() {
-                self.session.asks_no_more();
-                if !backed_up {
-                    return Left::Ended(End::Done);
-                }
+            if self.asks_no_more() && !backed_up {
+                return Left::Ended(End::Done);
             }
-            let may_read = !self.ended && self.session.has_room() && !self.has_line();
-            if !may_read && self.line_began.is_some() {
-                // The rest of the line may be there: it is not read.
-                self.line_began = Some(Instant::now());
-            }
+            let may_read = self.may_read();
             self.arm(timer.as_mut(), backed_up);
             let looks = self.session.looks_for_owner_at();
             tokio::select! {
@@ -193,9 +178,7 @@ impl Connection {
                 Some(told) = self.inlet.recv() => {
                     turn = self.turn().await;
                     self.session.absorb(told);
-                    while let Ok(told) = self.inlet.try_recv() {
-                        self.session.absorb(told);
-                    }
+                    self.absorb_what_came();
                 }
                 _ = self.roles.changed(), if self.session.waits_for_role() => self.session.role_changed(),
                 () = tokio::time::sleep_until(looks.unwrap_or(timer.deadline())), if looks.is_some() => {
@@ -226,12 +209,56 @@ impl Connection {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 () = stop.cancelled(), if !stopping => {
-                    (stopping, self.ended) = (true, true);
-                    self.session.end_watches();
-                    self.session.stop_waiting();
+                    stopping = true;
+                    self.take_nothing_more();
                 }
             }
         }
+    }
+
+    /// Hands the lines that were read to the session, and what it answered to the client.
+    fn hand_on(&mut self, stream: &TcpStream) -> Result<(), End> {
+        self.cut_lines();
+        let was_full = !self.session.has_room();
+        self.write(stream)?;
+        self.session.go_on_if_taken();
+        // What was read and not handed on is, now that the client took something.
+        self.interrupted |= was_full && self.session.has_room();
+        Ok(())
+    }
+
+    /// Takes the answers that are there already, and waits for none.
+    fn absorb_what_came(&mut self) {
+        while let Ok(told) = self.inlet.try_recv() {
+            self.session.absorb(told);
+        }
+    }
+
+    /// The client ended its input, and nothing of it is under way any more.
+    fn asks_no_more(&mut self) -> bool {
+        let busy = self.session.in_flight() > 0 || self.session.is_watching();
+        let no_more = self.ended && !busy && !self.has_line();
+        if no_more {
+            self.session.asks_no_more();
+        }
+        no_more
+    }
+
+    /// May more be read? As long as not, no line of the client is late.
+    fn may_read(&mut self) -> bool {
+        let may_read = !self.ended && self.session.has_room() && !self.has_line();
+        if !may_read && self.line_began.is_some() {
+            // The rest of the line may be there: it is not read.
+            self.line_began = Some(Instant::now());
+        }
+        may_read
+    }
+
+    /// The server stops: what was asked is still answered, and what would go on for long ends.
+    fn take_nothing_more(&mut self) {
+        self.ended = true;
+        self.session.end_watches();
+        self.session.stop_waiting();
     }
 
     /// Says how it ended, once that is certain.

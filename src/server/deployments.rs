@@ -19,7 +19,7 @@ use crate::wire::{RpcError, params};
 
 /// What is known of an instance besides its wishes.
 #[derive(Default)]
-struct Place {
+struct InstanceFacts {
     zone: Option<CompactString>,
     fresh: bool,
 }
@@ -28,7 +28,7 @@ struct Place {
 #[derive(Default)]
 struct Building {
     instances: Vec<Owner>,
-    places: HashMap<Owner, Place>,
+    places: HashMap<Owner, InstanceFacts>,
     parts: Vec<DeployPart>,
     part_of: HashMap<CompactString, usize>,
     wishes: usize,
@@ -135,7 +135,7 @@ fn enough(ranges: &[Range], instances: usize, field: impl Fn() -> String) -> Res
 impl Building {
     fn know(&mut self, instance: &InstanceWishes) {
         let zone = instance.zone.as_ref().map(|zone| CompactString::from(zone.as_str()));
-        self.places.insert(instance.id.clone(), Place { zone, fresh: instance.fresh.unwrap_or(false) });
+        self.places.insert(instance.id.clone(), InstanceFacts { zone, fresh: instance.fresh.unwrap_or(false) });
         self.instances.push(instance.id.clone());
     }
 

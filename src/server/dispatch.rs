@@ -4,7 +4,7 @@
 //! the table of `wire::methods` does not compile until it is decided here.
 //!
 //! Review notes: does a new method that touches names or space of a network go through the coordinator, with the names
-//! it touches in `touches`? Does one over several networks take [`Plan::All`], so that it is a barrier?
+//! it touches in `touches`? Does one over several networks take [`Errand::All`], so that it is a barrier?
 
 mod ip;
 mod network;
@@ -30,7 +30,7 @@ use crate::wire::{Method, Request, RpcError};
 
 /// What is asked of whom.
 #[derive(Debug)]
-pub enum Plan {
+pub enum Errand {
     /// One command for one network.
     One(NetworkRef, Command),
     /// A job that touches these networks and no others: later requests that name them wait for it. Boxed: it is long, and rare.
@@ -43,12 +43,12 @@ pub enum Plan {
     Here(Here),
 }
 
-impl Plan {
+impl Errand {
     pub(super) fn act(touches: Vec<CompactString>, job: Job) -> Self {
-        Plan::Act(touches, Box::new(job))
+        Errand::Act(touches, Box::new(job))
     }
     pub(super) fn all(job: Job) -> Self {
-        Plan::All(Box::new(job))
+        Errand::All(Box::new(job))
     }
 }
 
@@ -74,11 +74,11 @@ pub enum Here {
 
 /// A request, ready to be sent.
 #[derive(Debug)]
-pub struct Planned {
+pub struct ReadyRequest {
     /// Its method.
     pub method: Method,
     /// What is asked of whom.
-    pub plan: Plan,
+    pub errand: Errand,
     /// How the answer is written.
     pub shape: Shape,
     /// Why, for the history.
@@ -95,29 +95,29 @@ fn version(if_version: Option<Serial>) -> Option<Version> {
     if_version.map(|serial| Version(serial.get()))
 }
 
-fn configure(network: NetworkRef, change: Configure, if_version: Option<Serial>) -> Plan {
-    Plan::One(network, Command::Configure { change: Box::new(change), if_version: version(if_version) })
+fn configure(network: NetworkRef, change: Configure, if_version: Option<Serial>) -> Errand {
+    Errand::One(network, Command::Configure { change: Box::new(change), if_version: version(if_version) })
 }
 
-fn act(network: &NetworkRef, change: Configure, if_version: Option<Serial>, also: Option<&str>) -> Plan {
+fn act(network: &NetworkRef, change: Configure, if_version: Option<Serial>, also: Option<&str>) -> Errand {
     let network = input::network_text(network);
     let touches = [Some(network.clone()), also.map(CompactString::from)].into_iter().flatten().collect();
-    Plan::act(touches, Job::Configure { network, change, if_version: version(if_version) })
+    Errand::act(touches, Job::Configure { network, change, if_version: version(if_version) })
 }
 
 /// Decides what a request asks of whom. `read` is when it was read.
 ///
 /// # Errors
 /// `invalid_argument` for members that do not go together, `method_not_found` for what comes later.
-pub fn plan(request: Request, read: Instant) -> Result<Planned, RpcError> {
+pub fn ready(request: Request, read: Instant) -> Result<ReadyRequest, RpcError> {
     let method = request.method();
     let deadline = request.deadline_ms().map(|ms| read + Duration::from_millis(ms));
     let dry_run = request.is_dry_run();
     let wait_ms = wait_ms(&request).filter(|ms| *ms > 0 && !dry_run);
     let reason = reason_of(&request);
     let mut shape = Shape { method, brief: false, if_absent: false, count_only: false, usage: false };
-    let plan = plan_of(request, &mut shape)?;
-    Ok(Planned { method, plan, shape, reason, deadline, dry_run, wait_ms })
+    let errand = errand_of(request, &mut shape)?;
+    Ok(ReadyRequest { method, errand, shape, reason, deadline, dry_run, wait_ms })
 }
 
 /// Why it is asked, for the history; of a decline also what was seen at the address, for which an event has no other place.
@@ -147,7 +147,7 @@ fn wait_ms(request: &Request) -> Option<u64> {
     seconds.map(|seconds| seconds.get() * 1_000)
 }
 
-fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
+fn errand_of(request: Request, shape: &mut Shape) -> Result<Errand, RpcError> {
     Ok(match request {
         Request::IpAllocate(ask) => ip::allocate(ask, shape)?,
         Request::IpClaim(ask) => ip::claim(*ask, shape)?,
@@ -160,22 +160,22 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::IpTransfer(ask) => ip::transfer(*ask)?,
         Request::IpDecline(ask) => ip::decline(*ask)?,
         Request::IpGet(ask) => ip::get(*ask)?,
-        Request::IpFind(ask) => Plan::all(Job::Find { realm: None, address: ask.address }),
+        Request::IpFind(ask) => Errand::all(Job::Find { realm: None, address: ask.address }),
         Request::IpList(ask) => pages::reservations(*ask, shape)?,
         Request::OwnerRelease(ask) => ip::release_all_of(*ask)?,
-        Request::ScopeRelease(ask) => Plan::all(Job::ReleaseScope(ask.scope)),
+        Request::ScopeRelease(ask) => Errand::all(Job::ReleaseScope(ask.scope)),
         Request::ClaimantMark(ask) => {
             let (scope, sweep) = (ask.scope, ask.sweep.into_inner());
-            Plan::all(Job::Mark { scope, sweep, claimants: ask.claimants.into_vec() })
+            Errand::all(Job::Mark { scope, sweep, claimants: ask.claimants.into_vec() })
         }
         Request::ClaimantSweep(ask) => sweeping::claimant_sweep(*ask)?,
         Request::NetworkCreate(ask) => network::create(*ask, shape)?,
-        Request::NetworkGet(ask) => Plan::One(ask.network, Command::Show),
+        Request::NetworkGet(ask) => Errand::One(ask.network, Command::Show),
         Request::NetworkList(ask) => pages::networks(*ask, shape)?,
         Request::NetworkUpdate(ask) => network::update(*ask)?,
         Request::NetworkDelete(ask) => network::delete(*ask)?,
         Request::NetworkRestore(ask) => act(&ask.network, Configure::Restore, ask.if_version, None),
-        Request::NetworkUsage(ask) => Plan::One(ask.network, Command::Usage),
+        Request::NetworkUsage(ask) => Errand::One(ask.network, Command::Usage),
         Request::NetworkMap(ask) => network::map(*ask)?,
         Request::SubnetAdd(ask) => network::subnet_add(*ask, shape)?,
         Request::SubnetModify(ask) => network::subnet_modify(*ask)?,
@@ -186,44 +186,44 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::PoolRemove(ask) => network::pool_remove(*ask)?,
         Request::ReservedAdd(ask) => network::reserved_add(*ask)?,
         Request::ReservedRemove(ask) => configure(ask.network, Configure::ReservedRemove(ask.range), ask.if_version),
-        Request::RealmList(_) => Plan::all(Job::Realms),
+        Request::RealmList(_) => Errand::all(Job::Realms),
         Request::ScopeList(ask) => pages::scopes(*ask)?,
         Request::DeploymentPlan(ask) => {
-            Plan::all(deployments::order(ask.deployment, ask.instances, ask.groups, false)?)
+            Errand::all(deployments::order(ask.deployment, ask.instances, ask.groups, false)?)
         }
         Request::DeploymentApply(ask) => {
-            Plan::all(deployments::order(ask.deployment, ask.instances, ask.groups, true)?)
+            Errand::all(deployments::order(ask.deployment, ask.instances, ask.groups, true)?)
         }
         Request::DeploymentCommit(ask) => settle(ask.deployment, ask.plan, ask.instances, false),
         Request::DeploymentRevert(ask) => settle(ask.deployment, ask.plan, ask.instances, true),
-        Request::DeploymentGet(ask) => Plan::all(Job::Deployment(ask.deployment)),
-        Request::DeploymentList(ask) => Plan::all(deployments::list(*ask)?),
-        Request::DeploymentDelete(ask) => Plan::all(Job::DeleteDeployment(ask.deployment)),
-        Request::EventsWatch(ask) => Plan::all(events_watch(*ask)?),
-        Request::EventsUnwatch(ask) => Plan::Here(Here::Unwatch(ask.subscription)),
-        Request::EventsHistory(ask) => Plan::all(pages::history(*ask)?),
-        Request::ServerInfo(_) => Plan::Here(Here::Info),
-        Request::ServerPing(_) => Plan::Here(Here::Ping),
-        Request::ClusterNodes(_) => Plan::Here(Here::Nodes),
+        Request::DeploymentGet(ask) => Errand::all(Job::Deployment(ask.deployment)),
+        Request::DeploymentList(ask) => Errand::all(deployments::list(*ask)?),
+        Request::DeploymentDelete(ask) => Errand::all(Job::DeleteDeployment(ask.deployment)),
+        Request::EventsWatch(ask) => Errand::all(events_watch(*ask)?),
+        Request::EventsUnwatch(ask) => Errand::Here(Here::Unwatch(ask.subscription)),
+        Request::EventsHistory(ask) => Errand::all(pages::history(*ask)?),
+        Request::ServerInfo(_) => Errand::Here(Here::Info),
+        Request::ServerPing(_) => Errand::Here(Here::Ping),
+        Request::ClusterNodes(_) => Errand::Here(Here::Nodes),
         Request::ClusterLocate(ask) => {
             let network = input::network_text(&ask.network);
-            Plan::act(vec![network.clone()], Job::Locate(network))
+            Errand::act(vec![network.clone()], Job::Locate(network))
         }
-        Request::ClusterDrain(ask) => Plan::Node(NodeJob::Drain {
+        Request::ClusterDrain(ask) => Errand::Node(NodeJob::Drain {
             node: ask.node.map(|node| node.into_inner()),
             drain: ask.drain.unwrap_or(true),
         }),
         Request::ClusterConflicts(ask) => match ask.network {
-            Some(network) => Plan::One(network, Command::Conflicts),
-            None => Plan::all(Job::Conflicts),
+            Some(network) => Errand::One(network, Command::Conflicts),
+            None => Errand::all(Job::Conflicts),
         },
-        Request::ClusterAccept(ask) => Plan::One(ask.network, Command::Accept(ask.address)),
-        Request::SessionSet(ask) => Plan::Here(Here::Set { redirect: ask.redirect }),
-        Request::RpcDiscover(_) => Plan::Here(Here::Discover),
+        Request::ClusterAccept(ask) => Errand::One(ask.network, Command::Accept(ask.address)),
+        Request::SessionSet(ask) => Errand::Here(Here::Set { redirect: ask.redirect }),
+        Request::RpcDiscover(_) => Errand::Here(Here::Discover),
     })
 }
 
-fn settle(deployment: Scope, plan: Serial, instances: Option<InstanceIds>, revert: bool) -> Plan {
+fn settle(deployment: Scope, plan: Serial, instances: Option<InstanceIds>, revert: bool) -> Errand {
     let instances = instances.map(InstanceIds::into_vec);
-    Plan::all(Job::Settle { deployment, plan: plan.get(), instances, revert })
+    Errand::all(Job::Settle { deployment, plan: plan.get(), instances, revert })
 }

@@ -17,27 +17,27 @@ use crate::actors::service::Shared;
 use crate::actors::{Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::core::refusal::{Missing, Refusal};
 use crate::peer::frame::NetworkRef;
-use crate::peer::listener::{NotOwner, Origin, Serve};
+use crate::peer::listener::{NotOwner, RemoteAsker, Serve};
 
 /// This node, as the others see it.
 #[derive(Debug)]
 pub struct Forwarded {
     server: Weak<Server>,
     /// What came between two owners. Bounded by what the other nodes may have under way here.
-    held: Mutex<VecDeque<Held>>,
+    held: Mutex<VecDeque<HeldBack>>,
 }
 
 #[derive(Debug)]
-enum Held {
+enum HeldBack {
     Work(NetworkRef, Vec<Item>, Outlet),
     Job(u32, Box<Order>, Outlet),
 }
 
-impl Held {
+impl HeldBack {
     fn go_on(self, shared: &Arc<Shared>) {
         match self {
-            Held::Work(network, items, outlet) => work(shared, &network, items, &outlet),
-            Held::Job(ticket, order, outlet) => coordinator::spawn(shared, ticket, *order, outlet),
+            HeldBack::Work(network, items, outlet) => work(shared, &network, items, &outlet),
+            HeldBack::Job(ticket, order, outlet) => coordinator::spawn(shared, ticket, *order, outlet),
         }
     }
 
@@ -45,9 +45,9 @@ impl Held {
     fn refuse(self) {
         let fault = Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 200 };
         match self {
-            Held::Work(_, items, outlet) => answer_all(&outlet, items.iter().map(|item| item.ticket), &fault),
+            HeldBack::Work(_, items, outlet) => answer_all(&outlet, items.iter().map(|item| item.ticket), &fault),
             // A closed outlet is a node that is gone.
-            Held::Job(ticket, _, outlet) => drop(outlet.send(Told::Job(ticket, Err(Box::new(fault))))),
+            HeldBack::Job(ticket, _, outlet) => drop(outlet.send(Told::Job(ticket, Err(Box::new(fault))))),
         }
     }
 }
@@ -70,12 +70,12 @@ impl Forwarded {
         self.server.upgrade().map(|server| server.seat.role())
     }
 
-    fn held(&self) -> MutexGuard<'_, VecDeque<Held>> {
+    fn held(&self) -> MutexGuard<'_, VecDeque<HeldBack>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes what is asked where it goes, behind what is held.
-    fn take(&self, ask: Held) -> Result<(), NotOwner> {
+    fn take(&self, ask: HeldBack) -> Result<(), NotOwner> {
         let mut held = self.held();
         // Under the lock: what is held after the last change would be held for ever.
         let role = self.role();
@@ -126,13 +126,13 @@ fn work(shared: &Arc<Shared>, network: &NetworkRef, items: Vec<Item>, outlet: &O
 }
 
 impl Serve for Forwarded {
-    fn work(&self, _: &Origin, network: NetworkRef, items: Vec<Item>, outlet: &Outlet) -> Result<(), NotOwner> {
-        self.take(Held::Work(network, items, outlet.clone()))
+    fn work(&self, _: &RemoteAsker, network: NetworkRef, items: Vec<Item>, outlet: &Outlet) -> Result<(), NotOwner> {
+        self.take(HeldBack::Work(network, items, outlet.clone()))
     }
 
-    fn job(&self, origin: &Origin, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner> {
+    fn job(&self, origin: &RemoteAsker, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner> {
         let Order { job: Job::Node(job), by, reason, deadline, dry_run, wait: _ } = order else {
-            return self.take(Held::Job(ticket, Box::new(order), outlet.clone()));
+            return self.take(HeldBack::Job(ticket, Box::new(order), outlet.clone()));
         };
         let server = self.server.upgrade().ok_or(NotOwner { owner: None })?;
         tracing::debug!(node = %origin.node.name, ?job, "asked by another node");

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use self::nouns::{map_pool, network, pool, reserved, scope_list, state_word, subnet, usage};
 use self::pages::{WHOLE, events_page, networks_page};
-use self::reservation::Parts;
+use self::reservation::NetworkParts;
 use super::sweeping::sweep_result;
 use super::text;
 use crate::actors::coordinator::Done;
@@ -41,7 +41,7 @@ pub struct Shape {
 /// Writes answers; keeps what it wrote of configurations last.
 #[derive(Debug, Default)]
 pub struct Renderer {
-    kept: Vec<Option<Parts>>,
+    kept: Vec<Option<NetworkParts>>,
 }
 
 impl Renderer {

@@ -114,7 +114,7 @@ impl Seat {
         self.become_same(Arc::new(role));
     }
 
-    /// The same, one that it may have been before.
+    /// From now on it is this, which it may have been before: nothing is logged.
     pub fn become_same(&self, role: Arc<Role>) {
         self.role.store(role);
         self.changes.send_replace(());

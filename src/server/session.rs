@@ -40,14 +40,14 @@ use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub use self::groups::AskedOn;
-use self::groups::Groups;
+use self::groups::RequestGroups;
 pub use self::room::OUT_BYTES_MAX;
 use self::room::Room;
 #[cfg(test)]
 pub(crate) use self::seeing::tests::server as idle_server;
 use self::waiting::{Patience, Resumes};
 use super::Server;
-use super::dispatch::{self, Planned};
+use super::dispatch::{self, ReadyRequest};
 use super::render::{Renderer, Shape};
 use super::role::Role;
 use super::watch::{self, Watches};
@@ -82,11 +82,11 @@ struct Queued {
     asked: Option<Address>,
     read: Instant,
     bytes: usize,
-    planned: Planned,
+    ready: ReadyRequest,
 }
 
 #[derive(Debug, Default)]
-struct Batch {
+struct JsonBatch {
     left: usize,
     text: Vec<u8>,
 }
@@ -121,10 +121,10 @@ pub struct Session {
     /// Tickets of jobs that block what they touch, and what that is.
     unfinished: Vec<(u32, Vec<CompactString>)>,
     barrier: Option<u32>,
-    groups: Groups,
+    groups: RequestGroups,
     /// Whom it asked last.
     asked_on: AskedOn,
-    batches: Vec<Option<Batch>>,
+    batches: Vec<Option<JsonBatch>>,
     renderer: Renderer,
     tally: super::tally::Tally,
     read: Instant,
@@ -172,7 +172,7 @@ impl Session {
             resumes: Resumes::default(),
             unfinished: Vec::new(),
             barrier: None,
-            groups: Groups::default(),
+            groups: RequestGroups::default(),
             asked_on: AskedOn::Nothing,
             batches: Vec::new(),
             renderer: Renderer::default(),
@@ -220,7 +220,7 @@ impl Session {
             Message::Single(entry) => self.entry(entry, None),
             Message::Batch(entries) => {
                 self.line_bytes /= entries.len().max(1);
-                let batch = Batch { left: entries.len(), text: Vec::new() };
+                let batch = JsonBatch { left: entries.len(), text: Vec::new() };
                 let at = match self.batches.iter().position(Option::is_none) {
                     Some(at) => {
                         self.batches[at] = Some(batch);
@@ -244,7 +244,7 @@ impl Session {
         self.answer_error(Some(&Id::NULL), None, error);
     }
 
-    fn entry(&mut self, entry: envelope::Entry<'_>, batch: Option<usize>) {
+    fn entry(&mut self, entry: envelope::CallOrRefused<'_>, batch: Option<usize>) {
         let call = match entry {
             Ok(call) => call,
             Err(refused) => {
@@ -269,13 +269,13 @@ impl Session {
             Request::IpFind(ask) => Some(ask.address),
             _ => None, // Only these answer with the address that was asked.
         };
-        let planned = match request {
+        let ready = match request {
             Request::EventsWatch(_) if self.watches.is_none() => Err(watch::nowhere_to_tell()),
-            request => dispatch::plan(request, self.read),
+            request => dispatch::ready(request, self.read),
         };
-        match planned {
-            Ok(planned) => {
-                let queued = Queued { id, batch, asked, read: self.read, bytes: self.line_bytes, planned };
+        match ready {
+            Ok(ready) => {
+                let queued = Queued { id, batch, asked, read: self.read, bytes: self.line_bytes, ready };
                 let waits = !self.queue.is_empty() || self.holds_back();
                 if let Some(blocked) = if waits { Some(queued) } else { self.submit(queued) } {
                     self.room.queued(&blocked);

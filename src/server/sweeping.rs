@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::dispatch::Plan;
+use super::dispatch::Errand;
 use super::input;
 use crate::actors::coordinator::Job;
 use crate::actors::coordinator::sweep::{Alive, ClaimantAt, Sweep, Swept};
@@ -17,7 +17,7 @@ const MAX_SHARE: f64 = 0.2;
 ///
 /// # Errors
 /// `invalid_argument` unless exactly one of `alive` and `sweep` is given.
-pub(super) fn claimant_sweep(ask: params::ClaimantSweep) -> Result<Plan, RpcError> {
+pub(super) fn claimant_sweep(ask: params::ClaimantSweep) -> Result<Errand, RpcError> {
     let alive = match (ask.alive, ask.sweep) {
         (Some(alive), None) => Alive::Listed(alive.into_vec().into_iter().collect::<BTreeSet<_>>()),
         (None, Some(sweep)) => Alive::Marked(sweep.into_inner()),
@@ -44,8 +44,8 @@ pub(super) fn claimant_sweep(ask: params::ClaimantSweep) -> Result<Plan, RpcErro
     };
     let job = Job::Sweep(Box::new(sweep));
     Ok(match network {
-        Some(network) => Plan::act(vec![network], job),
-        None => Plan::all(job),
+        Some(network) => Errand::act(vec![network], job),
+        None => Errand::all(job),
     })
 }
 

@@ -14,14 +14,14 @@ use crate::wire::{ErrorKind, Method};
 pub(super) struct Tally {
     metrics: Arc<Metrics>,
     /// Of each method that was answered so far.
-    done: Vec<Done>,
+    done: Vec<MethodTally>,
     /// Which of them is being gathered.
     last: usize,
     /// The last one, from when to when, and that in seconds: of what came and is answered together it is the same.
     took: (Option<(Instant, Instant)>, f64),
 }
 
-struct Done {
+struct MethodTally {
     method: Method,
     requests: IntCounter,
     /// Those that are not told yet.
@@ -51,7 +51,7 @@ impl Tally {
         self.done.iter().position(|done| done.method == method).unwrap_or_else(|| {
             let requests = self.metrics.requests.with_label_values(&[method.name(), "ok"]);
             let seconds = self.metrics.request_seconds.with_label_values(&[method.name()]).local();
-            self.done.push(Done { method, requests, seconds });
+            self.done.push(MethodTally { method, requests, seconds });
             self.done.len() - 1
         })
     }

@@ -85,18 +85,18 @@ pub fn bare_address(out: &mut Vec<u8>, address: Address) {
 }
 
 /// A text of bounded length that is put together piece by piece, and appended at once.
-pub struct Line {
+pub struct ShortText {
     bytes: [u8; Self::MAX],
     length: usize,
 }
 
-impl Default for Line {
+impl Default for ShortText {
     fn default() -> Self {
         Self { bytes: [0; Self::MAX], length: 0 }
     }
 }
 
-impl Line {
+impl ShortText {
     /// Bytes that it may have.
     pub const MAX: usize = 160;
 
@@ -167,7 +167,7 @@ pub fn member(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b"\":");
 }
 
-/// The same for a name that is known beforehand: in one piece.
+/// Appends a member's name that is known beforehand, with the comma before it: in one piece.
 macro_rules! key {
     ($out:expr, $name:literal) => {{
         let out: &mut Vec<u8> = $out;

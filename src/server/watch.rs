@@ -32,7 +32,7 @@ use super::render::event::{cursor_text, event};
 use super::render::noun;
 use super::role::Role;
 use crate::actors::coordinator::{self, Done, Job, Order};
-use crate::actors::events::{self, Cursor, Filter, Happened, Page};
+use crate::actors::events::{self, Cursor, EventsPage, Filter, Happened};
 use crate::actors::waits::Wait;
 use crate::actors::{Applied, Fault, NotReadyReason, Notice, Outlet, Told};
 use crate::limits::{BOOKMARK_EVERY_MS, WATCHES_MAX};
@@ -163,7 +163,7 @@ impl Pages {
         }
     }
 
-    async fn ask(&mut self, wait_ms: u64) -> Result<Page, Box<Fault>> {
+    async fn ask(&mut self, wait_ms: u64) -> Result<EventsPage, Box<Fault>> {
         match &*self.server.seat.role() {
             Role::Owner(shared) => events::page(shared, &self.filter, &self.cursor, wait_ms).await,
             Role::Follower { link, .. } => {
@@ -240,7 +240,7 @@ pub struct Watches {
 
 /// A subscription that is to be started once the client knows its number.
 #[derive(Debug)]
-pub struct Begun {
+pub struct BegunWatch {
     /// Its number.
     pub number: u64,
     pages: Pages,
@@ -263,7 +263,7 @@ impl Watches {
     ///
     /// # Errors
     /// `not_ready` where the connection ends, `overloaded` beyond the bound.
-    pub fn begin(&mut self, filter: Filter, cursor: Cursor) -> Result<Begun, RpcError> {
+    pub fn begin(&mut self, filter: Filter, cursor: Cursor) -> Result<BegunWatch, RpcError> {
         if self.ended {
             let message = "this connection ends, so nothing can be watched on it any more; connect again, to another node \
                            if this one stops";
@@ -280,7 +280,7 @@ impl Watches {
         let stop = CancellationToken::new();
         self.live.insert(self.last, stop.clone().drop_guard());
         let pages = Pages::new(Arc::clone(&self.server), filter, cursor);
-        Ok(Begun { number: self.last, pages, to: self.outlet.clone(), stop })
+        Ok(BegunWatch { number: self.last, pages, to: self.outlet.clone(), stop })
     }
 
     /// Ends one; false if there is none of that number.
@@ -311,7 +311,7 @@ impl Watches {
     }
 }
 
-impl Begun {
+impl BegunWatch {
     /// From now on it tells what happens.
     pub fn start(self) {
         tokio::spawn(async move {

@@ -24,7 +24,7 @@ pub(crate) fn digest(parent: Digest, bytes: &[u8]) -> Digest {
 
 /// A shard's head, and the last batches of its owner.
 #[derive(Debug, Clone)]
-pub(crate) struct Line {
+pub(crate) struct FenceLine {
     shard: ShardId,
     head: Head,
     /// Name and digest of the last batches, oldest first, each with the digest before it.
@@ -33,14 +33,14 @@ pub(crate) struct Line {
 
 /// What a batch is to a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum BatchFit {
     /// It comes next; this will be the digest.
     Next(Digest),
     /// It was applied before.
     Applied(Digest),
 }
 
-impl Line {
+impl FenceLine {
     /// The line of a shard that nobody ever took.
     pub(crate) fn new(shard: ShardId) -> Self {
         Self::at(shard, Head::default())
@@ -56,7 +56,7 @@ impl Line {
     }
 
     /// Compares the name and the bytes of a batch with the line. Changes nothing.
-    pub(crate) fn check(&self, batch: &BatchHeader, bytes: &[u8]) -> Result<Verdict, CommitError> {
+    pub(crate) fn check(&self, batch: &BatchHeader, bytes: &[u8]) -> Result<BatchFit, CommitError> {
         let fenced = CommitError::Fenced { shard: self.shard, current: self.head.epoch };
         let owner = batch.token == self.head.token && batch.epoch == self.head.epoch && self.head.epoch > Epoch(0);
         if !owner {
@@ -65,7 +65,7 @@ impl Line {
         if batch.seq.0 <= self.head.seq.0 {
             let known = self.recent.iter().find(|&&(token, seq, ..)| token == batch.token && seq == batch.seq);
             return match known {
-                Some(&(_, _, parent, applied)) if digest(parent, bytes) == applied => Ok(Verdict::Applied(applied)),
+                Some(&(_, _, parent, applied)) if digest(parent, bytes) == applied => Ok(BatchFit::Applied(applied)),
                 _ => Err(fenced),
             };
         }
@@ -77,10 +77,10 @@ impl Line {
             let problem = "its time or its generation is lower than that of the batch before";
             return Err(invalid(batch.shard, batch.seq, problem));
         }
-        Ok(Verdict::Next(digest(self.head.digest, bytes)))
+        Ok(BatchFit::Next(digest(self.head.digest, bytes)))
     }
 
-    /// Follows a batch for which [`Line::check`] said [`Verdict::Next`].
+    /// Follows a batch for which [`FenceLine::check`] said [`BatchFit::Next`].
     pub(crate) fn follow(&mut self, batch: &BatchHeader, digest: Digest) {
         if self.recent.len() == REMEMBERED_BATCHES_MAX {
             self.recent.pop_front();
@@ -156,7 +156,7 @@ pub(crate) fn check_once_each(batches: &[Batch]) -> Result<(), CommitError> {
 }
 
 /// The answer for a batch.
-pub(crate) fn committed(batch: &BatchHeader, verdict: Verdict) -> Committed {
-    let (Verdict::Next(digest) | Verdict::Applied(digest)) = verdict;
+pub(crate) fn committed(batch: &BatchHeader, verdict: BatchFit) -> Committed {
+    let (BatchFit::Next(digest) | BatchFit::Applied(digest)) = verdict;
     Committed { shard: batch.shard, seq: batch.seq, digest }
 }

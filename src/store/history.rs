@@ -1,8 +1,8 @@
 //! What a store keeps of the past: the batches themselves, as they were written.
 //!
 //! A line of batches is read in *stretches*: behind one seq, up to another. What is read is proved to be of the line that
-//! the reader knows: [`Recorded::follows`] hashes it behind the digest where the reader stands. So a line that was cut off
-//! by a failover, and goes on with other batches under the same numbers, is noticed.
+//! the reader knows: [`RecordedBatch::follows`] hashes it behind the digest where the reader stands. So a line that was cut
+//! off by a failover, and goes on with other batches under the same numbers, is noticed.
 //!
 //! Neighbours: each store implements [`super::Store::recorded`]; `actors::events` reads.
 
@@ -26,7 +26,7 @@ pub struct Stretch {
 
 /// A batch as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedBatch {
     /// The shard.
     pub shard: ShardId,
     /// Its number.
@@ -50,7 +50,7 @@ pub struct Glance<'a> {
     pub held: [Option<(u8, &'a str, &'a str)>; 2],
 }
 
-impl Recorded {
+impl RecordedBatch {
     /// The batch.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Recorded {
     /// The place behind it, where the digest of the line with it is this.
     ///
     /// # Errors
-    /// As of [`Recorded::decode`].
+    /// As of [`RecordedBatch::decode`].
     pub fn place(&self, digest: Digest) -> Result<Place, StoreError> {
         let header = codec::batch_header(&mut codec::Reader::new(&self.bytes)).map_err(|error| self.damaged(&error))?;
         let (shard, epoch, seq) = (self.shard.0, header.epoch.0, self.seq.0);
@@ -77,7 +77,7 @@ impl Recorded {
     /// Is there a step with an event like that? Looks at bytes; nothing is decoded beyond what is shown.
     ///
     /// # Errors
-    /// As of [`Recorded::decode`].
+    /// As of [`RecordedBatch::decode`].
     pub fn any(&self, mut is: impl FnMut(&Glance<'_>) -> bool) -> Result<bool, StoreError> {
         let mut found = false;
         let walked = codec::walk_acts(&self.bytes, |network, wall, step| {
@@ -114,7 +114,7 @@ fn held_of(record: Option<&[u8]>) -> Result<Option<(u8, &str, &str)>, CodecError
 }
 
 /// Is an answer long enough? One batch is in it at least, where there is one.
-pub(crate) fn is_full(recorded: &[Recorded], read_bytes: usize, bytes: usize) -> bool {
+pub(crate) fn is_full(recorded: &[RecordedBatch], read_bytes: usize, bytes: usize) -> bool {
     !recorded.is_empty() && read_bytes >= bytes
 }
 

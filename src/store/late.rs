@@ -38,12 +38,12 @@ pub struct Late {
     pub digest: Digest,
     /// In order.
     pub batches: Vec<Batch>,
-    answered: Mutex<Answered>,
+    answered: Mutex<AnsweredClaims>,
 }
 
 /// Claims of which it is known what became of them.
 #[derive(Debug, Default)]
-struct Answered {
+struct AnsweredClaims {
     claims: BTreeSet<(NetworkId, Address)>,
     /// How many of them are in the file.
     kept: usize,
@@ -345,7 +345,7 @@ fn read_answered(path: &Path, register: u128, late: &Late) -> Result<(), StoreEr
         );
         StoreError::Damaged(text.into())
     })?;
-    *locked(&late.answered) = Answered { kept: claims.len(), claims };
+    *locked(&late.answered) = AnsweredClaims { kept: claims.len(), claims };
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The register in memory only: for trials and tests. Everything is lost with the process.
 //!
-//! The same contract as a durable store, durability apart: token, seq, digest and expectations are compared exactly, so
+//! It keeps the contract of a store, durability apart: token, seq, digest and expectations are compared exactly, so
 //! that a test of the fence against it is a real one. History is bounded by bytes.
 //!
 //! Neighbours: `fence` holds the rules, `codec` the bytes whose digests are chained; `records` is where state lies.
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 
-use self::records::Records;
-use super::fence::{self, Line, Verdict};
-use super::history::{self, Recorded, Stretch};
+use self::records::StateByKey;
+use super::fence::{self, BatchFit, FenceLine};
+use super::history::{self, RecordedBatch, Stretch};
 use super::{
     Batch, CommitError, Committed, Digest, Head, Later, RecordImage, Seq, ShardId, ShardImage, Store, StoreError,
     StoreFigures, StoreHealth, StoreInfo, Token,
@@ -43,9 +43,9 @@ struct Inner {
 
 #[derive(Debug)]
 struct Shard {
-    line: Line,
-    networks: BTreeMap<NetworkId, Records>,
-    history: VecDeque<Recorded>,
+    line: FenceLine,
+    networks: BTreeMap<NetworkId, StateByKey>,
+    history: VecDeque<RecordedBatch>,
     /// When each of them was written, by the shard's time.
     times: VecDeque<ShardTime>,
     history_bytes: u64,
@@ -59,17 +59,19 @@ impl MemoryStore {
         Self::keeping(shards, HISTORY_BYTES)
     }
 
-    /// The same, with so many bytes of history, of all shards together. The last batch of a shard is always kept.
+    /// An empty register that keeps so many bytes of history, of all shards together. The last batch of a shard is
+    /// always kept.
     pub fn keeping(shards: u16, history_bytes: u64) -> Self {
         Self::keeping_for(shards, history_bytes, u64::MAX)
     }
 
-    /// The same, and none that was written so many seconds before the last one of its shard.
+    /// An empty register that keeps so many bytes of history, of all shards together, and no batch that was written so
+    /// many seconds before the last one of its shard.
     pub fn keeping_for(shards: u16, history_bytes: u64, history_seconds: u64) -> Self {
         let history_bytes_max = history_bytes / u64::from(shards.max(1));
         let shards = (0..shards)
             .map(|shard| Shard {
-                line: Line::new(ShardId(shard)),
+                line: FenceLine::new(ShardId(shard)),
                 networks: BTreeMap::new(),
                 history: VecDeque::new(),
                 times: VecDeque::new(),
@@ -116,7 +118,7 @@ impl Inner {
             let mut bytes = Vec::with_capacity(ACT_BYTES * (batch.acts.len() + 1));
             fence::encode(batch, shard.line.head().format, &mut bytes)?;
             let verdict = shard.line.check(&fence::header_of(batch), &bytes)?;
-            if let Verdict::Next(_) = verdict {
+            if let BatchFit::Next(_) = verdict {
                 shard.check_expectations(batch)?;
             }
             verdicts.push((verdict, bytes));
@@ -126,13 +128,13 @@ impl Inner {
         for (batch, (verdict, bytes)) in batches.iter().zip(verdicts) {
             let header = fence::header_of(batch);
             answers.push(fence::committed(&header, verdict));
-            if let Verdict::Next(digest) = verdict
+            if let BatchFit::Next(digest) = verdict
                 && let Some(shard) = self.shards.get_mut(usize::from(batch.shard.0))
             {
                 shard.line.follow(&header, digest);
                 shard.apply(batch);
                 let (digest, bytes) = (Some(digest), bytes.into());
-                shard.record(Recorded { shard: batch.shard, seq: batch.seq, digest, bytes }, batch.time);
+                shard.record(RecordedBatch { shard: batch.shard, seq: batch.seq, digest, bytes }, batch.time);
             }
         }
         self.figures.flushes += 1;
@@ -158,7 +160,7 @@ impl Inner {
 }
 
 impl Inner {
-    fn recorded(&mut self, stretches: &[Stretch], bytes: usize) -> Result<Vec<Recorded>, StoreError> {
+    fn recorded(&mut self, stretches: &[Stretch], bytes: usize) -> Result<Vec<RecordedBatch>, StoreError> {
         let (mut recorded, mut read_bytes) = (Vec::new(), 0);
         for stretch in stretches {
             let history = &self.shard(stretch.shard)?.history;
@@ -220,7 +222,7 @@ impl Shard {
     }
 
     /// `time` is that of the batch.
-    fn record(&mut self, recorded: Recorded, time: ShardTime) {
+    fn record(&mut self, recorded: RecordedBatch, time: ShardTime) {
         self.history_bytes += recorded.bytes.len() as u64;
         self.history.push_back(recorded);
         self.times.push_back(time);
@@ -282,7 +284,7 @@ impl Store for MemoryStore {
         }))
     }
 
-    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>> {
         ready(self.inner().recorded(&stretches, bytes))
     }
 

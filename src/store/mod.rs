@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 pub use self::batch::{Act, Batch, Committed, Digest, Epoch, Head, Seq, ShardId, Token, TransactionId};
 pub use self::error::{CommitError, StoreError};
-use self::history::{Recorded, Stretch};
+use self::history::{RecordedBatch, Stretch};
 use self::late::Late;
 use crate::core::address::Address;
 use crate::core::deployment::Deployment;
@@ -72,7 +72,7 @@ pub struct NodeCard {
 
 /// A node that was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenNode {
     /// Which.
     pub card: NodeCard,
     /// How long ago, by the store's time.
@@ -132,7 +132,7 @@ pub struct StoreInfo {
     /// Bytes of what must become durable together, as [`Act::bytes_max`] counts them; at most
     /// [`limits::ACT_BYTES_MAX`](crate::limits::ACT_BYTES_MAX).
     pub act_bytes_max: usize,
-    /// The same for the move of a subnet, where so much at once would keep everybody else waiting; at most `act_bytes_max`.
+    /// Bytes of the move of a subnet, where so much at once would keep everybody else waiting; at most `act_bytes_max`.
     pub move_bytes_max: usize,
     /// The register that this one was copied from, until an operator accepts the copy: what was granted since is not in
     /// it, so nothing may be chosen for anybody.
@@ -146,7 +146,7 @@ pub enum StoreHealth {
     Ready,
     /// Takes only what lets go: there is no room for more.
     Full,
-    /// The same, for another reason: [`Store::obstacle`] says which. It may pass.
+    /// Takes only what lets go, and not for want of room: [`Store::obstacle`] says why. It may pass.
     Hindered,
     /// Takes nothing any more; the process must be restarted.
     Failed,
@@ -292,7 +292,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Locked`] if another process of this node's name was seen a moment ago.
-    fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
+    fn meet(&self, here: bool) -> Later<Result<Vec<SeenNode>, StoreError>> {
         let _ = here;
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
@@ -323,7 +323,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a record cannot be trusted, [`StoreError::Invalid`] for a shard that does not exist.
-    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>>;
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>>;
 
     /// Batches of a shard behind `after`, oldest first, at most `limit`; the head tells where the line ends.
     ///
@@ -331,7 +331,7 @@ pub trait Store: Send + Sync + 'static {
     /// As of [`Store::recorded`].
     fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
         let recorded = self.recorded(vec![history::next(shard, after, limit)], usize::MAX);
-        Box::pin(async move { recorded.await?.iter().take(limit).map(Recorded::decode).collect() })
+        Box::pin(async move { recorded.await?.iter().take(limit).map(RecordedBatch::decode).collect() })
     }
 
     /// Where on this machine files may lie that belong to the register and can be made anew; none: nowhere.

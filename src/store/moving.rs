@@ -16,7 +16,7 @@ use super::{Digest, Later, Seq, ShardId, Store, StoreError, Token};
 
 /// What a register says of its own move. Without one it is a register like any other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
+pub enum MoveNotice {
     /// It is being filled.
     Unfinished {
         /// Where from, for people.
@@ -35,7 +35,7 @@ pub enum Notice {
     },
 }
 
-impl Notice {
+impl MoveNotice {
     /// As it is written down: one line.
     pub fn text(&self) -> String {
         match self {
@@ -46,7 +46,7 @@ impl Notice {
         }
     }
 
-    /// Reads what [`Notice::text`] wrote.
+    /// Reads what [`MoveNotice::text`] wrote.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim_end_matches('\n');
         if let Some(from) = text.strip_prefix("unfinished ") {
@@ -78,18 +78,22 @@ impl Notice {
     }
 }
 
-impl Notice {
+impl MoveNotice {
     /// What to do about it: a sentence without full stop that names a command.
     pub fn hint(&self) -> String {
         match self {
             Self::Unfinished { from } => {
-                let (Place::Directory(from) | Place::Redis(from, _)) = Place::of(from);
+                let (Whereabouts::Directory(from) | Whereabouts::Redis(from, _)) = Whereabouts::of(from);
                 format!("say the move again, `allod migrate {} TO`, which begins anew", quoted(from))
             }
-            Self::Moved { to, .. } => match Place::of(to) {
-                Place::Directory(path) => format!("start the server there: `allod serve --data {}`", quoted(path)),
-                Place::Redis(url, "allod") => format!("start the server there: `allod serve --redis {}`", quoted(url)),
-                Place::Redis(url, prefix) => {
+            Self::Moved { to, .. } => match Whereabouts::of(to) {
+                Whereabouts::Directory(path) => {
+                    format!("start the server there: `allod serve --data {}`", quoted(path))
+                }
+                Whereabouts::Redis(url, "allod") => {
+                    format!("start the server there: `allod serve --redis {}`", quoted(url))
+                }
+                Whereabouts::Redis(url, prefix) => {
                     format!(
                         "start the server there: `ALLOD_STORE__PREFIX={prefix} allod serve --redis {}`",
                         quoted(url)
@@ -101,13 +105,13 @@ impl Notice {
 }
 
 /// A place, read out of the words of [`Movable::place`]: without user and password, which it does not have.
-enum Place<'a> {
+enum Whereabouts<'a> {
     Directory(&'a str),
     /// The URL, and what the keys begin with.
     Redis(&'a str, &'a str),
 }
 
-impl<'a> Place<'a> {
+impl<'a> Whereabouts<'a> {
     fn of(words: &'a str) -> Self {
         match words.split_once(", keys `{") {
             Some((url, keys)) => Self::Redis(url, keys.split_once('}').map_or(keys, |(prefix, _)| prefix)),
@@ -149,14 +153,14 @@ pub trait Movable: Store {
     fn place(&self) -> String;
 
     /// What it says of its move.
-    fn notice(&self) -> Option<Notice>;
+    fn notice(&self) -> Option<MoveNotice>;
 
     /// Says something else, durably, provided that every shard named is where it is expected and owned under that token.
     /// A register that was moved has no owner any more, and gives its shards to nobody.
     ///
     /// # Errors
     /// [`StoreError::Fenced`] if a shard is not as expected: nothing was changed.
-    fn post(&self, notice: Option<Notice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>>;
+    fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>>;
 }
 
 /// Tells one state of a register from any other: from the ends of all lines.
@@ -178,19 +182,19 @@ mod tests {
     fn a_notice_is_read_as_it_was_written() {
         let to = "redis://127.0.0.1:6379/0, keys `allod:…`".to_owned();
         for notice in [
-            Notice::Unfinished { from: "the directory /a b/c".to_owned() },
-            Notice::Moved { register: 7, fingerprint: u128::MAX, at_ms: 1_772_356_364_031, to },
+            MoveNotice::Unfinished { from: "the directory /a b/c".to_owned() },
+            MoveNotice::Moved { register: 7, fingerprint: u128::MAX, at_ms: 1_772_356_364_031, to },
         ] {
-            assert_eq!(Notice::parse(&format!("{}\n", notice.text())), Some(notice));
+            assert_eq!(MoveNotice::parse(&format!("{}\n", notice.text())), Some(notice));
         }
         for wrong in ["", "moved", "moved 1 2", "moved x 2 3 there", "elsewhere"] {
-            assert_eq!(Notice::parse(wrong), None, "{wrong}");
+            assert_eq!(MoveNotice::parse(wrong), None, "{wrong}");
         }
     }
 
     #[test]
     fn the_hint_is_the_command_that_starts_the_server_where_the_register_went() {
-        let hint = |to: &str| Notice::Moved { register: 7, fingerprint: 8, at_ms: 0, to: to.to_owned() }.hint();
+        let hint = |to: &str| MoveNotice::Moved { register: 7, fingerprint: 8, at_ms: 0, to: to.to_owned() }.hint();
         for (to, command) in [
             ("redis://127.0.0.1:6379/0, keys `{allod}:…`", "`allod serve --redis redis://127.0.0.1:6379/0`"),
             ("redis://a/1, keys `{other}:…`", "`ALLOD_STORE__PREFIX=other allod serve --redis redis://a/1`"),
@@ -199,13 +203,13 @@ mod tests {
         ] {
             assert_eq!(hint(to), format!("start the server there: {command}"));
         }
-        let unfinished = Notice::Unfinished { from: "the directory /a".to_owned() };
+        let unfinished = MoveNotice::Unfinished { from: "the directory /a".to_owned() };
         assert!(unfinished.hint().contains("`allod migrate /a TO`"), "{}", unfinished.hint());
     }
 
     #[test]
     fn the_refusal_says_where_the_register_went_and_when() {
-        let moved = Notice::Moved { register: 7, fingerprint: 8, at_ms: 0, to: "redis://a/0".to_owned() };
+        let moved = MoveNotice::Moved { register: 7, fingerprint: 8, at_ms: 0, to: "redis://a/0".to_owned() };
         assert!(moved.refusal().contains("moved to redis://a/0 at 1970-01-01T00:00:00Z"), "{}", moved.refusal());
     }
 }

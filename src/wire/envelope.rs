@@ -79,7 +79,7 @@ pub struct Refused {
 }
 
 /// A request, or why it is none.
-pub type Entry<'a> = Result<Call<'a>, Refused>;
+pub type CallOrRefused<'a> = Result<Call<'a>, Refused>;
 
 /// What a line or body holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,9 +87,9 @@ pub enum Message<'a> {
     /// Nothing but blanks: ignored.
     Blank,
     /// One request.
-    Single(Entry<'a>),
+    Single(CallOrRefused<'a>),
     /// A batch of 1 to 1 000 requests, answered by one array (or by nothing, if all are notifications).
-    Batch(Vec<Entry<'a>>),
+    Batch(Vec<CallOrRefused<'a>>),
 }
 
 /// Reads a line (without its line end) or body that is one request in order, params and all, in one pass. None for
@@ -124,14 +124,14 @@ fn no_request(id: Id, why: impl fmt::Display) -> Refused {
     Refused { id: Some(id), error: RpcError::new(ErrorKind::InvalidRequest, message) }
 }
 
-fn entry(text: &str) -> Entry<'_> {
+fn entry(text: &str) -> CallOrRefused<'_> {
     match serde_json::from_str::<Envelope<'_>>(text) {
         Ok(envelope) => call(envelope),
         Err(_) => Err(diagnose(text)),
     }
 }
 
-fn call(envelope: Envelope<'_>) -> Entry<'_> {
+fn call(envelope: Envelope<'_>) -> CallOrRefused<'_> {
     let id = match envelope.id {
         None => None,
         Some(raw) => match Id::of(raw.get()) {

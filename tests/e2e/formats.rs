@@ -10,7 +10,7 @@ mod stored;
 use std::path::{Path, PathBuf};
 
 use allod::store::codec::Format;
-use allod::store::embedded::{EmbeddedStore, Options};
+use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -202,7 +202,8 @@ async fn files_of_every_format_are_read_and_written_on() {
     if is_to_be_written("files.txt") {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
-        let small = Options { segment_bytes: SEGMENT_BYTES, snapshot_log_bytes: 1, ..Options::default() };
+        let small =
+            EmbeddedOptions { segment_bytes: SEGMENT_BYTES, snapshot_log_bytes: 1, ..EmbeddedOptions::default() };
         drop(EmbeddedStore::open(&data, SHARDS, small.clone()).unwrap());
         let serve = || serve(&["--store", "embedded"], &data);
         let server = serve();

@@ -104,7 +104,7 @@ fn held(round: usize, state: State) -> Holdings {
     held
 }
 
-/// The same as the register tells it; no address twice.
+/// What is held, as the register tells it; no address twice.
 async fn found(client: &mut Client) -> Holdings {
     let all = match client.call("deployment.get", json!({"deployment": "shop"})).await {
         Answer::Refused(kind, _) if kind == "not_found" => return Holdings::new(),

@@ -39,7 +39,7 @@ impl Starting {
         Self::with_store(data, "embedded")
     }
 
-    /// The same with another store.
+    /// Starts `allod serve` with this store in `data`.
     pub fn with_store(data: &Path, store: &str) -> Self {
         let data_text = data.display().to_string();
         Self::with_arguments(data, &["serve", "--store", store, "--data", &data_text])
@@ -50,12 +50,12 @@ impl Starting {
         Self::with_environment(data, arguments, Vec::new())
     }
 
-    /// The same, with this in its environment.
+    /// Starts `allod` with these arguments, as [`Starting::with_arguments`] does, and this in its environment.
     pub fn with_environment(data: &Path, arguments: &[impl AsRef<OsStr>], environment: Vec<(String, String)>) -> Self {
         Self::of(&allod(), data, arguments, environment)
     }
 
-    /// The same of this program.
+    /// Starts this program in place of `allod`, as [`Starting::with_environment`] does.
     pub fn of(
         program: &Path,
         data: &Path,
@@ -90,7 +90,7 @@ impl Starting {
         self.ready_or_ended().unwrap_or_else(|(reason, log)| panic!("not ready ({reason}): {log}"))
     }
 
-    /// The same; or why it is not ready, as `code 75` if it ended, and what it logged.
+    /// Waits until the server says where it listens; or why it does not, as `code 75` if it ended, and what it logged.
     pub fn ready_or_ended(mut self) -> Result<Server, (String, String)> {
         loop {
             match self.said.recv_timeout(READY_WAIT_MAX) {

@@ -123,7 +123,7 @@ fn run(story: &Story, store: &str) -> Option<String> {
     run_in(story, store, directory.path())
 }
 
-/// The same in this directory.
+/// Runs a story in this directory and tells what went wrong.
 fn run_in(story: &Story, store: &str, directory: &Path) -> Option<String> {
     let beside = tempfile::tempdir().unwrap();
     let names_redis = story.steps.iter().any(|step| step.command.contains(REDIS));

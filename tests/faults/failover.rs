@@ -185,7 +185,7 @@ impl Run {
         check(&self.load.record.all())
     }
 
-    /// The same, with those who watch meanwhile.
+    /// Ends the clients and judges what they were told, and what those were told who watched meanwhile.
     async fn end_with(mut self, watching: Watching) -> Verdict {
         self.load.end(std::mem::take(&mut self.clients)).await;
         let owner = self.cluster.owner_but(None).await;

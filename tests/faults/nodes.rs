@@ -36,12 +36,12 @@ impl Cluster {
         Self::start_with(directory, &redis.url(), count, &[])
     }
 
-    /// The same, with the store at this URL and more arguments.
+    /// Starts so many nodes, one after the other, with the store at this URL and more arguments.
     pub fn start_with(directory: &Path, url: &str, count: usize, settings: &[&str]) -> Self {
         Self::with_environments(directory, url, count, settings, Vec::new())
     }
 
-    /// The same, with this in the environment of each.
+    /// Starts so many nodes, one after the other, with this in the environment of each.
     pub fn with_environments(
         directory: &Path,
         url: &str,
@@ -54,7 +54,7 @@ impl Cluster {
         cluster
     }
 
-    /// The same, with a wire between each node and the Redis at this port, and between each two nodes.
+    /// Starts so many nodes with a wire between each and the Redis at this port, and between each two of them.
     pub fn wired(directory: &Path, redis: u16, count: usize, settings: &[&str]) -> Self {
         let mut cluster = Self::new(directory, "", settings);
         for _ in 0..count {

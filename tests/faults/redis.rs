@@ -26,12 +26,12 @@ impl Redis {
         Self::start_as(directory, settings, Vec::new(), Vec::new())
     }
 
-    /// The same with this in its environment.
+    /// Starts one with this in its environment.
     pub fn start_with(directory: &Path, settings: &[&str], environment: Vec<(String, String)>) -> Option<Self> {
         Self::start_as(directory, settings, environment, Vec::new())
     }
 
-    /// The same with this before its command: what it sees is not what others see.
+    /// Starts one with this before its command: what it sees is not what others see.
     pub fn start_in(directory: &Path, settings: &[&str], entry: Vec<String>) -> Option<Self> {
         Self::start_as(directory, settings, Vec::new(), entry)
     }

@@ -42,7 +42,7 @@ pub async fn settled(client: &mut Client, method: &str, params: &Value) -> Answe
     panic!("{method} {params}: never answered");
 }
 
-/// The same where the answer is a result.
+/// Calls until an answer comes that is no "not now", which must be a result.
 pub async fn insist(client: &mut Client, method: &str, params: &Value) -> Value {
     settled(client, method, params).await.ok()
 }
@@ -93,7 +93,7 @@ impl Nodes {
         Some(Self::over(directory, redis, setting))
     }
 
-    /// The same over a server that was started already.
+    /// As the setting says, over a Redis that was started already.
     pub fn over(directory: TempDir, redis: Redis, setting: Setting<'_>) -> Self {
         let file = configuration(directory.path(), setting.store).display().to_string();
         let (place, arguments) = (directory.path(), ["--config", &file]);
@@ -214,7 +214,7 @@ impl Run {
         self.judge()
     }
 
-    /// The same where nobody can be asked any more.
+    /// Ends the clients, and judges what they were told where nobody can be asked any more.
     pub async fn end_in_silence(mut self) -> Verdict {
         self.stop().await;
         self.judge()

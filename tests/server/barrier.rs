@@ -122,8 +122,9 @@ fn whichever_commit_fails_answers_and_store_agree() {
     }
 }
 
-/// The same where many are under way at once: of several clients, over several networks, while the committer gathers what
-/// comes and its queue is given up. What was acknowledged last of an owner is what is stored of it.
+/// Any commit may fail where many requests are under way at once: of several clients, over several networks, while the
+/// committer gathers what comes and its queue is given up. What was acknowledged last of an owner is what is stored of
+/// it.
 #[test]
 fn whichever_commit_fails_beneath_many_requests_answers_and_store_agree() {
     const NETWORKS: [&str; 3] = ["lan", "dmz", "san"];

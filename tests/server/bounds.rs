@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use allod::actors::service::Hooks;
 use allod::core::command::Command;
 use allod::limits;
-use allod::store::embedded::{EmbeddedStore, Options};
+use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::{Value, json};
 
 use crate::stores;
@@ -73,7 +73,7 @@ fn the_largest_legal_changes_are_committed_in_groups_that_a_store_can_write() {
     const COUNT: usize = 300;
     let dir = tempfile::tempdir().unwrap();
     // Segments in which a few groups fit, and never the whole crowd.
-    let options = Options { segment_bytes: 4 * limits::BATCH_BYTES_MAX as u64, ..Options::default() };
+    let options = EmbeddedOptions { segment_bytes: 4 * limits::BATCH_BYTES_MAX as u64, ..EmbeddedOptions::default() };
     let store = Arc::new(EmbeddedStore::open(dir.path(), 4, options).unwrap());
     let (hooks, count) = counting("big");
     let server = TestServer::over(store, |options| options.hooks = hooks);
@@ -158,7 +158,7 @@ fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
 
 /// A server over a log whose segments hold no more than some 3 000 moved reservations at once.
 fn over_short_segments(dir: &std::path::Path) -> TestServer {
-    let options = Options { segment_bytes: 256 << 10, ..Options::default() };
+    let options = EmbeddedOptions { segment_bytes: 256 << 10, ..EmbeddedOptions::default() };
     TestServer::over(Arc::new(EmbeddedStore::open(dir, 4, options).unwrap()), |_| {})
 }
 
@@ -249,7 +249,7 @@ fn what_lets_many_go_needs_no_commit_that_holds_them_all() {
 fn an_exact_acquire_that_lets_go_of_too_much_is_refused_and_says_how_to_go_on() {
     const COUNT: usize = 600;
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { segment_bytes: 4 * limits::BATCH_BYTES_MAX as u64, ..Options::default() };
+    let options = EmbeddedOptions { segment_bytes: 4 * limits::BATCH_BYTES_MAX as u64, ..EmbeddedOptions::default() };
     let server = TestServer::over(Arc::new(EmbeddedStore::open(dir.path(), 4, options).unwrap()), |_| ());
     let mut client = server.client();
     for (name, cidr) in [("lan", "10.0.0.0/16"), ("dmz", "10.1.0.0/16")] {

@@ -100,7 +100,7 @@ fn an_object_that_was_made_again_under_its_name_is_another_owner() {
 fn a_mac_that_is_made_up_lies_under_the_prefix_and_stays_until_the_reservation_ends() {
     let directory = tempfile::tempdir().unwrap();
     let begin = || {
-        let store = EmbeddedStore::open(directory.path(), 4, embedded::Options::default()).unwrap();
+        let store = EmbeddedStore::open(directory.path(), 4, embedded::EmbeddedOptions::default()).unwrap();
         TestServer::over(Arc::new(store), |_| {})
     };
     let server = begin();

@@ -210,7 +210,8 @@ fn what_was_given_back_and_let_go_is_not_given_back_again() {
     assert_eq!(held(&mut client), json!([]), "the release was acknowledged");
 }
 
-/// The same of one who got another address since: its network grants nothing any more.
+/// Who let go of what was given back and got another address since has no conflict: its network would grant nothing any
+/// more.
 #[test]
 fn who_let_go_of_what_was_given_back_may_take_something_else() {
     let server = TestServer::new();

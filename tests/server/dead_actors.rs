@@ -102,7 +102,7 @@ fn a_dead_actor_that_two_find_is_started_once_and_no_address_is_given_twice() {
 fn a_register_whose_dead_actor_was_found_twice_opens_again() {
     let directory = tempfile::tempdir().unwrap();
     let open = || {
-        let options = allod::store::embedded::Options { segment_bytes: 8 << 20, ..Default::default() };
+        let options = allod::store::embedded::EmbeddedOptions { segment_bytes: 8 << 20, ..Default::default() };
         Arc::new(allod::store::embedded::EmbeddedStore::open(directory.path(), 4, options).unwrap())
     };
     let server = TestServer::over(open(), |options| options.hooks = one_bomb());
@@ -117,7 +117,7 @@ fn a_register_whose_dead_actor_was_found_twice_opens_again() {
     assert_eq!(held["reservations"].as_array().unwrap().len(), 3, "{held}");
 }
 
-/// The same without any delay: a few clients that ask again, and one that goes on granting.
+/// An actor dies without any delay in anything: a few clients ask again, and one goes on granting.
 #[test]
 fn a_dead_actor_under_load_gives_no_address_twice() {
     for round in 0..20 {

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use allod::store::history::{Recorded, Stretch};
+use allod::store::history::{RecordedBatch, Stretch};
 use allod::store::late::Late;
 use allod::store::{
-    Batch, CommitError, Committed, Digest, Epoch, Followed, Head, Holder, Later, NodeCard, Seen, Seq, ShardId,
+    Batch, CommitError, Committed, Digest, Epoch, Followed, Head, Holder, Later, NodeCard, SeenNode, Seq, ShardId,
     ShardImage, Store, StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
 };
 use tokio::sync::watch;
@@ -232,7 +232,7 @@ impl Store for FaultyStore {
         Ok(())
     }
 
-    fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
+    fn meet(&self, here: bool) -> Later<Result<Vec<SeenNode>, StoreError>> {
         self.inner.meet(here)
     }
 
@@ -248,7 +248,7 @@ impl Store for FaultyStore {
         self.inner.directory()
     }
 
-    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>> {
         let recorded = self.inner.recorded(stretches, bytes);
         let takes = Duration::from_millis(self.past_takes_ms.load(Ordering::Relaxed));
         Box::pin(async move {

@@ -427,7 +427,7 @@ fn what_will_be_held_at_a_time_to_come_is_read_again_when_it_came() {
 fn a_restart_tells_the_same_with_its_index_and_with_a_broken_one_and_without() {
     let directory = tempfile::tempdir().unwrap();
     let start = || {
-        let options = embedded::Options { segment_bytes: 256 << 10, ..embedded::Options::default() };
+        let options = embedded::EmbeddedOptions { segment_bytes: 256 << 10, ..embedded::EmbeddedOptions::default() };
         TestServer::over(Arc::new(EmbeddedStore::open(directory.path(), 2, options).unwrap()), |_| {})
     };
     let server = start();

@@ -7,7 +7,7 @@ use allod::core::address::Address;
 use allod::core::state::{Entry, Key, State, Step};
 use allod::core::types::Generation;
 use allod::serve::Ended;
-use allod::store::redis::{Options, RedisStore};
+use allod::store::redis::{RedisOptions, RedisStore};
 use allod::store::{Act, Batch, Seq, ShardId, Store, Token};
 use serde_json::json;
 
@@ -111,7 +111,7 @@ fn one_act_over_networks_of_several_shards_is_made_whole() {
 #[test]
 fn a_subnet_with_more_in_it_than_may_move_at_once_stays_where_it_is() {
     let Some(redis) = Server::start(&[]) else { return };
-    let options = Options { move_bytes_max: 4_096, ..redis.options() };
+    let options = RedisOptions { move_bytes_max: 4_096, ..redis.options() };
     let server = TestServer::over(Arc::new(RedisStore::open(options).unwrap()), |_| {});
     let mut client = server.client();
     client.ok("network.create", json!({"name": "from", "subnets": [{"cidr": "10.0.0.0/24"}]}));

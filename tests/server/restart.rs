@@ -15,7 +15,7 @@ use crate::stores;
 use crate::support::{Client, TestServer, http};
 
 fn on(directory: &Path, accept_restored: bool) -> TestServer {
-    let options = embedded::Options { accept_restored, ..embedded::Options::default() };
+    let options = embedded::EmbeddedOptions { accept_restored, ..embedded::EmbeddedOptions::default() };
     TestServer::over(Arc::new(EmbeddedStore::open(directory, 4, options).unwrap()), |_| {})
 }
 
@@ -52,7 +52,7 @@ fn a_network_that_is_made_again_after_the_clock_went_back_repeats_no_generation(
     let directory = tempfile::tempdir().unwrap();
     let mut given = 0;
     for round in 0..8 {
-        let store = EmbeddedStore::open(directory.path(), 4, embedded::Options::default()).unwrap();
+        let store = EmbeddedStore::open(directory.path(), 4, embedded::EmbeddedOptions::default()).unwrap();
         let server = TestServer::over(Arc::new(store), |options| {
             // Other ids in each round, so that the network lives in another shard.
             let clock = ManualClock::new(WallTime(1_772_356_364_031 - round * 86_400_000), round);

@@ -27,12 +27,12 @@ const SHORT: Kept = Kept { bytes: 1 << 30, seconds: 1 };
 
 fn files(kept: Kept) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
     let directory = tempfile::tempdir().unwrap();
-    let options = embedded::Options {
+    let options = embedded::EmbeddedOptions {
         segment_bytes: 32 << 10,
         snapshot_log_bytes: 32 << 10,
         history_bytes: kept.bytes,
         history_seconds: kept.seconds,
-        ..embedded::Options::default()
+        ..embedded::EmbeddedOptions::default()
     };
     (Arc::new(EmbeddedStore::open(directory.path(), 1, options).unwrap()), Some(directory))
 }
@@ -43,7 +43,8 @@ fn memory(kept: Kept) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
 
 fn redis(kept: Kept) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
     let options = stores::redis_options(1);
-    let options = allod::store::redis::Options { history_bytes: kept.bytes, history_seconds: kept.seconds, ..options };
+    let options =
+        allod::store::redis::RedisOptions { history_bytes: kept.bytes, history_seconds: kept.seconds, ..options };
     (Arc::new(RedisStore::open(options).unwrap()), None)
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use allod::store::Store;
 use allod::store::embedded::{self, EmbeddedStore};
 use allod::store::memory::MemoryStore;
-use allod::store::redis::{Options, RedisStore};
+use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::redis_server::process;
 
@@ -68,7 +68,7 @@ pub fn store(shards: u16) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
         Kind::Embedded => {
             let directory = tempfile::tempdir().unwrap();
             // Hundreds of registers are made here, and hold little.
-            let options = embedded::Options { segment_bytes: 8 << 20, ..embedded::Options::default() };
+            let options = embedded::EmbeddedOptions { segment_bytes: 8 << 20, ..embedded::EmbeddedOptions::default() };
             (Arc::new(EmbeddedStore::open(directory.path(), shards, options).unwrap()), Some(directory))
         }
         Kind::Redis => (Arc::new(RedisStore::open(redis_options(shards)).unwrap()), None),
@@ -84,15 +84,15 @@ pub fn reopened(shards: u16) -> Box<dyn Fn() -> Arc<dyn Store>> {
     }
     let directory = tempfile::tempdir().unwrap();
     Box::new(move || {
-        let options = embedded::Options { segment_bytes: 8 << 20, ..embedded::Options::default() };
+        let options = embedded::EmbeddedOptions { segment_bytes: 8 << 20, ..embedded::EmbeddedOptions::default() };
         Arc::new(EmbeddedStore::open(directory.path(), shards, options).unwrap())
     })
 }
 
 /// An empty register in the Redis of this process.
-pub fn redis_options(shards: u16) -> Options {
+pub fn redis_options(shards: u16) -> RedisOptions {
     let number = REGISTERS.fetch_add(1, Ordering::Relaxed);
-    let mut options = Options::new(format!("redis://127.0.0.1:{}/", REDIS.port), shards);
+    let mut options = RedisOptions::new(format!("redis://127.0.0.1:{}/", REDIS.port), shards);
     options.prefix = format!("test-{number}");
     options
 }

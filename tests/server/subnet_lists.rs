@@ -190,7 +190,7 @@ fn while_subnets_exchange_space_nobody_else_gets_any_of_it() {
 fn a_restart_keeps_what_was_made_in_one_commit() {
     let directory = tempfile::tempdir().unwrap();
     let start = || {
-        let store = EmbeddedStore::open(directory.path(), 4, embedded::Options::default()).unwrap();
+        let store = EmbeddedStore::open(directory.path(), 4, embedded::EmbeddedOptions::default()).unwrap();
         TestServer::over(std::sync::Arc::new(store), |_| {})
     };
     let server = start();

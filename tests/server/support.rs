@@ -156,7 +156,7 @@ impl Client {
         line.trim_end_matches('\n').to_owned()
     }
 
-    /// The same, held against what is published.
+    /// The next line without its end, held against what is published.
     pub fn judged_line(&mut self) -> String {
         let line = self.text_line();
         self.judge(&serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}")));
@@ -203,7 +203,8 @@ impl Client {
         answer["result"].clone()
     }
 
-    /// The same, asked again while the server is between two tenures: a store of several nodes is taken anew.
+    /// The result of a call, asked again while the server is between two tenures: a store of several nodes is taken
+    /// anew.
     pub fn ok_soon(&mut self, method: &str, params: Value) -> Value {
         for _ in 0..200 {
             let answer = self.call(method, params.clone());
@@ -256,7 +257,7 @@ pub fn http(address: std::net::SocketAddr, request: &str, body: &[u8]) -> (u16, 
     http_with(address, request, "host: test", body)
 }
 
-/// The same with headers of one's own.
+/// One HTTP exchange with headers of one's own: status and body.
 pub fn http_with(address: std::net::SocketAddr, request: &str, headers: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -17,7 +17,7 @@ fn use_one(client: &mut Client, network: &str, owner: &str, claimant: &str) -> V
     client.ok("ip.allocate", json!({"network": network, "scope": "prod", "owner": owner, "claimant": claimant}))
 }
 
-/// The same, to be released with its claimant.
+/// Has a claimant use an address that is to be released with it.
 fn lend_one(client: &mut Client, network: &str, owner: &str, claimant: &str) -> Value {
     let release = json!({"network": network, "scope": "prod", "owner": owner, "claimant": claimant,
         "release_with_claimant": true});

@@ -224,7 +224,7 @@ fn found_without(rules: Rules, seeds: u64) {
     found_in(rules, seeds, "", |_| {});
 }
 
-/// The same in schedules that are changed, where what is found says so.
+/// Finds a violation where a rule of the store is switched off, in schedules that are changed, and which says so.
 #[track_caller]
 fn found_in(rules: Rules, seeds: u64, says: &str, change: impl Fn(&mut Plan)) {
     let metrics = Arc::new(Metrics::new());

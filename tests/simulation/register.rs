@@ -13,7 +13,7 @@ use std::sync::Arc;
 use allod::core::state::{Entry, Key, State, Step};
 use allod::core::types::NetworkId;
 use allod::limits::NODE_LEASE_MS;
-use allod::store::history::{Recorded, Stretch};
+use allod::store::history::{RecordedBatch, Stretch};
 use allod::store::{
     Act, Batch, CommitError, Committed, Digest, Epoch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token,
     TransactionId,
@@ -283,7 +283,7 @@ impl Register {
     }
 
     /// Batches of the stretches, in the order in which they were written, until there are so many bytes.
-    pub fn recorded(&self, stretches: &[Stretch], bytes: usize) -> Vec<Recorded> {
+    pub fn recorded(&self, stretches: &[Stretch], bytes: usize) -> Vec<RecordedBatch> {
         let of = |stretch: &Stretch| {
             let line = &self.lines[usize::from(stretch.shard.0)];
             let (after, until) = (stretch.after, stretch.until);
@@ -298,7 +298,12 @@ impl Register {
             }
             let Batch { shard, seq, .. } = written.batch;
             read += written.bytes.len();
-            recorded.push(Recorded { shard, seq, digest: Some(written.digest), bytes: Arc::clone(&written.bytes) });
+            recorded.push(RecordedBatch {
+                shard,
+                seq,
+                digest: Some(written.digest),
+                bytes: Arc::clone(&written.bytes),
+            });
         }
         recorded
     }

@@ -9,7 +9,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use allod::store::codec::{Format, encode_batch};
-use allod::store::history::{Recorded, Stretch};
+use allod::store::history::{RecordedBatch, Stretch};
 use allod::store::{
     Batch, CommitError, Committed, Digest, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
     StoreHealth, StoreInfo, Token,
@@ -55,7 +55,7 @@ pub enum Ask {
     Read {
         stretches: Vec<Stretch>,
         bytes: usize,
-        to: oneshot::Sender<Result<Vec<Recorded>, StoreError>>,
+        to: oneshot::Sender<Result<Vec<RecordedBatch>, StoreError>>,
     },
     Release(Vec<(ShardId, Token)>),
 }
@@ -248,7 +248,7 @@ impl Store for SimStore {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>> {
         if std::thread::current().id() != self.thread {
             // Whoever writes the index has a thread and a clock of its own, which would bring chance into the schedule. It
             // finds nothing that is kept, and nobody here asks for what it would have written.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use allod::core::state::Step;
 use allod::core::types::Generation;
-use allod::store::embedded::{CannotCopy, EmbeddedStore, Options, copy, verify};
+use allod::store::embedded::{CannotCopy, EmbeddedOptions, EmbeddedStore, copy, verify};
 use allod::store::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -255,7 +255,7 @@ fn a_segment_that_should_be_blank_is_of_use_on_a_full_disk() {
 #[test]
 fn history_outlives_snapshots_until_retention_ends() {
     let disk = SimDisk::default();
-    let bounded = Options { history_bytes: 24 << 10, ..options(&disk) };
+    let bounded = EmbeddedOptions { history_bytes: 24 << 10, ..options(&disk) };
     let store = EmbeddedStore::open(Path::new(DIR), SHARDS, bounded.clone()).unwrap();
     let run = run(&store, 400, 0x100);
     until("a removed segment", || !disk.files().iter().any(|(path, _)| path.ends_with("00000001.seg")));
@@ -275,7 +275,7 @@ fn history_outlives_snapshots_until_retention_ends() {
 fn no_flush_beside_the_commits_is_longer_than_a_piece() {
     const PIECE: usize = 512 << 10;
     let disk = SimDisk::default();
-    let large = Options { segment_bytes: 2 << 20, snapshot_log_bytes: 4 << 20, ..options(&disk) };
+    let large = EmbeddedOptions { segment_bytes: 2 << 20, snapshot_log_bytes: 4 << 20, ..options(&disk) };
     let store = EmbeddedStore::open(Path::new(DIR), SHARDS, large).unwrap();
     let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
     disk.take_longest_flush();
@@ -296,7 +296,7 @@ fn no_flush_beside_the_commits_is_longer_than_a_piece() {
 #[test]
 fn a_second_server_on_one_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let small = Options { segment_bytes: 64 << 10, ..Options::default() };
+    let small = EmbeddedOptions { segment_bytes: 64 << 10, ..EmbeddedOptions::default() };
     let store = EmbeddedStore::open(dir.path(), 1, small.clone()).unwrap();
     let refused = EmbeddedStore::open(dir.path(), 1, small.clone()).unwrap_err();
     let StoreError::Locked(text) = &refused else { panic!("{refused:?}") };
@@ -314,7 +314,7 @@ fn a_second_server_on_one_directory_is_refused() {
 fn a_copy_is_another_register_with_higher_generations() {
     let above = tempfile::tempdir().unwrap();
     let (dir, target) = (above.path().join("a"), above.path().join("b"));
-    let small = Options { segment_bytes: 8 << 10, snapshot_log_bytes: 16 << 10, ..Options::default() };
+    let small = EmbeddedOptions { segment_bytes: 8 << 10, snapshot_log_bytes: 16 << 10, ..EmbeddedOptions::default() };
     let store = EmbeddedStore::open(&dir, SHARDS, small.clone()).unwrap();
     let run = run(&store, 120, 0x100);
     until("a snapshot", || store.figures().compactions > 0);

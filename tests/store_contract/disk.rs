@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use allod::store::embedded::disk::{Disk, DiskFile, Lock};
+use allod::store::embedded::disk::{DirectoryLock, Disk, DiskFile};
 use rand::Rng;
 
 const SECTOR: usize = 512;
@@ -291,7 +291,7 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn lock(&self, path: &Path, _owner: &str) -> io::Result<Result<Lock, String>> {
+    fn lock(&self, path: &Path, _owner: &str) -> io::Result<Result<DirectoryLock, String>> {
         let mut state = self.0.lock().unwrap();
         if !state.locked.insert(path.into()) {
             return Ok(Err("process 1".into()));

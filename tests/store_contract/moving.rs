@@ -13,11 +13,11 @@ use allod::actors::shard_of;
 use allod::core::address::Address;
 use allod::core::state::*;
 use allod::core::types::*;
-use allod::serve::migrate::{self, CannotMove, Moved};
-use allod::store::embedded::{EmbeddedStore, Options as Files};
-use allod::store::history::{Recorded, Stretch};
-use allod::store::moving::{LastOf, Movable, Notice, Opening};
-use allod::store::redis::{Options as Keys, RedisStore};
+use allod::serve::migrate::{self, CannotMove, MovedRegister};
+use allod::store::embedded::{EmbeddedOptions as Files, EmbeddedStore};
+use allod::store::history::{RecordedBatch, Stretch};
+use allod::store::moving::{LastOf, Movable, MoveNotice, Opening};
+use allod::store::redis::{RedisOptions as Keys, RedisStore};
 use allod::store::*;
 
 use super::disk::SimDisk;
@@ -66,7 +66,7 @@ fn clock() -> ManualClock {
 }
 
 /// Moves it as the command does.
-fn moved(from: &Place, to: &Place, shards: u16) -> Result<Moved, String> {
+fn moved(from: &Place, to: &Place, shards: u16) -> Result<MovedRegister, String> {
     let source = from.open(1, Opening::Source).map_err(|error| error.to_string())?;
     let moved = wait(migrate::run(&*source, &|opening| to.open(shards, opening), &clock(), &|_, _| {}));
     wait(source.close());
@@ -373,13 +373,13 @@ impl Store for Breaking {
     fn introduce(&self, card: NodeCard) {
         self.inner.introduce(card);
     }
-    fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
+    fn meet(&self, here: bool) -> Later<Result<Vec<SeenNode>, StoreError>> {
         self.inner.meet(here)
     }
     fn release(&self) -> Later<Result<(), StoreError>> {
         self.inner.release()
     }
-    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>> {
         self.inner.recorded(stretches, bytes)
     }
     fn close(&self) -> Later<()> {
@@ -391,10 +391,10 @@ impl Movable for Breaking {
     fn place(&self) -> String {
         self.inner.place()
     }
-    fn notice(&self) -> Option<Notice> {
+    fn notice(&self) -> Option<MoveNotice> {
         self.inner.notice()
     }
-    fn post(&self, notice: Option<Notice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
+    fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
         self.call(|error| error, |store| store.post(notice, shards))
     }
 }
@@ -409,7 +409,7 @@ fn breaks_off(from: &Place, to: &Place, n: u64, done: bool) -> bool {
         opened.set(opened.get() + 1);
         Ok(Box::new(breaking(to.open(2, opening)?)) as Box<dyn Movable>)
     };
-    let ended: Result<Moved, CannotMove> = wait(migrate::run(&source, &open, &clock(), &|_, _| {}));
+    let ended: Result<MovedRegister, CannotMove> = wait(migrate::run(&source, &open, &clock(), &|_, _| {}));
     assert!(opened.get() > 0);
     wait(source.close());
     ended.is_err()

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use allod::store::embedded::{EmbeddedStore, Options};
+use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use allod::store::*;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -14,8 +14,8 @@ use super::work::*;
 use crate::seed::seed;
 
 /// Segments and snapshots are removed soon, so that directories change often.
-fn bounded(disk: &SimDisk) -> Options {
-    Options { history_bytes: 24 << 10, ..options(disk) }
+fn bounded(disk: &SimDisk) -> EmbeddedOptions {
+    EmbeddedOptions { history_bytes: 24 << 10, ..options(disk) }
 }
 
 fn open(disk: &SimDisk) -> Result<EmbeddedStore, StoreError> {

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use allod::store::embedded::{EmbeddedStore, Options as Files};
-use allod::store::history::{Recorded, Stretch};
+use allod::store::embedded::{EmbeddedOptions as Files, EmbeddedStore};
+use allod::store::history::{RecordedBatch, Stretch};
 use allod::store::memory::MemoryStore;
-use allod::store::redis::{Options as Keys, RedisStore};
+use allod::store::redis::{RedisOptions as Keys, RedisStore};
 use allod::store::*;
 
 use super::disk::SimDisk;
@@ -58,7 +58,7 @@ impl Subject for Redis {
     }
 }
 
-/// The same on a cluster, of one server: what a script may do there.
+/// Redis as a cluster of one server: what a script may do there.
 pub struct RedisSlots(Option<RedisCluster>);
 impl Subject for RedisSlots {
     type Kept = RedisStore;
@@ -264,7 +264,7 @@ fn history_is_read_in_pages(subject: &impl Subject) {
 }
 
 /// All batches of some stretches, in calls of at most so many bytes.
-fn recorded(store: &dyn Store, mut stretches: Vec<Stretch>, bytes: usize) -> Vec<Recorded> {
+fn recorded(store: &dyn Store, mut stretches: Vec<Stretch>, bytes: usize) -> Vec<RecordedBatch> {
     let mut read = Vec::new();
     loop {
         let page = wait(store.recorded(stretches.clone(), bytes)).unwrap();
@@ -292,7 +292,7 @@ fn what_is_recorded_follows_the_line(subject: &impl Subject) {
     for bytes in [0, 1_000, usize::MAX] {
         let read = recorded(&*store, vec![all(0, u64::MAX), all(1, u64::MAX)], bytes);
         for shard in [0, 1] {
-            let of_shard: Vec<&Recorded> = read.iter().filter(|batch| batch.shard.0 == shard).collect();
+            let of_shard: Vec<&RecordedBatch> = read.iter().filter(|batch| batch.shard.0 == shard).collect();
             let batches: Vec<Batch> = of_shard.iter().map(|batch| batch.decode().unwrap()).collect();
             assert_eq!(batches, run.offered[usize::from(shard)]);
             let digest = of_shard.iter().fold(Digest(0), |digest, batch| {

@@ -10,7 +10,7 @@ use allod::core::address::Address;
 use allod::core::deployment::{Deployment, SettledInstance, Stage};
 use allod::core::state::*;
 use allod::core::types::*;
-use allod::store::embedded::{EmbeddedStore, Options};
+use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use allod::store::*;
 
 use super::disk::SimDisk;
@@ -26,8 +26,8 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Small files, so that a short test rotates, merges and forgets.
-pub fn options(disk: &SimDisk) -> Options {
-    Options {
+pub fn options(disk: &SimDisk) -> EmbeddedOptions {
+    EmbeddedOptions {
         segment_bytes: 8 << 10,
         snapshot_log_bytes: 16 << 10,
         history_bytes: 1 << 30,
@@ -35,7 +35,7 @@ pub fn options(disk: &SimDisk) -> Options {
         compaction_retry: Duration::from_millis(2),
         idle: Duration::from_millis(50),
         disk: Arc::new(disk.clone()),
-        ..Options::default()
+        ..EmbeddedOptions::default()
     }
 }
 

@@ -7,7 +7,7 @@ pub fn skip(why: &str) {
     skip_of("", why);
 }
 
-/// The same of what is listed apart, as `kind` at the beginning of its line says.
+/// This test ends here, and is listed apart, as `kind` at the beginning of its line says.
 pub fn skip_of(kind: &str, why: &str) {
     let line = format!("{kind}{}: {why}", std::thread::current().name().unwrap_or("a test"));
     eprintln!("skipped: {line}");

@@ -20,7 +20,8 @@ use crate::report::Report;
 
 /// Exchanges that are offered in a second, one rate after the other, until less than before come back.
 const RATES: [u32; 5] = [1_000, 2_000, 4_000, 8_000, 16_000];
-/// The same of a pool in which something is held: what is free has to last for all of them.
+/// Exchanges that are offered in a second of a pool in which something is held: what is free has to last for all of
+/// them.
 const RATES_FILLED: [u32; 5] = [250, 500, 1_000, 2_000, 4_000];
 /// Where the pool of a fill level begins.
 const POOL: u32 = 0x0a40_0000;

@@ -96,7 +96,7 @@ impl Measured {
         }
     }
 
-    /// The same, unless it was cut off: of what is only a part of something else, half is nothing.
+    /// What was measured, if it is whole: of what is only a part of something else, half is nothing.
     ///
     /// # Errors
     /// It was cut off.

@@ -197,7 +197,7 @@ impl Report {
         }
     }
 
-    /// The same with what the audit found.
+    /// Adds what the audit found.
     pub fn audited(mut self, audited: &Audited) -> Self {
         let audit = &audited.audit;
         let faults = &audit.faults;

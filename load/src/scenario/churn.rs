@@ -19,7 +19,7 @@ pub fn many_networks(settings: &Settings) -> Steady {
     churn_of(settings, NETWORKS_DEFAULT, "10.0.0.0/24", 0.5)
 }
 
-/// The same with other defaults.
+/// Lanes that take and give back, with these defaults for what the settings do not say.
 pub fn churn_of(settings: &Settings, networks: usize, cidr: &str, level: f64) -> Steady {
     let networks = NetworkPlan::several(settings, networks, cidr, "random");
     let (level, hold) = (settings.fill_level.unwrap_or(level), settings.hold.unwrap_or(1));

@@ -34,7 +34,7 @@ impl NetworkPlan {
             .collect()
     }
 
-    /// The same with blocks in it.
+    /// Has blocks in it.
     pub fn with_blocks(mut self) -> Self {
         self.blocks = true;
         self

@@ -146,7 +146,7 @@ impl Target {
         Self::start_as(backend, &Program::default(), &[])
     }
 
-    /// The same by this program, with these settings of its environment beside.
+    /// Starts what a store needs by this program, with these settings of its environment beside.
     ///
     /// # Errors
     /// As of [`Target::start`].
@@ -223,7 +223,7 @@ impl Target {
         self.start_again()
     }
 
-    /// The same after an orderly end.
+    /// Ends the server in order and starts it again on its files: how long that took until it was ready.
     ///
     /// # Errors
     /// It does not come back.

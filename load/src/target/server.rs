@@ -88,7 +88,7 @@ impl Server {
         Ok(Self { child, address, program: program.clone(), data, flags, settings, _own: Some(own) })
     }
 
-    /// The same with data that stay, and these settings of its environment.
+    /// Starts `allod serve` with these flags and settings of its environment, on data that stay.
     ///
     /// # Errors
     /// As of [`Server::start_with`].

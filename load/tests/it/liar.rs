@@ -25,7 +25,7 @@ impl Liar {
         Self::before(Server::start(), lie)
     }
 
-    /// The same before this server, which ends with the liar.
+    /// A liar before this server, which ends with it.
     pub fn before(server: Server, lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Self {
         let behind = server.address;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -5,19 +5,19 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::unit::{Part, Unit};
+use super::unit::{Unit, UnitPart};
 use crate::core::types::NetworkId;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX};
 
 /// In the order in which they came.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct UnitQueue {
     units: VecDeque<Unit>,
     changes: usize,
     bytes: usize,
 }
 
-impl Queue {
+impl UnitQueue {
     pub(super) fn push(&mut self, unit: Unit) {
         self.changes += unit.changes();
         self.bytes += unit.bytes();
@@ -55,7 +55,7 @@ impl Queue {
             let mut kept = VecDeque::with_capacity(self.units.len());
             for unit in self.units.drain(..) {
                 let (changes, bytes) = (unit.changes(), unit.bytes());
-                let over = |part: &Part| {
+                let over = |part: &UnitPart| {
                     blocked.contains(&part.lane.id)
                         || (used.get(&part.lane.id))
                             .is_some_and(|u| u.0 + part.changes > quota.0 || u.1 + part.bytes > quota.1)

@@ -24,7 +24,7 @@ pub struct Staged {
 
 /// What a unit changes in one network.
 #[derive(Debug)]
-pub struct Part {
+pub struct UnitPart {
     /// The network.
     pub lane: Arc<Lane>,
     /// Incarnation of the memory it was decided on.
@@ -37,7 +37,7 @@ pub struct Part {
     pub acts: Vec<Act>,
 }
 
-impl Part {
+impl UnitPart {
     /// Nothing of a network, but of this shard: its owner must be proved before the answers of the unit leave.
     pub fn proof(shard: ShardId) -> Self {
         let lane = Arc::new(Lane::new(NetworkId(0), shard));
@@ -56,7 +56,7 @@ impl Part {
 #[derive(Debug)]
 pub struct Unit {
     /// The changes; a part without any only stands behind what its network has under way.
-    pub parts: Vec<Part>,
+    pub parts: Vec<UnitPart>,
     /// Where answers go; none for what the server does by itself.
     pub outlet: Option<Outlet>,
     /// The answers.
@@ -84,7 +84,7 @@ impl Drop for Unit {
 impl Unit {
     /// Of what was decided, and not given to the store yet. Without an answer nobody is told anything: whoever asked one thing
     /// would take a message without an answer for the last word.
-    pub fn new(parts: Vec<Part>, outlet: Option<Outlet>, answers: Vec<Staged>) -> Self {
+    pub fn new(parts: Vec<UnitPart>, outlet: Option<Outlet>, answers: Vec<Staged>) -> Self {
         let outlet = outlet.filter(|_| !answers.is_empty());
         Self { parts, outlet, answers, sent: false, behind: None }
     }
@@ -148,7 +148,7 @@ pub struct Retire(pub String);
 
 /// Where a shard's line stands.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct ShardLine {
     pub(super) epoch: Epoch,
     pub(super) token: Token,
     /// Last batch handed to the store.
@@ -170,7 +170,7 @@ pub(super) fn disown(unit: &Unit) {
     }
 }
 
-impl Line {
+impl ShardLine {
     /// Behind what is durable of it.
     pub(super) fn tip(&self, shard: ShardId) -> Place {
         let (seq, digest) = self.durable;
@@ -179,9 +179,9 @@ impl Line {
 }
 
 /// A line that goes on from this head.
-pub(super) fn line_of(head: &Head) -> Line {
+pub(super) fn line_of(head: &Head) -> ShardLine {
     let &Head { epoch, token, seq, digest, generation, time, parent: _, format: _ } = head;
-    Line { epoch, token, seq, durable: (seq, digest), generation, time }
+    ShardLine { epoch, token, seq, durable: (seq, digest), generation, time }
 }
 
 /// Highest generation that these acts give.

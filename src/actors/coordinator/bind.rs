@@ -2,7 +2,7 @@
 //! other network of the realm has that address, or space around it.
 
 use super::{Coordinator, Done, Outcomes, lost};
-use crate::actors::directory::Check;
+use crate::actors::directory::CatalogCheck;
 use crate::core::address::Range;
 use crate::core::catalog::Intent;
 use crate::core::command::{Command, Target, derived_id};
@@ -25,7 +25,7 @@ impl Coordinator {
         let mut act = self.lock(vec![route.id]).await?;
         let subnets = vec![(SubnetId(derived_id(self.shared.clock.entropy(), 0)), cidr)];
         let intent = Intent { network: route.id, realm: view.config.realm.clone(), name: None, subnets };
-        act.intend(Check::Space(None), intent).await?;
+        act.intend(CatalogCheck::Space(None), intent).await?;
         self.ask(&route, command).await.map(Done::Outcome)
     }
 }

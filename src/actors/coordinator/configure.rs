@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{Coordinator, Done, Outcomes, Tell, lost, no_directory};
-use crate::actors::committer::{Enqueue, Part, Reload, Staged, Unit};
-use crate::actors::directory::{Check, Gone, Intend, Lock, Settle, Standing, Unlock};
+use crate::actors::committer::{Enqueue, Reload, Staged, Unit, UnitPart};
+use crate::actors::directory::{CatalogCheck, DurableNetwork, Gone, Intend, Lock, SettleAct, Unlock};
 use crate::actors::routes::{Lane, Route};
 use crate::actors::service::Shared;
 use crate::actors::{Answer, Applied, Fault, Reply, only_answer};
@@ -22,18 +22,18 @@ use crate::core::refusal::{Refusal, members};
 use crate::core::state::SubnetConfig;
 use crate::core::types::{Generation, NetworkId, ShardTime, SubnetId, Version};
 use crate::limits::BATCH_CHANGES_MAX;
-use crate::store::Act as Record;
+use crate::store::Act;
 
 /// The lock and the intent of one act. Dropped, both end.
-pub(super) struct Act {
+pub(super) struct LockedAct {
     shared: Arc<Shared>,
     networks: Vec<NetworkId>,
     intent: Option<IntentId>,
 }
 
-impl Act {
+impl LockedAct {
     /// Checks and notes an intent.
-    pub(super) async fn intend(&mut self, check: Check, intent: Intent) -> Result<(), Box<Fault>> {
+    pub(super) async fn intend(&mut self, check: CatalogCheck, intent: Intent) -> Result<(), Box<Fault>> {
         let (decided, answer) = oneshot::channel();
         // What cannot be sent is dropped, which ends the wait.
         let _ = self.shared.directory().try_send(Intend { check, intent, decided });
@@ -41,17 +41,17 @@ impl Act {
         Ok(())
     }
 
-    async fn settle(&mut self, standing: Standing, created: Option<Generation>) {
+    async fn settle(&mut self, standing: DurableNetwork, created: Option<Generation>) {
         let (done, settled) = oneshot::channel();
         let intent = self.intent.take();
-        if self.shared.directory().try_send(Settle { intent, standing, created, done }).is_ok() {
+        if self.shared.directory().try_send(SettleAct { intent, standing, created, done }).is_ok() {
             // An error is a directory that died, which ends the process.
             let _ = settled.await;
         }
     }
 }
 
-impl Drop for Act {
+impl Drop for LockedAct {
     fn drop(&mut self) {
         let networks = std::mem::take(&mut self.networks);
         let unlock = Unlock { networks, abandon: self.intent.take() };
@@ -63,9 +63,9 @@ impl Drop for Act {
 
 impl Coordinator {
     /// Locks networks against other acts.
-    pub(super) async fn lock(&self, networks: Vec<NetworkId>) -> Result<Act, Box<Fault>> {
+    pub(super) async fn lock(&self, networks: Vec<NetworkId>) -> Result<LockedAct, Box<Fault>> {
         let (granted, locked) = oneshot::channel();
-        let act = Act { shared: Arc::clone(&self.shared), networks: networks.clone(), intent: None };
+        let act = LockedAct { shared: Arc::clone(&self.shared), networks: networks.clone(), intent: None };
         let _ = self.shared.directory().try_send(Lock { networks, granted });
         locked.await.map_err(|_| no_directory(&self.shared))?;
         Ok(act)
@@ -99,7 +99,7 @@ impl Coordinator {
             name: Some(config.name.clone()),
             subnets: subnets.iter().map(|subnet| (subnet.id, subnet.cidr)).collect(),
         };
-        if let Err(fault) = act.intend(Check::Create, intent).await {
+        if let Err(fault) = act.intend(CatalogCheck::Create, intent).await {
             let answer = match *fault {
                 Fault::Refused(refusal @ Refusal::NameTaken { .. }) if if_absent => self.compare(input, refusal).await,
                 fault => Err(Box::new(fault)),
@@ -112,12 +112,12 @@ impl Coordinator {
         }
         let lane = Arc::new(Lane::new(id, shard));
         let record =
-            Record { network: id, wall, by: self.by.clone(), reason: self.reason.clone(), transaction: None, steps };
+            Act { network: id, wall, by: self.by.clone(), reason: self.reason.clone(), transaction: None, steps };
         let committed = self.commit_alone(&lane, record).await;
         let floor = self.shared.generations.floor(self.shared.clock.wall());
         match committed {
             Ok(_) => {
-                act.settle(Standing { config, subnets }, Some(floor)).await;
+                act.settle(DurableNetwork { config, subnets }, Some(floor)).await;
                 tell.tell(Ok(Done::Network(view, created)));
             }
             Err(fault) => {
@@ -162,21 +162,21 @@ impl Coordinator {
         Err(Refusal::NameTaken { what: format!("network `{}`", input.name), differs: members(differs) }.into())
     }
 
-    async fn commit_alone(&self, lane: &Arc<Lane>, record: Record) -> Answer {
+    async fn commit_alone(&self, lane: &Arc<Lane>, record: Act) -> Answer {
         let (outlet, answers) = crate::actors::outlet();
-        let part = Part::new(Arc::clone(lane), 0, vec![record]);
+        let part = UnitPart::new(Arc::clone(lane), 0, vec![record]);
         let staged = Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote: true };
         self.shared.enqueue(Enqueue(Unit::new(vec![part], Some(outlet), vec![staged])));
         only_answer(answers).await.unwrap_or_else(|| Err(lost()))
     }
 
     /// What the store has of a network, once everything of it is definite.
-    async fn as_stored(&self, lane: &Arc<Lane>) -> Option<(Standing, Generation)> {
+    async fn as_stored(&self, lane: &Arc<Lane>) -> Option<(DurableNetwork, Generation)> {
         let (to, loaded) = oneshot::channel();
         self.shared.reload(Reload { lane: Arc::clone(lane), to });
         let loaded = loaded.await.ok()?;
         let image = loaded.image?;
-        Some((Standing { config: image.config, subnets: image.subnets }, loaded.floor))
+        Some((DurableNetwork { config: image.config, subnets: image.subnets }, loaded.floor))
     }
 
     /// A change of one network that concerns names or space.
@@ -262,11 +262,11 @@ impl Coordinator {
     }
 
     /// Lists and publishes a network as it is now.
-    pub(super) async fn settle_as_is(&self, act: &mut Act, route: &Arc<Route>) {
+    pub(super) async fn settle_as_is(&self, act: &mut LockedAct, route: &Arc<Route>) {
         match self.ask_item(route, self.item(Command::Show, false)).await {
             Ok(Outcome::Network(view)) => {
                 let NetworkView { config, subnets, .. } = *view;
-                act.settle(Standing { config, subnets }, None).await;
+                act.settle(DurableNetwork { config, subnets }, None).await;
             }
             Err(fault) if is_gone(&fault) => self.shared.gone(Gone { id: route.id }),
             // In doubt: it loads itself again, and tells the directory what is so.
@@ -275,7 +275,11 @@ impl Coordinator {
     }
 
     /// What a change takes beyond what the network has, if anything. Who cannot tell takes nothing.
-    async fn widens(&self, route: &Arc<Route>, change: &Configure) -> Result<Option<(Check, Intent)>, Box<Fault>> {
+    async fn widens(
+        &self,
+        route: &Arc<Route>,
+        change: &Configure,
+    ) -> Result<Option<(CatalogCheck, Intent)>, Box<Fault>> {
         let intent = |name, subnets| Intent { network: route.id, realm: route.realm.clone(), name, subnets };
         // The id of a new subnet is drawn by the network; until it is settled any other will do.
         let new_id = || SubnetId(self.shared.clock.entropy());
@@ -287,18 +291,19 @@ impl Coordinator {
                 };
                 let subnets: Vec<_> = taken.into_iter().map(|(id, cidr)| (id.unwrap_or_else(new_id), cidr)).collect();
                 let takes = set.name.is_some() || !subnets.is_empty();
-                takes.then(|| (Check::Update, intent(set.name.clone(), subnets)))
+                takes.then(|| (CatalogCheck::Update, intent(set.name.clone(), subnets)))
             }
             Configure::Restore => {
                 let view = self.show(route).await?;
-                Some((Check::Restore, intent(Some(view.config.name.clone()), Vec::new())))
+                Some((CatalogCheck::Restore, intent(Some(view.config.name.clone()), Vec::new())))
             }
             Configure::SubnetAdd { input, .. } => {
-                Some((Check::Space(None), intent(None, vec![(new_id(), input.cidr)])))
+                Some((CatalogCheck::Space(None), intent(None, vec![(new_id(), input.cidr)])))
             }
             Configure::SubnetModify { subnet, set } => match set.cidr {
-                Some(cidr) => find_subnet(&self.show(route).await?.subnets, subnet)
-                    .map(|present| (Check::Space(Some((route.id, present))), intent(None, vec![(present, cidr)]))),
+                Some(cidr) => find_subnet(&self.show(route).await?.subnets, subnet).map(|present| {
+                    (CatalogCheck::Space(Some((route.id, present))), intent(None, vec![(present, cidr)]))
+                }),
                 None => None,
             },
             Configure::Delete { .. }

@@ -25,7 +25,7 @@ use super::joint::{Holds, rank, seen_of};
 use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes};
 use crate::actors::Fault;
-use crate::actors::committer::Part;
+use crate::actors::committer::UnitPart;
 use crate::actors::routes::Route;
 use crate::core::address::{Address, Range};
 use crate::core::command::Command;
@@ -105,7 +105,7 @@ struct AllWished {
 /// What networks decided about one plan.
 struct Decided {
     plan: u64,
-    parts: Vec<Part>,
+    parts: Vec<UnitPart>,
     outcomes: Vec<(Name, Outcome)>,
 }
 

@@ -6,11 +6,11 @@ use std::time::Instant;
 use compact_str::CompactString;
 
 use super::{Coordinator, Done, Outcomes, lost};
-use crate::actors::events::held::{HeldPage, HeldPlace, Question};
+use crate::actors::events::held::{HeldPage, HeldPlace, HeldQuestion};
 use crate::actors::events::{self, Cursor, Filter, held, history};
 use crate::actors::service::Shared;
 use crate::actors::{Fault, NotReadyReason};
-use crate::core::command::Filter as Holdings;
+use crate::core::command;
 use crate::core::outcome::View;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Scope, WallTime};
@@ -97,7 +97,7 @@ impl Coordinator {
     ) -> Outcomes {
         let begun = Instant::now();
         let walks = &self.shared.walks;
-        let question = Question { network: network.clone(), filter: filter.clone(), at };
+        let question = HeldQuestion { network: network.clone(), filter: filter.clone(), at };
         let (walk, is_kept) = walks.of(&question);
         let page = async {
             let mut walking = Arc::clone(&walk).lock_owned().await;
@@ -134,7 +134,7 @@ impl Coordinator {
         });
     }
 
-    /// The same for the networks that were named.
+    /// The filter with the networks that a text names, now or once, and with those of its realm.
     async fn of_networks(&self, network: Option<CompactString>, mut filter: Filter) -> Result<Filter, Box<Fault>> {
         self.shared.feed.read_up().await?;
         if let Some(text) = network {
@@ -157,7 +157,7 @@ impl Coordinator {
                 _ => Vec::new(),
             },
             None => {
-                let held = Holdings { owner: owner.clone(), scope: scope.clone(), ..Holdings::default() };
+                let held = command::Filter { owner: owner.clone(), scope: scope.clone(), ..command::Filter::default() };
                 let one = networks.as_ref().and_then(|networks| match networks[..] {
                     [one] => self.shared.routes.by_id(one).map(|_| one.to_string()),
                     _ => None,

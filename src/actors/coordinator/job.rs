@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{DeployOrder, DeployedAll, sweep};
 use crate::actors::events::held::{HeldPage, HeldPlace};
 use crate::actors::events::history::Past;
-use crate::actors::events::{Cursor, Filter as Wanted, Page};
+use crate::actors::events::{self, Cursor, EventsPage};
 use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::waits::Wait;
 use crate::core::address::{Address, Range};
@@ -233,7 +233,7 @@ pub enum Job {
     /// The next events of a subscription.
     Events {
         /// Which.
-        filter: Wanted,
+        filter: events::Filter,
         /// Behind this.
         cursor: Cursor,
         /// How long to wait for one.
@@ -244,7 +244,7 @@ pub enum Job {
         /// Only of this network, or of those that had the name.
         network: Option<CompactString>,
         /// What is wanted.
-        filter: Wanted,
+        filter: events::Filter,
         /// Behind this.
         after: Option<Cursor>,
         /// How many at most.
@@ -255,7 +255,7 @@ pub enum Job {
         /// Only of this network, or of those that had the name.
         network: Option<CompactString>,
         /// What is wanted.
-        filter: Wanted,
+        filter: events::Filter,
         /// When.
         at: WallTime,
         /// Where to go on.
@@ -392,12 +392,12 @@ pub enum Done {
     /// `events.watch`.
     Watching {
         /// Which events are wanted.
-        filter: Wanted,
+        filter: events::Filter,
         /// Behind which cursor.
         cursor: Cursor,
     },
     /// Events of a subscription.
-    Events(Box<Page>),
+    Events(Box<EventsPage>),
     /// `events.history`.
     Past(Past),
     /// `events.history` with `at`.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::configure::{Act, comes_before_overlap, find_subnet};
+use super::configure::{LockedAct, comes_before_overlap, find_subnet};
 use super::{AcquirePart, Coordinator, Done, Tell, lost};
-use crate::actors::committer::{Enqueue, Part, Staged, Unit};
-use crate::actors::directory::{Check, MovedSubnet};
+use crate::actors::committer::{Enqueue, Staged, Unit, UnitPart};
+use crate::actors::directory::{CatalogCheck, MovedSubnet};
 use crate::actors::network::{DEFERRED_MS_MAX, DecideHeld, Finish, Hold, HoldId, HoldRefused, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
@@ -47,7 +47,7 @@ impl Holds {
         Self::in_turn(shared, routes, None).await.map_err(|not_held| not_held.fault)
     }
 
-    /// The same, with `turn` for a request that waits since then.
+    /// Holds networks, which must be in order of their ids, for a request whose turn it is: it waits since `turn`.
     pub(super) async fn in_turn(
         shared: &Shared,
         routes: &[Arc<Route>],
@@ -118,7 +118,7 @@ impl Holds {
         route: &Route,
         command: Command,
         transaction: TransactionId,
-    ) -> Result<(Part, Outcome), Box<Fault>> {
+    ) -> Result<(UnitPart, Outcome), Box<Fault>> {
         let (decided, answer) = oneshot::channel();
         let item = coordinator.item(command, coordinator.dry_run);
         if route.addr.try_send(DecideHeld { hold: self.hold, item, transaction, decided }).is_err() {
@@ -155,9 +155,9 @@ impl Drop for Holds {
 type AskOf = (Arc<Route>, Acquire);
 
 /// Networks, and which memory of each is looked at.
-pub(super) type Seen = Vec<(Arc<Route>, u64)>;
+pub(super) type SeenMemories = Vec<(Arc<Route>, u64)>;
 
-pub(super) fn seen_of(routes: &[Arc<Route>]) -> Seen {
+pub(super) fn seen_of(routes: &[Arc<Route>]) -> SeenMemories {
     routes.iter().map(|route| (Arc::clone(route), route.lane.incarnation.load(Ordering::Acquire))).collect()
 }
 
@@ -173,7 +173,7 @@ fn lost_before() -> Box<Fault> {
 pub(super) async fn commit(
     shared: &Shared,
     mut holds: Holds,
-    parts: Vec<Part>,
+    parts: Vec<UnitPart>,
     waited: Option<Arrival>,
 ) -> Result<(), Box<Fault>> {
     if parts.is_empty() {
@@ -204,15 +204,16 @@ impl Coordinator {
 
     /// A refusal that was decided under holds, which have ended, leaves when all that it saw is durable, as every other
     /// does: behind an answer of each of its networks, on the same memory.
-    pub(super) async fn seen_durably(&self, seen: Seen, refusal: Box<Fault>) -> Box<Fault> {
+    pub(super) async fn seen_durably(&self, seen: SeenMemories, refusal: Box<Fault>) -> Box<Fault> {
         if !matches!(*refusal, Fault::Refused(_)) {
             return refusal;
         }
         self.durable(seen).await.err().unwrap_or(refusal)
     }
 
-    /// The same for what was only looked at under holds, and changes nothing: a plan, a dry run.
-    pub(super) async fn durable(&self, seen: Seen) -> Result<(), Box<Fault>> {
+    /// Waits until all is durable that was seen under holds, which have ended: what was only looked at and changes
+    /// nothing, a plan or a dry run, may be told then.
+    pub(super) async fn durable(&self, seen: SeenMemories) -> Result<(), Box<Fault>> {
         for (route, incarnation) in seen {
             match self.ask_item(&route, self.item(Command::Show, false)).await {
                 Ok(_) if route.lane.incarnation.load(Ordering::Acquire) == incarnation => {}
@@ -305,7 +306,7 @@ impl Coordinator {
             Err(fault) if comes_before_overlap(&fault) => return Err(fault),
             taken => taken,
         };
-        act.intend(Check::Space(Some((from.id, id))), intent).await?;
+        act.intend(CatalogCheck::Space(Some((from.id, id))), intent).await?;
         let (into, outcome) = taken?;
         let (bytes, bytes_max) = (out.bytes + into.bytes, self.shared.info.move_bytes_max);
         if bytes > bytes_max {
@@ -337,7 +338,7 @@ impl Coordinator {
         holds: &Holds,
         [from, to]: [&Arc<Route>; 2],
         subnet: &SubnetRef,
-        act: &mut Act,
+        act: &mut LockedAct,
     ) -> Box<Fault> {
         let late = matches!(*fault, Fault::Refused(Refusal::Guarded { .. } | Refusal::VersionConflict { .. }));
         let transaction = self.transaction();
@@ -354,7 +355,7 @@ impl Coordinator {
         let intent = Intent { network: to.id, realm: to.realm.clone(), name: None, subnets: vec![(id, cidr)] };
         match arriving {
             Err(first) if comes_before_overlap(&first) => first,
-            arriving => match (act.intend(Check::Space(Some((from.id, id))), intent).await, arriving) {
+            arriving => match (act.intend(CatalogCheck::Space(Some((from.id, id))), intent).await, arriving) {
                 (Err(overlap), _) => overlap,
                 (Ok(()), Err(refused)) if rank(&refused) < rank(&fault) => refused,
                 (Ok(()), _) => fault,

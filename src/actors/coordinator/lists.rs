@@ -13,11 +13,11 @@ use super::configure::is_gone;
 use super::walk::Walk;
 use super::{Coordinator, Done, Elsewhere, ListOrder, ListPlace, Outcomes};
 use crate::actors::Fault;
-use crate::actors::directory::Question;
+use crate::actors::directory::CatalogQuestion;
 use crate::actors::events::Cursor;
 use crate::actors::routes::Route;
 use crate::core::address::{Address, Range};
-use crate::core::catalog::Stop;
+use crate::core::catalog::ListRow;
 use crate::core::command::{Command, Filter, ListSlice};
 use crate::core::outcome::{Lookup, Outcome, ScopeUsage, UsageReport};
 use crate::core::refusal::{Missing, Refusal};
@@ -40,7 +40,7 @@ impl Coordinator {
         let only = only.map(|text| self.route(text)).transpose()?;
         // Whatever is shown is shown as it is then, or later.
         let begin = self.shared.feed.end();
-        let empty = || Page { limit, count_only, ..Page::default() };
+        let empty = || ListPage { limit, count_only, ..ListPage::default() };
         let Some(route) = only else {
             let _nothing_moves = tokio::time::timeout(MOVE_WAIT_MAX, self.shared.moving.read()).await;
             return Ok(self.list_all(realm.as_ref(), &filter, after.as_ref(), empty()).await?.done(begin));
@@ -51,7 +51,7 @@ impl Coordinator {
             self.list_in(&route, &filter, after, &mut page).await?;
         } else {
             // In another realm nothing is listed, but a subnet or pool that is not there is still said to be missing.
-            let mut unseen = Page::default();
+            let mut unseen = ListPage::default();
             self.list_in(&route, &filter, None, &mut unseen).await?;
             page.at = unseen.at;
         }
@@ -65,8 +65,8 @@ impl Coordinator {
         realm: Option<&Name>,
         filter: &Filter,
         place: Option<&ListPlace>,
-        mut page: Page,
-    ) -> Result<Page, Box<Fault>> {
+        mut page: ListPage,
+    ) -> Result<ListPage, Box<Fault>> {
         let mut walk = Walk::from(self, place).holding(filter.scope.as_ref(), filter.owner.as_ref());
         while !page.is_full()
             && let Some(stop) = walk.next_stop().await?
@@ -97,13 +97,13 @@ impl Coordinator {
         Ok(page)
     }
 
-    /// The same for one of many networks.
+    /// Adds what one of many networks holds to the page.
     async fn list_among(
         &self,
         route: &Arc<Route>,
         filter: &Filter,
         after: Option<Address>,
-        page: &mut Page,
+        page: &mut ListPage,
     ) -> Result<(), Box<Fault>> {
         match self.list_in(route, filter, after, page).await {
             // A subnet or pool that only some networks have; or deleted while we walked.
@@ -117,7 +117,7 @@ impl Coordinator {
         route: &Arc<Route>,
         filter: &Filter,
         mut after: Option<Address>,
-        page: &mut Page,
+        page: &mut ListPage,
     ) -> Result<(), Box<Fault>> {
         while !page.is_full() {
             let room = if page.count_only { LIST_SLICE_RECORDS_MAX } else { page.limit + 1 - page.views.len() };
@@ -139,7 +139,7 @@ impl Coordinator {
     /// `ip.find`, and `ip.get` in a realm.
     pub(super) async fn find(&self, realm: Option<Name>, address: Address) -> Outcomes {
         let mut found: Vec<Lookup> = Vec::new();
-        for listing in self.listings(Question::Holding(realm, address)).await? {
+        for listing in self.listings(CatalogQuestion::Holding(realm, address)).await? {
             let Some(route) = self.route_of(&listing) else { continue };
             match self.ask(&route, Command::Get(address)).await {
                 Ok(Outcome::Lookup(lookup)) => found.push(*lookup),
@@ -155,7 +155,7 @@ impl Coordinator {
     /// which of them is meant is not guessed.
     pub(super) async fn located(&self, address: Address, scope: &Scope, command: Command) -> Outcomes {
         let mut found: Option<(Arc<Route>, Name)> = None;
-        for listing in self.listings(Question::Holding(None, address)).await? {
+        for listing in self.listings(CatalogQuestion::Holding(None, address)).await? {
             let Some(route) = self.route_of(&listing) else { continue };
             let lookup = match self.ask(&route, Command::Get(address)).await {
                 Ok(Outcome::Lookup(lookup)) => lookup,
@@ -196,7 +196,7 @@ impl Coordinator {
         let mut order = ListOrder::default();
         let mut networks: Vec<(crate::core::outcome::NetworkView, Option<UsageReport>)> = Vec::new();
         let mut walk = Walk::after(self, after.as_ref());
-        while let Some(Stop { name, listing, .. }) = walk.next_stop().await? {
+        while let Some(ListRow { name, listing, .. }) = walk.next_stop().await? {
             order.naming = walk.naming;
             if listing.closed != deleted || realm.is_some_and(|realm| *realm != listing.realm) {
                 continue;
@@ -280,7 +280,7 @@ impl Coordinator {
 }
 
 #[derive(Default)]
-struct Page {
+struct ListPage {
     views: Vec<crate::core::outcome::View>,
     count: u64,
     limit: usize,
@@ -290,14 +290,14 @@ struct Page {
     order: ListOrder,
 }
 
-impl Page {
+impl ListPage {
     /// One more than the page shows was found: only so it is known not to be the last.
     fn is_full(&self) -> bool {
         !self.count_only && self.views.len() > self.limit
     }
 
     /// Where this of a network is listed, of which the last views are if there are any.
-    fn goes_by(&mut self, network: NetworkId, range: Option<Range>, stop: &Stop) {
+    fn goes_by(&mut self, network: NetworkId, range: Option<Range>, stop: &ListRow) {
         let Some(last) = self.views.last().filter(|last| last.network.id == network) else { return };
         if network != stop.listing.id || last.network.name != stop.name {
             let place = (stop.name.clone(), stop.listing.id);

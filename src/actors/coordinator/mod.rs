@@ -38,13 +38,13 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
 pub use job::{AcquirePart, Done, Elsewhere, Job, ListOrder, ListPlace, Located, Order};
 
-use super::directory::{Ask, Question};
+use super::directory::{AskCatalog, CatalogQuestion};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
 use super::waits::Wait;
 use super::{Answer, Applied, BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, directory};
-use crate::core::catalog::{Listing, Naming, Stop};
+use crate::core::catalog::{ListRow, Listing, Naming};
 use crate::core::command::Command;
 use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
@@ -249,7 +249,8 @@ impl Coordinator {
         self.ask_and_wait_telling(route, item, || {}).await
     }
 
-    /// The same for a request that may wait: whoever asked is told that it does.
+    /// Asks one network what may wait for capacity, and waits until the answer may leave. Whoever asked is told that it
+    /// waits.
     async fn ask_and_wait(&self, route: &Arc<Route>, item: Item, tell: &Tell) -> Answer {
         self.ask_and_wait_telling(route, item, || tell.waits(vec![route.id])).await
     }
@@ -273,17 +274,17 @@ impl Coordinator {
         }
     }
 
-    async fn question(&self, question: Question) -> Result<directory::Told, Box<Fault>> {
+    async fn question(&self, question: CatalogQuestion) -> Result<directory::CatalogAnswer, Box<Fault>> {
         let (told, answer) = oneshot::channel();
         // What cannot be sent is dropped, which ends the wait.
-        let _ = self.shared.directory().try_send(Ask { question, told });
+        let _ = self.shared.directory().try_send(AskCatalog { question, told });
         answer.await.map_err(|_| no_directory(&self.shared))
     }
 
-    async fn listings(&self, question: Question) -> Result<Vec<Arc<Listing>>, Box<Fault>> {
+    async fn listings(&self, question: CatalogQuestion) -> Result<Vec<Arc<Listing>>, Box<Fault>> {
         match self.question(question).await? {
-            directory::Told::Networks(listings) => Ok(listings),
-            directory::Told::Page(..) | directory::Told::Realms(_) => Err(lost()),
+            directory::CatalogAnswer::Networks(listings) => Ok(listings),
+            directory::CatalogAnswer::Page(..) | directory::CatalogAnswer::Realms(_) => Err(lost()),
         }
     }
 
@@ -292,17 +293,17 @@ impl Coordinator {
         since: Option<Naming>,
         from: Bound<(Name, NetworkId)>,
         limit: usize,
-    ) -> Result<(Naming, Vec<Stop>), Box<Fault>> {
-        match self.question(Question::Page { since, from, limit }).await? {
-            directory::Told::Page(naming, networks) => Ok((naming, networks)),
-            directory::Told::Networks(_) | directory::Told::Realms(_) => Err(lost()),
+    ) -> Result<(Naming, Vec<ListRow>), Box<Fault>> {
+        match self.question(CatalogQuestion::Page { since, from, limit }).await? {
+            directory::CatalogAnswer::Page(naming, networks) => Ok((naming, networks)),
+            directory::CatalogAnswer::Networks(_) | directory::CatalogAnswer::Realms(_) => Err(lost()),
         }
     }
 
     async fn realms(&self) -> Outcomes {
-        match self.question(Question::Realms).await? {
-            directory::Told::Realms(realms) => Ok(Done::Realms(realms)),
-            directory::Told::Networks(_) | directory::Told::Page(..) => Err(lost()),
+        match self.question(CatalogQuestion::Realms).await? {
+            directory::CatalogAnswer::Realms(realms) => Ok(Done::Realms(realms)),
+            directory::CatalogAnswer::Networks(_) | directory::CatalogAnswer::Page(..) => Err(lost()),
         }
     }
 }

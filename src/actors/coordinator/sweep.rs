@@ -91,7 +91,7 @@ pub struct Swept {
 
 /// What a look found, over all networks.
 #[derive(Default)]
-struct Found {
+struct Findings {
     reservations: u64,
     due: u64,
     /// By network, what a call lets go at most.
@@ -108,7 +108,7 @@ fn all_at(list: Vec<(Arc<Route>, Name, Binding)>) -> Vec<ClaimantAt> {
     list.into_iter().map(|(_, network, binding)| at(&network, binding)).collect()
 }
 
-impl Found {
+impl Findings {
     /// Is more due than this share of the reservations?
     fn exceeds(&self, max_share_billionths: u32) -> bool {
         let share = u128::from(max_share_billionths) * u128::from(self.reservations);
@@ -181,8 +181,8 @@ impl Coordinator {
     }
 
     /// Looks at one network, or at each that may hold something of the scope.
-    async fn look(&self, only: Option<&Arc<Route>>, look: &SweepLook) -> Result<Found, Box<Fault>> {
-        let mut found = Found::default();
+    async fn look(&self, only: Option<&Arc<Route>>, look: &SweepLook) -> Result<Findings, Box<Fault>> {
+        let mut found = Findings::default();
         if let Some(route) = only {
             let name = self.name_of(route).await?;
             self.look_in(route, &name, look, &mut found).await?;
@@ -194,7 +194,7 @@ impl Coordinator {
 
     /// How many reservations the scope has in other networks than this one.
     async fn held_beside(&self, one: &Arc<Route>, look: &SweepLook) -> Result<u64, Box<Fault>> {
-        let mut found = Found::default();
+        let mut found = Findings::default();
         self.look_beside(Some(one), look, &mut found).await?;
         Ok(found.reservations)
     }
@@ -204,7 +204,7 @@ impl Coordinator {
         &self,
         except: Option<&Arc<Route>>,
         look: &SweepLook,
-        found: &mut Found,
+        found: &mut Findings,
     ) -> Result<(), Box<Fault>> {
         let mut walk = Walk::after(self, None).holding(Some(&look.scope), None);
         while let Some(listing) = walk.next().await? {
@@ -226,7 +226,7 @@ impl Coordinator {
         route: &Arc<Route>,
         name: &Name,
         look: &SweepLook,
-        found: &mut Found,
+        found: &mut Findings,
     ) -> Result<(), Box<Fault>> {
         let mut look = look.clone();
         loop {
@@ -245,7 +245,7 @@ impl Coordinator {
     }
 
     /// Lets go of what was due, network by network. What goes wrong after something was let go does not make that undone.
-    async fn act(&self, mut found: Found) -> Result<Swept, Box<Fault>> {
+    async fn act(&self, mut found: Findings) -> Result<Swept, Box<Fault>> {
         let mut swept = Swept { waiting: std::mem::take(&mut found.waiting), ..Swept::default() };
         match self.act_on(found, &mut swept).await {
             Ok(()) => Ok(swept),
@@ -258,7 +258,7 @@ impl Coordinator {
         }
     }
 
-    async fn act_on(&self, found: Found, swept: &mut Swept) -> Result<(), Box<Fault>> {
+    async fn act_on(&self, found: Findings, swept: &mut Swept) -> Result<(), Box<Fault>> {
         let mut due: Vec<(Arc<Route>, Name, Binding)> = found.to_unbind;
         due.extend(found.to_release);
         // By network name, then address, as the look went: both lists have that order already.

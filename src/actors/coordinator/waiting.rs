@@ -27,11 +27,11 @@ use std::time::Duration;
 
 use super::joint::{Holds, NotHeld, acquired, rank, seen_of};
 use super::{AcquirePart, Coordinator, Outcomes, Tell};
-use crate::actors::committer::Part;
+use crate::actors::committer::UnitPart;
 use crate::actors::network::{DEFERRED_MS_MAX, Rooms, Several, Unlist, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
-use crate::actors::waits::{Place, Wait, full};
+use crate::actors::waits::{Wait, WaitingPlace, full};
 use crate::actors::{Fault, NotReadyReason};
 use crate::core::command::{Acquire, Command};
 use crate::core::outcome::Outcome;
@@ -52,7 +52,7 @@ struct Listed {
     shared: Arc<Shared>,
     networks: Vec<NetworkId>,
     rooms: Arc<Rooms>,
-    place: Place,
+    place: WaitingPlace,
 }
 
 impl Drop for Listed {
@@ -146,7 +146,7 @@ impl Coordinator {
             }
         };
         let transaction = self.transaction();
-        let (mut decided, mut outcomes): (Vec<Part>, _) = (Vec::new(), Vec::new());
+        let (mut decided, mut outcomes): (Vec<UnitPart>, _) = (Vec::new(), Vec::new());
         let mut first: Option<Box<Fault>> = None;
         for (at, ((_, ask), route)) in asks.iter().zip(&routes).enumerate() {
             match holds.decide(self, route, Command::Acquire(Box::new(ask.clone())), transaction).await {

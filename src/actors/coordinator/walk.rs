@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::{Coordinator, ListPlace, lost};
 use crate::actors::routes::Route;
 use crate::actors::{Fault, Item, Reply, Told};
-use crate::core::catalog::{Listing, Naming, Stop};
+use crate::core::catalog::{ListRow, Listing, Naming};
 use crate::core::command::{Command, Filter, ListSlice};
 use crate::core::outcome::Outcome;
 use crate::core::types::{Name, NetworkId, Owner, Scope};
@@ -26,7 +26,7 @@ pub(super) struct Walk<'a> {
     /// The moment whose names it goes by; none: that of its first step.
     pub(super) naming: Option<Naming>,
     from: Bound<(Name, NetworkId)>,
-    page: std::vec::IntoIter<Stop>,
+    page: std::vec::IntoIter<ListRow>,
     ended: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Walk<'a> {
         Ok(self.next_stop().await?.map(|stop| stop.listing))
     }
 
-    pub(super) async fn next_stop(&mut self) -> Result<Option<Stop>, Box<Fault>> {
+    pub(super) async fn next_stop(&mut self) -> Result<Option<ListRow>, Box<Fault>> {
         loop {
             if let Some(stop) = self.page.next() {
                 return Ok(Some(stop));
@@ -81,12 +81,12 @@ impl<'a> Walk<'a> {
 
     /// Those of a page that hold something of the scope and owner, or do not tell. All are asked at once: one after the
     /// other, ten thousand networks would take a good part of a second.
-    async fn holders(&self, page: Vec<Stop>) -> Vec<Stop> {
+    async fn holders(&self, page: Vec<ListRow>) -> Vec<ListRow> {
         if self.scope.is_none() && self.owner.is_none() {
             return page;
         }
         // What moved may hold something that its network does not.
-        let asked = |stop: &Stop| self.coordinator.route_of(&stop.listing).filter(|_| stop.parts.is_none());
+        let asked = |stop: &ListRow| self.coordinator.route_of(&stop.listing).filter(|_| stop.parts.is_none());
         let routed = page.into_iter().map(|stop| (asked(&stop), stop));
         let may_hold = |route: &Option<Arc<Route>>| match (route, &self.scope) {
             (Some(route), Some(scope)) => route.published.may_hold_of(scope),

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::actors::routes::Route;
 use crate::core::address::Address;
-use crate::core::catalog::{Intent, IntentId, Listing, Naming, Stop};
+use crate::core::catalog::{Intent, IntentId, ListRow, Listing, Naming};
 use crate::core::refusal::Refusal;
 use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::core::types::{Generation, Name, NetworkId, SubnetId};
@@ -35,7 +35,7 @@ pub struct Unlock {
 
 /// What the catalog is to check before it notes an intent.
 #[derive(Debug, Clone)]
-pub enum Check {
+pub enum CatalogCheck {
     /// A new network's name and prefixes.
     Create,
     /// Another name, and space: the network judges its own subnets by itself.
@@ -51,7 +51,7 @@ pub enum Check {
 #[rtype(result = "()")]
 pub struct Intend {
     /// What to check.
-    pub check: Check,
+    pub check: CatalogCheck,
     /// What to note.
     pub intent: Intent,
     /// The intent's number, or why not.
@@ -60,7 +60,7 @@ pub struct Intend {
 
 /// A network as it is durable now.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct DurableNetwork {
     /// Its configuration.
     pub config: Arc<NetworkConfig>,
     /// Its subnets.
@@ -70,11 +70,11 @@ pub struct Standing {
 /// What became of an act: lists and publishes it. Answered when it is published.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Settle {
+pub struct SettleAct {
     /// The intent that it ends.
     pub intent: Option<IntentId>,
     /// The network now.
-    pub standing: Standing,
+    pub standing: DurableNetwork,
     /// It is new: its actor starts now, above this generation.
     pub created: Option<Generation>,
     /// Told when it is published.
@@ -126,7 +126,7 @@ pub struct Dead {
 
 /// What is asked about all networks.
 #[derive(Debug)]
-pub enum Question {
+pub enum CatalogQuestion {
     /// Networks in which an address lies, in one realm or all.
     Holding(Option<Name>, Address),
     /// Listings by name, then id: a page of a list that goes by the names of the moment at which it began.
@@ -142,13 +142,13 @@ pub enum Question {
     Realms,
 }
 
-/// Answer of a [`Question`].
+/// Answer of a [`CatalogQuestion`].
 #[derive(Debug)]
-pub enum Told {
+pub enum CatalogAnswer {
     /// Of `Holding`.
     Networks(Vec<Arc<Listing>>),
     /// Of `Page`, and the moment that it goes by.
-    Page(Naming, Vec<Stop>),
+    Page(Naming, Vec<ListRow>),
     /// Of `Realms`.
     Realms(Vec<(Name, u64)>),
 }
@@ -156,9 +156,9 @@ pub enum Told {
 /// Asks about all networks.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Ask {
+pub struct AskCatalog {
     /// What.
-    pub question: Question,
+    pub question: CatalogQuestion,
     /// The answer.
-    pub told: oneshot::Sender<Told>,
+    pub told: oneshot::Sender<CatalogAnswer>,
 }

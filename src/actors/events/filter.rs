@@ -6,8 +6,8 @@ use super::happened::{Happened, What};
 use crate::core::address::{Address, Cidr};
 use crate::core::state::{Key, Reservation};
 use crate::core::types::{Name, NetworkId, Owner, Scope, WallTime};
-use crate::store::chapters::Wanted;
-use crate::store::history::{Glance, Recorded};
+use crate::store::chapters::Sought;
+use crate::store::history::{Glance, RecordedBatch};
 use crate::store::{ShardId, StoreError};
 
 /// What is not given excludes nothing.
@@ -95,7 +95,7 @@ impl Filter {
     }
 
     /// May a batch have an event that is wanted? A no is certain. The realm is looked at only where its networks are known.
-    pub(super) fn may_want(&self, recorded: &Recorded) -> Result<bool, StoreError> {
+    pub(super) fn may_want(&self, recorded: &RecordedBatch) -> Result<bool, StoreError> {
         recorded.any(|Glance { network, wall, key, held }| {
             let of_holding = || match key {
                 Key::Address(address) => {
@@ -108,8 +108,8 @@ impl Filter {
     }
 
     /// What the index of the history is asked for.
-    pub(super) fn wanted(&self) -> Wanted<'_> {
-        Wanted {
+    pub(super) fn wanted(&self) -> Sought<'_> {
+        Sought {
             networks: self.networks.as_deref().or(self.of_realm.as_deref()),
             address: self.address,
             owner: self.owner.as_ref(),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cursor::behind;
 use super::filter::Filter;
-use super::names::{Named, Names};
+use super::names::{NamedNetwork, Names};
 use crate::core::address::Address;
 use crate::core::state::{Entry, EventKind, Key, NetworkConfig, Reservation, State, Step, SubnetConfig};
 use crate::core::types::{Name, NetworkId, Place, ShardTime, SubnetId, WallTime};
@@ -79,7 +79,7 @@ pub struct Teller<'a> {
     names: &'a Names,
     /// Networks whose configuration was met on the way, and in which batch: one behind it that changed it again may have
     /// been passed over.
-    met: HashMap<NetworkId, (u64, Arc<Named>)>,
+    met: HashMap<NetworkId, (u64, Arc<NamedNetwork>)>,
 }
 
 impl<'a> Teller<'a> {
@@ -139,11 +139,11 @@ impl<'a> Teller<'a> {
 
     fn meet(&mut self, act: &Act, step: &Step, seq: u64) {
         if let (Key::Config, Some(State::Config(config))) = (step.key, &step.state) {
-            self.met.insert(act.network, (seq, Arc::new(Named::of(config))));
+            self.met.insert(act.network, (seq, Arc::new(NamedNetwork::of(config))));
         }
     }
 
-    fn name_of(&self, network: NetworkId, place: &Place) -> Arc<Named> {
+    fn name_of(&self, network: NetworkId, place: &Place) -> Arc<NamedNetwork> {
         match self.met.get(&network) {
             // Just after a start not all names are read yet.
             Some((seq, named)) if *seq == place.seq || !self.names.knows(network) => Arc::clone(named),

@@ -53,41 +53,41 @@ pub struct HeldPage {
 }
 
 /// An address of a network; of a block the first.
-type Key = (NetworkId, Address);
+type AddressKey = (NetworkId, Address);
 
 /// What is known of an address that was held at the time: its event, and a cursor somewhere before it.
-type Known = (Box<Happened>, Arc<Cursor>);
+type KnownEvent = (Box<Happened>, Arc<Cursor>);
 
 /// By address what was held; none where it is known that nothing was, although what came later is older than the time.
-type Holdings = BTreeMap<Key, Option<Known>>;
+type HeldThen = BTreeMap<AddressKey, Option<KnownEvent>>;
 
 /// The way through the history for one question. See the module.
 #[derive(Debug, Default)]
-pub enum Walk {
+pub enum HeldWalk {
     /// Nothing was read.
     #[default]
     New,
     /// Some was read.
-    Reading(Box<Reading>),
+    Reading(Box<HeldReading>),
     /// All was read, when the time was that: what was held, in order.
-    Read(WallTime, Vec<Known>),
+    Read(WallTime, Vec<KnownEvent>),
 }
 
 /// A walk on its way.
 #[derive(Debug)]
-pub struct Reading {
+pub struct HeldReading {
     filter: Filter,
     at: WallTime,
     from: Cursor,
     end: Cursor,
-    known: Holdings,
+    known: HeldThen,
     /// What was held when the walk began.
     now: Vec<View>,
 }
 
 /// What is asked, as it was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct HeldQuestion {
     /// The network's name, or its id.
     pub network: Option<CompactString>,
     /// What is wanted.
@@ -97,11 +97,11 @@ pub struct Question {
 }
 
 /// A walk that several may share.
-pub type SharedWalk = Arc<tokio::sync::Mutex<Walk>>;
+pub type SharedWalk = Arc<tokio::sync::Mutex<HeldWalk>>;
 
 #[derive(Debug)]
-struct Kept {
-    question: Question,
+struct KeptWalk {
+    question: HeldQuestion,
     walk: SharedWalk,
     asked: Instant,
 }
@@ -112,7 +112,7 @@ pub struct Walks(Mutex<Keeping>);
 
 #[derive(Debug, Default)]
 struct Keeping {
-    walks: Vec<Kept>,
+    walks: Vec<KeptWalk>,
     /// Somebody calls [`Walks::sweep`] until it finds none.
     is_swept: bool,
 }
@@ -124,7 +124,7 @@ impl Walks {
     }
 
     /// The walk for a question, a new one where none is kept; and whether this one is: it is not where there is no room.
-    pub fn of(&self, question: &Question) -> (SharedWalk, bool) {
+    pub fn of(&self, question: &HeldQuestion) -> (SharedWalk, bool) {
         let kept = &mut self.keeping().walks;
         if let Some(one) = kept.iter_mut().find(|one| one.question == *question) {
             one.asked = Instant::now();
@@ -138,7 +138,7 @@ impl Walks {
             }
             kept.remove(oldest);
         }
-        kept.push(Kept { question: question.clone(), walk: Arc::clone(&walk), asked: Instant::now() });
+        kept.push(KeptWalk { question: question.clone(), walk: Arc::clone(&walk), asked: Instant::now() });
         (walk, true)
     }
 
@@ -164,7 +164,7 @@ impl Walks {
     }
 }
 
-impl Walk {
+impl HeldWalk {
     /// Must it begin? Also when the time was still to come as it ended, and somebody asks from the beginning.
     pub fn begins(&self, at: WallTime, after: Option<&HeldPlace>) -> bool {
         match self {
@@ -181,7 +181,7 @@ impl Walk {
         let shards = filter.shards(shared.info.shards);
         let from = Cursor::new(filter.is_whole(&shards), shards.iter().map(|&shard| beginning(shard)));
         let end = shared.feed.end();
-        *self = Self::Reading(Box::new(Reading { filter, at, from, end, known: Holdings::new(), now }));
+        *self = Self::Reading(Box::new(HeldReading { filter, at, from, end, known: HeldThen::new(), now }));
     }
 
     /// The page behind a place, asked for at `begun`. Reads on for a moment first, if not all is read.
@@ -199,7 +199,7 @@ impl Walk {
                 return Ok(HeldPage { events: Vec::new(), next: Some(after.unwrap_or(HeldPlace::First)) });
             }
             let held = std::mem::take(&mut reading.known).into_values();
-            let mut held: Vec<Known> = held.flatten().collect();
+            let mut held: Vec<KnownEvent> = held.flatten().collect();
             held.sort_by(|(one, _), (other, _)| order_of(one).cmp(&order_of(other)));
             *self = Self::Read(shared.clock.wall(), held);
         }
@@ -230,7 +230,7 @@ pub(in crate::actors) fn too_much_held() -> Box<Fault> {
     Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })
 }
 
-impl Reading {
+impl HeldReading {
     /// Reads for a moment, some in any case. True: that was all, and what is known is what was held.
     async fn read_on(&mut self, shared: &Shared, begun: Instant) -> Result<bool, Box<Fault>> {
         let Self { filter, at, from, end, known, now } = self;
@@ -271,7 +271,7 @@ impl Reading {
 }
 
 /// What an event tells of a time.
-fn learn(known: &mut Holdings, event: Happened, begin: &Arc<Cursor>, at: WallTime) {
+fn learn(known: &mut HeldThen, event: Happened, begin: &Arc<Cursor>, at: WallTime) {
     let What::Holding { address, before, after } = &event.what else { return };
     let (key, address) = ((event.network, *address), *address);
     if event.wall <= at {
@@ -327,7 +327,7 @@ fn grant_of(event: &Happened, address: Address, held: Arc<Reservation>) -> Happe
     }
 }
 
-/// The same of what is held now.
+/// The grant of what is held now, as far as the holding itself tells it.
 fn grant_of_view(view: View, place: Place) -> Happened {
     let held = view.reservation;
     let lease_at = |ends: ShardTime| {
@@ -352,8 +352,8 @@ fn grant_of_view(view: View, place: Place) -> Happened {
 mod tests {
     use super::*;
 
-    fn question(at: u64) -> Question {
-        Question { network: None, filter: Filter::default(), at: WallTime(at) }
+    fn question(at: u64) -> HeldQuestion {
+        HeldQuestion { network: None, filter: Filter::default(), at: WallTime(at) }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::page::{CUT_OFF, TOO_OLD, unread};
 use crate::actors::Fault;
 use crate::actors::service::Shared;
 use crate::core::types::Place;
-use crate::store::history::{Recorded, Stretch};
+use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::{Digest, Seq, ShardId, StoreError};
 
 /// Is what a cursor says of the shards that a filter looks at a place of their lines, with everything behind it kept?
@@ -73,7 +73,7 @@ struct Line<'a> {
 
 impl Line<'_> {
     /// The first batch behind a seq that is kept.
-    async fn next(&self, after: Seq) -> Result<Option<Recorded>, StoreError> {
+    async fn next(&self, after: Seq) -> Result<Option<RecordedBatch>, StoreError> {
         let stretch = Stretch { shard: self.shard, after, until: Seq(self.tip.seq) };
         if stretch.after >= stretch.until {
             return Ok(None);

@@ -57,7 +57,7 @@ pub use self::filter::Filter;
 pub use self::happened::{Happened, What};
 pub use self::lost::check;
 use self::names::Names;
-pub use self::page::{Page, page};
+pub use self::page::{EventsPage, page};
 use super::{Fault, NotReadyReason};
 use crate::core::types::Place;
 use crate::store::{Batch, Committed, Digest, Head, ShardId};
@@ -69,7 +69,7 @@ const READ_UP_WITHIN: Duration = Duration::from_secs(2);
 
 /// A group that was made durable, for those who keep up.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct DurableGroup {
     batches: Arc<[Batch]>,
     /// Of each batch: digest of its shard's line before and with it.
     digests: Vec<(Digest, Digest)>,
@@ -78,10 +78,10 @@ pub(super) struct Group {
 
 /// The last groups.
 #[derive(Debug)]
-struct Kept {
+struct LastGroups {
     /// Where the shards stood before the first of them.
     base: Vec<Place>,
-    groups: VecDeque<Arc<Group>>,
+    groups: VecDeque<Arc<DurableGroup>>,
     bytes: usize,
 }
 
@@ -90,7 +90,7 @@ struct Inner {
     /// Behind the last durable batch of each shard.
     tips: Vec<Place>,
     /// None while nobody watches.
-    kept: Option<Kept>,
+    kept: Option<LastGroups>,
     /// Which memory it is: another one with each tenure, and wherever something became durable that is not among the groups.
     /// Whoever kept up with the memory before is not behind because of that.
     memory: u128,
@@ -172,7 +172,7 @@ impl Feed {
             inner.forget();
         }
         if let Some(kept) = &mut inner.kept {
-            kept.push(Arc::new(Group { batches: Arc::clone(batches), digests, bytes }), self.bytes_max);
+            kept.push(Arc::new(DurableGroup { batches: Arc::clone(batches), digests, bytes }), self.bytes_max);
         }
         drop(inner);
         self.wake();
@@ -236,8 +236,8 @@ impl Feed {
     }
 }
 
-impl Kept {
-    fn push(&mut self, group: Arc<Group>, bytes_max: usize) {
+impl LastGroups {
+    fn push(&mut self, group: Arc<DurableGroup>, bytes_max: usize) {
         self.bytes += group.bytes;
         self.groups.push_back(group);
         while self.bytes > bytes_max
@@ -255,7 +255,7 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    use super::page::Source;
+    use super::page::PageSource;
     use super::*;
     use crate::core::types::{Generation, ShardTime};
     use crate::store::{Epoch, Seq, Token};
@@ -271,7 +271,7 @@ mod tests {
     }
 
     /// Somebody keeps up with batch 1; what it is told next, and by which memory.
-    fn behind_the_first(then: impl FnOnce(&Feed)) -> (Source, bool) {
+    fn behind_the_first(then: impl FnOnce(&Feed)) -> (PageSource, bool) {
         let feed = Feed::new(7, &[(SHARD, Head::default())], 1_000);
         let place = |seq: u64| Place { shard: 0, epoch: 1, seq, steps: None, digest: u128::from(seq) };
         assert!(feed.source(&[SHARD], &Cursor::new(false, [place(0)]), 0).is_ok());
@@ -286,14 +286,14 @@ mod tests {
     #[test]
     fn who_keeps_up_is_told_from_memory() {
         let (source, same) = behind_the_first(|feed| publish(feed, 2));
-        assert!(matches!(source, Source::Memory(groups) if groups.len() == 1) && same);
+        assert!(matches!(source, PageSource::Memory(groups) if groups.len() == 1) && same);
     }
 
     #[test]
     fn what_stands_before_the_answer_to_the_batch_before_it_came_is_read_from_the_store_and_nobody_is_lagged() {
         let (source, same) = behind_the_first(|feed| publish(feed, 3));
-        assert!(matches!(source, Source::Store(_)) && !same);
+        assert!(matches!(source, PageSource::Store(_)) && !same);
         let (source, same) = behind_the_first(|feed| feed.stands(SHARD, &Head { seq: Seq(3), ..Head::default() }));
-        assert!(matches!(source, Source::Store(_)) && !same);
+        assert!(matches!(source, PageSource::Store(_)) && !same);
     }
 }

@@ -9,14 +9,14 @@ use crate::store::Batch;
 
 /// What a network is called, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedNetwork {
     /// Its name.
     pub name: Name,
     /// Its realm, which never changes.
     pub realm: Name,
 }
 
-impl Named {
+impl NamedNetwork {
     /// Out of its configuration.
     pub fn of(config: &NetworkConfig) -> Self {
         Self { name: config.name.clone(), realm: config.realm.clone() }
@@ -24,7 +24,7 @@ impl Named {
 }
 
 /// Of a network, from which batch and step on it had which name; ascending.
-type Times = Vec<((u64, u32), Arc<Named>)>;
+type Times = Vec<((u64, u32), Arc<NamedNetwork>)>;
 
 /// Names of all networks that were heard of.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub struct Names(RwLock<HashMap<NetworkId, Times>>);
 
 impl Names {
     /// From this batch on a network is called so.
-    pub fn note(&self, network: NetworkId, (seq, step): (u64, u32), named: Named) {
+    pub fn note(&self, network: NetworkId, (seq, step): (u64, u32), named: NamedNetwork) {
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let times = names.entry(network).or_default();
         let at = times.partition_point(|(when, _)| *when <= (seq, step));
@@ -49,7 +49,7 @@ impl Names {
             for step in &act.steps {
                 at += 1;
                 if let (Key::Config, Some(State::Config(config))) = (step.key, &step.state) {
-                    self.note(act.network, (batch.seq.0, at), Named::of(config));
+                    self.note(act.network, (batch.seq.0, at), NamedNetwork::of(config));
                 }
             }
         }
@@ -80,7 +80,7 @@ impl Names {
 
     /// What a network was called at a place of its shard. From before the first name that is known that name is told, and
     /// of a network of which nothing is known its id.
-    pub fn at(&self, network: NetworkId, place: &Place) -> Arc<Named> {
+    pub fn at(&self, network: NetworkId, place: &Place) -> Arc<NamedNetwork> {
         let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let when = (place.seq, place.steps.unwrap_or(u32::MAX));
         let found = names.get(&network).and_then(|times| {
@@ -89,7 +89,7 @@ impl Names {
         });
         found.unwrap_or_else(|| {
             let name = network.to_string().parse().unwrap_or_else(|_| Name::default_realm());
-            Arc::new(Named { name, realm: Name::default_realm() })
+            Arc::new(NamedNetwork { name, realm: Name::default_realm() })
         })
     }
 }
@@ -98,8 +98,8 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn named(name: &str) -> Named {
-        Named { name: name.parse().unwrap(), realm: Name::default_realm() }
+    fn named(name: &str) -> NamedNetwork {
+        NamedNetwork { name: name.parse().unwrap(), realm: Name::default_realm() }
     }
 
     #[test]

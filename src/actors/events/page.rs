@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::cursor::told;
 use super::filter::Filter;
 use super::happened::{Happened, Teller};
-use super::{Cursor, Feed, Group, Inner, Kept, WANTED_FOR_MS, lost};
+use super::{Cursor, DurableGroup, Feed, Inner, LastGroups, WANTED_FOR_MS, lost};
 use crate::actors::committer::chain;
 use crate::actors::service::Shared;
 use crate::actors::{Applied, Fault, NotReadyReason};
@@ -20,7 +20,7 @@ use crate::store::{Batch, Digest, Seq, ShardId, StoreError};
 
 /// Events behind a cursor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
+pub struct EventsPage {
     /// In order in each network.
     pub events: Vec<Happened>,
     /// Behind them, and behind whatever else was looked at.
@@ -33,14 +33,14 @@ pub struct Page {
 
 /// Where what is behind a cursor is found.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum PageSource {
     Nowhere,
-    Memory(Vec<Arc<Group>>),
+    Memory(Vec<Arc<DurableGroup>>),
     Store(Vec<Stretch>),
 }
 
 /// Why there is no page.
-pub(super) enum Trouble {
+pub(super) enum NoPage {
     /// The cursor leads nowhere.
     Lost(&'static str),
     Fault(Box<Fault>),
@@ -56,11 +56,11 @@ pub(super) const TOO_OLD: &str = "what comes behind the cursor is older than the
 /// # Errors
 /// [`Fault::CursorLost`], when it is proved that this node owns the register; [`Fault::NotReady`] when the tenure is over;
 /// [`Fault::Unavailable`] if the store cannot be read.
-pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u64) -> Result<Page, Box<Fault>> {
+pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u64) -> Result<EventsPage, Box<Fault>> {
     match page_or_trouble(shared, filter, cursor, wait_ms).await {
         Ok(page) => Ok(page),
-        Err(Trouble::Fault(fault)) => Err(fault),
-        Err(Trouble::Lost(problem)) => {
+        Err(NoPage::Fault(fault)) => Err(fault),
+        Err(NoPage::Lost(problem)) => {
             let shards = filter.shards(shared.info.shards);
             let last_common = lost::last_common(shared, &shards, cursor).await.map_err(unread)?;
             // Or is it the line of this owner that was cut off, who does not know yet? The next one finds the cursor.
@@ -72,7 +72,7 @@ pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u6
     }
 }
 
-async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_ms: u64) -> Result<Page, Trouble> {
+async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_ms: u64) -> Result<EventsPage, NoPage> {
     let feed = &shared.feed;
     let mut changed = feed.changed.subscribe();
     let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms.min(EVENTS_WAIT_MS_MAX));
@@ -81,14 +81,14 @@ async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_m
     loop {
         changed.mark_unchanged();
         let (source, memory) = feed.source(&shards, &cursor, shared.clock.boot_ms())?;
-        let (waits, keeps_up) = (matches!(source, Source::Nowhere), !matches!(source, Source::Store(_)));
+        let (waits, keeps_up) = (matches!(source, PageSource::Nowhere), !matches!(source, PageSource::Store(_)));
         let events = match source {
-            Source::Nowhere => Vec::new(),
-            Source::Memory(groups) => from_memory(shared, filter, &shards, &mut cursor, &groups)?,
-            Source::Store(stretches) => from_store(shared, filter, &mut cursor, stretches).await?,
+            PageSource::Nowhere => Vec::new(),
+            PageSource::Memory(groups) => from_memory(shared, filter, &shards, &mut cursor, &groups)?,
+            PageSource::Store(stretches) => from_store(shared, filter, &mut cursor, stretches).await?,
         };
         if !events.is_empty() || !keeps_up || tokio::time::Instant::now() >= until {
-            return Ok(Page { events, cursor, keeps_up, memory });
+            return Ok(EventsPage { events, cursor, keeps_up, memory });
         }
         if waits {
             // Its end is that of the wait; and the sender is part of what is shared, so it is there.
@@ -99,31 +99,36 @@ async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_m
 
 impl Feed {
     /// Where the next events are found, and which memory says so. Keeps what comes from now on in memory.
-    pub(super) fn source(&self, shards: &[ShardId], cursor: &Cursor, now_ms: u64) -> Result<(Source, u128), Trouble> {
+    pub(super) fn source(
+        &self,
+        shards: &[ShardId],
+        cursor: &Cursor,
+        now_ms: u64,
+    ) -> Result<(PageSource, u128), NoPage> {
         self.wanted_until_ms.store(now_ms + WANTED_FOR_MS, Ordering::Relaxed);
         let mut inner = self.inner();
         let Inner { tips, kept, memory, closed } = &mut *inner;
         if *closed {
-            return Err(Trouble::Fault(moved()));
+            return Err(NoPage::Fault(moved()));
         }
         let mut stretches = Vec::new();
         for &shard in shards {
             let (place, Some(tip)) = (cursor.place(shard), tips.get(usize::from(shard.0))) else { continue };
             let other_end = place.seq == tip.seq && place.seq > 0 && place.digest != tip.digest;
             if place.seq > tip.seq || other_end {
-                return Err(Trouble::Lost(CUT_OFF));
+                return Err(NoPage::Lost(CUT_OFF));
             }
             let (after, until) = (told(&place), Seq(tip.seq));
             if after < until {
                 stretches.push(Stretch { shard, after, until });
             }
         }
-        let kept = kept.get_or_insert_with(|| Kept { base: tips.clone(), groups: VecDeque::new(), bytes: 0 });
+        let kept = kept.get_or_insert_with(|| LastGroups { base: tips.clone(), groups: VecDeque::new(), bytes: 0 });
         if stretches.is_empty() {
-            return Ok((Source::Nowhere, *memory));
+            return Ok((PageSource::Nowhere, *memory));
         }
         if stretches.iter().any(|stretch| kept.base[usize::from(stretch.shard.0)].seq > stretch.after.0) {
-            return Ok((Source::Store(stretches), *memory));
+            return Ok((PageSource::Store(stretches), *memory));
         }
         let news =
             |batch: &Batch| stretches.iter().any(|stretch| stretch.shard == batch.shard && batch.seq > stretch.after);
@@ -134,7 +139,7 @@ impl Feed {
             steps += group.batches.iter().flat_map(|batch| &batch.acts).map(|act| act.steps.len()).sum::<usize>();
             room
         });
-        Ok((Source::Memory(groups.map(Arc::clone).collect()), *memory))
+        Ok((PageSource::Memory(groups.map(Arc::clone).collect()), *memory))
     }
 }
 
@@ -146,18 +151,18 @@ fn tell(
     events: &mut Vec<Happened>,
     batch: &Batch,
     (parent, digest): (Digest, Digest),
-) -> Result<bool, Trouble> {
+) -> Result<bool, NoPage> {
     let mut place = cursor.place(batch.shard);
     let next = told(&place).0 + 1;
     if batch.seq.0 < next {
         return Ok(true);
     }
     if batch.seq.0 > next {
-        return Err(Trouble::Lost(TOO_OLD));
+        return Err(NoPage::Lost(TOO_OLD));
     }
     let begun = place.seq == batch.seq.0;
     if Digest(place.digest) != if begun { digest } else { parent } {
-        return Err(Trouble::Lost(CUT_OFF));
+        return Err(NoPage::Lost(CUT_OFF));
     }
     let room = EVENTS_PAGE_MAX - events.len();
     let all = teller.tell(batch, digest, &mut place, room, |event| events.push(event));
@@ -170,8 +175,8 @@ fn from_memory(
     filter: &Filter,
     shards: &[ShardId],
     cursor: &mut Cursor,
-    groups: &[Arc<Group>],
-) -> Result<Vec<Happened>, Trouble> {
+    groups: &[Arc<DurableGroup>],
+) -> Result<Vec<Happened>, NoPage> {
     let (mut events, mut teller) = (Vec::new(), Teller::new(filter, &shared.feed.names));
     for group in groups {
         let batches = group.batches.iter().zip(&group.digests).filter(|(batch, _)| shards.contains(&batch.shard));
@@ -189,12 +194,12 @@ async fn from_store(
     filter: &Filter,
     cursor: &mut Cursor,
     stretches: Vec<Stretch>,
-) -> Result<Vec<Happened>, Trouble> {
-    let unread = |error| Trouble::Fault(unread(error));
+) -> Result<Vec<Happened>, NoPage> {
+    let unread = |error| NoPage::Fault(unread(error));
     let recorded = shared.store.recorded(stretches, EVENTS_PAGE_BYTES).await.map_err(unread)?;
     if recorded.is_empty() {
         // It is durable: it was there.
-        return Err(Trouble::Lost(TOO_OLD));
+        return Err(NoPage::Lost(TOO_OLD));
     }
     let (mut events, mut teller) = (Vec::new(), Teller::new(filter, &shared.feed.names));
     for one in &recorded {
@@ -202,9 +207,9 @@ async fn from_store(
         let known = Digest(place.digest);
         let digest = if one.seq.0 == place.seq { one.digest.or(Some(known)) } else { one.follows(known) };
         if one.seq.0 > told(&place).0 + 1 {
-            return Err(Trouble::Lost(TOO_OLD));
+            return Err(NoPage::Lost(TOO_OLD));
         }
-        let digest = digest.ok_or(Trouble::Lost(CUT_OFF))?;
+        let digest = digest.ok_or(NoPage::Lost(CUT_OFF))?;
         if one.seq.0 > place.seq && !filter.may_want(one).map_err(unread)? {
             cursor.advance(one.place(digest).map_err(unread)?);
             continue;

@@ -13,7 +13,7 @@ use crate::actors::service::Shared;
 use crate::core::types::{Place, WallTime};
 use crate::limits::EVENTS_PAGE_BYTES;
 use crate::store::chapters::Chapter;
-use crate::store::history::{Recorded, Stretch};
+use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::{Digest, Seq, ShardId};
 
 /// Chapters that are passed over before who asks can look at the time. The filters of one take some microseconds.
@@ -109,7 +109,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    async fn piece(&mut self, recorded: &[Recorded]) -> Result<Piece, Box<Fault>> {
+    async fn piece(&mut self, recorded: &[RecordedBatch]) -> Result<Piece, Box<Fault>> {
         let begin = self.cursor.clone();
         let mut events: Vec<(WallTime, Happened)> = Vec::new();
         let mut latest: Vec<(u16, WallTime)> = Vec::new();
@@ -149,7 +149,7 @@ impl<'a> Scan<'a> {
 
 /// Digest of the line with a batch behind a place; none if it is of another line. Behind a gap, as retention makes one,
 /// whatever the store says.
-fn digest_of(one: &Recorded, place: &Place) -> Option<Digest> {
+fn digest_of(one: &RecordedBatch, place: &Place) -> Option<Digest> {
     let known = Digest(place.digest);
     if one.seq.0 == place.seq {
         let digest = one.digest.unwrap_or(known);

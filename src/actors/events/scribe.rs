@@ -9,13 +9,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::names::Named;
+use super::names::NamedNetwork;
 use crate::actors::committer::chain;
 use crate::actors::service::Shared;
 use crate::core::types::Place;
 use crate::limits::EVENTS_PAGE_BYTES;
-use crate::store::chapters::{Chapter, Draft, NameNote, Range};
-use crate::store::history::{Recorded, Stretch};
+use crate::store::chapters::{BatchRange, Chapter, ChapterDraft, NameNote};
+use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::{Digest, Seq, ShardId, StoreError};
 
 /// How often it looks for something new. What has no chapter is read by those who ask, so this is of little matter.
@@ -55,7 +55,7 @@ pub(in crate::actors) fn start(shared: &Arc<Shared>) {
 /// Where the chapters end, and what comes behind them so far.
 struct Scribe {
     ends: Vec<Place>,
-    draft: Draft,
+    draft: ChapterDraft,
     /// Where the history stood when the tenure began. Up to there it has read, once it has.
     begun: Vec<Place>,
 }
@@ -126,22 +126,22 @@ async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
         end.map_or(Place { shard, ..Place::default() }, |range| place_of(&range))
     });
     let begun = (0..shared.info.shards).map(|shard| shared.feed.tip(ShardId(shard))).collect();
-    Ok(Scribe { ends: ends.collect(), draft: Draft::default(), begun })
+    Ok(Scribe { ends: ends.collect(), draft: ChapterDraft::default(), begun })
 }
 
 /// A network was called so.
 fn tell(shared: &Shared, note: &NameNote) {
-    let named = Named { name: note.name.clone(), realm: note.realm.clone() };
+    let named = NamedNetwork { name: note.name.clone(), realm: note.realm.clone() };
     shared.feed.names.note(note.network, note.since, named);
 }
 
-fn place_of(range: &Range) -> Place {
+fn place_of(range: &BatchRange) -> Place {
     let (shard, epoch, seq) = (range.shard.0, range.epoch.0, range.last.0);
     Place { shard, epoch, seq, steps: None, digest: range.digest.0 }
 }
 
 /// Does the line lead over the end of a range? What is older than retention is believed.
-async fn is_on_line(shared: &Shared, range: &Range) -> Result<bool, StoreError> {
+async fn is_on_line(shared: &Shared, range: &BatchRange) -> Result<bool, StoreError> {
     let tip = shared.feed.tip(range.shard);
     if range.last.0 >= tip.seq {
         return Ok((range.last.0, range.digest.0) == (tip.seq, tip.digest));
@@ -184,7 +184,7 @@ impl Scribe {
         Ok(!recorded.is_empty())
     }
 
-    fn add(&mut self, shared: &Shared, one: &Recorded) -> Result<(), StoreError> {
+    fn add(&mut self, shared: &Shared, one: &RecordedBatch) -> Result<(), StoreError> {
         let end = &mut self.ends[usize::from(one.shard.0)];
         let known = Digest(end.digest);
         let digest = if one.seq.0 == end.seq + 1 { one.follows(known) } else { one.digest };
@@ -221,7 +221,7 @@ async fn prune(shared: &Shared) -> Result<(), StoreError> {
 }
 
 async fn has_any(shared: &Shared, chapter: &Chapter) -> Result<bool, StoreError> {
-    let stretch = |range: &Range| Stretch { shard: range.shard, after: Seq(range.first.0 - 1), until: range.last };
+    let stretch = |range: &BatchRange| Stretch { shard: range.shard, after: Seq(range.first.0 - 1), until: range.last };
     let stretches = chapter.ranges.iter().map(stretch).collect();
     Ok(!shared.store.recorded(stretches, 0).await?.is_empty())
 }

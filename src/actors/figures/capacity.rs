@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::families::{Families, Named, counter, gauge};
+use super::families::{Families, MetricSpec, counter, gauge};
 use crate::actors::published::{Figures, SubnetFigures};
 use crate::actors::routes::Route;
 use crate::core::address::Family;
@@ -26,7 +26,7 @@ const ONE: &[&str] = &["network", "realm"];
 const SUBNET: &[&str] = &["family", "network", "realm", "subnet"];
 const POOL: &[&str] = &["family", "kind", "network", "pool", "realm", "subnet"];
 
-pub(super) const METRICS: &[Named] = &[
+pub(super) const METRICS: &[MetricSpec] = &[
     gauge("allod_realm_networks", &["realm"], "Networks of the realm."),
     gauge("allod_realm_addresses_size", REALM, "Per realm and family. All addresses of its subnets."),
     gauge("allod_realm_addresses_held", REALM, "Per realm and family. Held addresses."),

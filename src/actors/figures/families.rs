@@ -6,7 +6,7 @@ use prometheus::core::Desc;
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
 /// One metric: its name, what a rise means, its labels in order of the alphabet.
-pub(super) struct Named {
+pub(super) struct MetricSpec {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) labels: &'static [&'static str],
@@ -14,22 +14,22 @@ pub(super) struct Named {
     pub(super) counts: bool,
 }
 
-pub(super) const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Named {
-    Named { name, help, labels, counts: false }
+pub(super) const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> MetricSpec {
+    MetricSpec { name, help, labels, counts: false }
 }
 
-pub(super) const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Named {
-    Named { name, help, labels, counts: true }
+pub(super) const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> MetricSpec {
+    MetricSpec { name, help, labels, counts: true }
 }
 
 /// What one scrape gets.
 pub(super) struct Families {
-    families: BTreeMap<&'static str, (&'static Named, MetricFamily)>,
+    families: BTreeMap<&'static str, (&'static MetricSpec, MetricFamily)>,
 }
 
 impl Families {
     /// Of these, each without a value.
-    pub(super) fn of(all: impl IntoIterator<Item = &'static Named>) -> Self {
+    pub(super) fn of(all: impl IntoIterator<Item = &'static MetricSpec>) -> Self {
         let families = all.into_iter().map(|named| {
             let mut family = MetricFamily::default();
             family.set_name(named.name.to_owned());
@@ -74,8 +74,8 @@ impl Families {
 }
 
 /// What a registry wants to know of them.
-pub(super) fn descs(all: impl IntoIterator<Item = &'static Named>) -> Vec<Desc> {
-    let desc = |named: &Named| {
+pub(super) fn descs(all: impl IntoIterator<Item = &'static MetricSpec>) -> Vec<Desc> {
+    let desc = |named: &MetricSpec| {
         let labels = named.labels.iter().map(|label| (*label).to_owned()).collect();
         Desc::new(named.name.to_owned(), named.help.to_owned(), labels, std::collections::HashMap::new())
             .expect("names and labels are constants")

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 
-use self::families::{Families, Named, descs};
+use self::families::{Families, MetricSpec, descs};
 use super::service::Shared;
 use crate::metrics::Metrics;
 
@@ -31,7 +31,7 @@ pub fn watch(metrics: &Metrics, present: Present, networks_max: usize) {
     metrics.registry.register(Box::new(collector)).expect("registered once per server");
 }
 
-fn all() -> impl Iterator<Item = &'static Named> {
+fn all() -> impl Iterator<Item = &'static MetricSpec> {
     capacity::METRICS.iter().chain(node::METRICS)
 }
 
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn names_are_there_once_with_their_labels_in_order_and_a_help_that_is_a_sentence() {
         let mut names = HashSet::new();
-        for Named { name, help, labels, counts } in all() {
+        for MetricSpec { name, help, labels, counts } in all() {
             assert!(names.insert(name), "{name} is there twice");
             assert!(labels.is_sorted(), "{name}: {labels:?}");
             assert!(help.ends_with('.'), "{name}: {help}");

@@ -1,10 +1,10 @@
 //! The store, the shards and the deployments of the register.
 
-use super::families::{Families, Named, counter, gauge};
+use super::families::{Families, MetricSpec, counter, gauge};
 use crate::actors::service::Shared;
 use crate::store::ShardId;
 
-pub(super) const METRICS: &[Named] = &[
+pub(super) const METRICS: &[MetricSpec] = &[
     gauge("allod_networks", &[], "Networks served."),
     gauge(
         "allod_shard_epoch",

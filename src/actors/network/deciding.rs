@@ -1,7 +1,7 @@
 //! What a network's actor does with its memory: decides and applies behind a wall that catches panics, ends what is due,
 //! and tells the world what it needs to know of it: figures, scopes, MACs.
 //!
-//! Nothing here answers or commits: what comes of it goes into the [`Draft`] of the turn.
+//! Nothing here answers or commits: what comes of it goes into the [`Staging`] of the turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,10 +9,10 @@ use actix::prelude::*;
 use compact_str::CompactString;
 use tokio::time::Instant;
 
-use super::draft::{Draft, Stop, restored};
+use super::staging::{Staging, StopReason, restored};
 use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
 use crate::actors::Fault;
-use crate::core::command::{Command, Context as Moment};
+use crate::core::command::{self, Command};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, State, Step};
@@ -41,7 +41,11 @@ fn granted_to(command: &Command, decision: &Decision) -> (Option<usize>, Option<
 
 impl NetworkActor {
     /// Decides, but grants nothing while two claim an address here, and chooses no address in a register that was restored and not accepted yet.
-    pub(super) fn decide_wary(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Box<Fault>>, ()> {
+    pub(super) fn decide_wary(
+        &self,
+        command: &Command,
+        moment: command::Context,
+    ) -> Result<Result<Decision, Box<Fault>>, ()> {
         Ok(match self.decide(command, moment)? {
             Ok(decision) if self.shared.info.restored_from.is_some() && decision.chooses() => Err(Box::new(restored())),
             Ok(decision) if decision.grants() && !self.network.config().conflicts.is_empty() => {
@@ -58,7 +62,7 @@ impl NetworkActor {
     }
 
     /// Decides behind a wall: a panic is an answer, not the end of the actor.
-    pub(super) fn decide(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Refusal>, ()> {
+    pub(super) fn decide(&self, command: &Command, moment: command::Context) -> Result<Result<Decision, Refusal>, ()> {
         let (network, shared) = (&self.network, &self.shared);
         catch_unwind(AssertUnwindSafe(|| {
             if let Some(hook) = &shared.hooks.before_decide {
@@ -73,7 +77,7 @@ impl NetworkActor {
                     continue;
                 }
                 self.drawn.set((generations, count));
-                let decided = network.decide(command, Moment { generations, ..moment });
+                let decided = network.decide(command, command::Context { generations, ..moment });
                 let given = decided.as_ref().map_or(0, |decision| network.generations_given(command, decision));
                 if given <= count {
                     break decided;
@@ -144,7 +148,7 @@ impl NetworkActor {
     }
 
     /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
-    pub(super) fn panicked(&mut self, unit: &mut Draft, ticket: Option<u32>) {
+    pub(super) fn panicked(&mut self, unit: &mut Staging, ticket: Option<u32>) {
         let id = format!("{:016x}", self.draws.draw() as u64);
         self.shared.metrics.panics.inc();
         tracing::error!(network = %self.id(), name = %self.network.config().name, id = %id, "a panic while deciding; its network is loaded again");
@@ -158,21 +162,21 @@ impl NetworkActor {
         }
         self.phase = if self.panics.len() >= PANICS_MAX {
             tracing::error!(network = %self.id(), name = %self.network.config().name, "stopped after {PANICS_MAX} panics in a minute; the others go on");
-            Phase::Stopped(Stop::Crashes)
+            Phase::Stopped(StopReason::Crashes)
         } else {
             Phase::Loading { since: now, behind: Vec::new() }
         };
     }
 
     /// Ends what is due, one bounded step; the rest comes with the next message or tick.
-    pub(super) fn run_due(&mut self, unit: &mut Draft, moment: Moment, ctx: &mut Context<Self>) {
+    pub(super) fn run_due(&mut self, unit: &mut Staging, moment: command::Context, ctx: &mut Context<Self>) {
         let Some(due) = self.network.next_due() else { return };
         // What began late in a millisecond ends late in one: never early.
         let over = ShardTime(moment.now.0.saturating_sub(self.shared.clock.cut_off_ms()));
         if !matches!(self.phase, Phase::Serving) || due > over || !self.shared.ends_leases(self.lane.shard) {
             return;
         }
-        match self.decide(&Command::Expire, Moment { now: over, ..moment }) {
+        match self.decide(&Command::Expire, command::Context { now: over, ..moment }) {
             Ok(Ok(Decision { steps, outcome })) => {
                 if !steps.is_empty() {
                     if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {

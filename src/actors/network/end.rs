@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::NetworkActor;
-use super::draft::Draft;
+use super::staging::Staging;
 use crate::actors::directory::Gone;
 use crate::actors::{Outlet, Told};
 use crate::core::network::Network;
@@ -29,7 +29,7 @@ impl NetworkActor {
 
     /// An outlet for the unit that ends the network. Its answers leave once the directory was told, so that whoever reads
     /// them may ask for the space that was freed.
-    pub(super) fn after_the_end(&self, unit: &mut Draft) -> Option<Outlet> {
+    pub(super) fn after_the_end(&self, unit: &mut Staging) -> Option<Outlet> {
         let outlet = unit.outlet.take()?;
         let (to, mut answers) = crate::actors::outlet();
         let (shared, id) = (Arc::clone(&self.shared), self.id());

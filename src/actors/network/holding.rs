@@ -20,13 +20,13 @@ use std::sync::Arc;
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
-use super::draft::{Draft, Stop, loading, refused_by_store};
 use super::messages::{DecideHeld, Finish, Hold, HoldRefused, Several, Unlist, Waiting};
 use super::queue::Waiter;
-use super::waiting::{Asker, Entry};
+use super::staging::{Staging, StopReason, loading, refused_by_store};
+use super::waiting::{Asker, SeveralEntry};
 use super::{Deferred, NetworkActor, Phase, is_long};
-use crate::actors::committer::Part;
-use crate::actors::macs::Claimed;
+use crate::actors::committer::UnitPart;
+use crate::actors::macs::ClaimedMacs;
 use crate::actors::waits::Arrival;
 use crate::actors::{Applied, Fault};
 use crate::core::command::Command;
@@ -42,7 +42,7 @@ impl NetworkActor {
         }
         // What is decided under the hold sees nothing that is over, and takes nothing that is somebody's turn.
         let moment = self.moment();
-        let mut unit = Draft::new(None, 1);
+        let mut unit = Staging::new(None, 1);
         self.run_due(&mut unit, moment, ctx);
         let may_go_on = self.serve_waiters_behind(&mut unit, ctx);
         self.send(unit);
@@ -62,7 +62,7 @@ impl NetworkActor {
 
     fn grant(&mut self, Hold { hold, granted, .. }: Hold) {
         if granted.send(Ok(())).is_ok() {
-            self.phase = Phase::Held { hold, steps: Vec::new(), claimed: Claimed::default() };
+            self.phase = Phase::Held { hold, steps: Vec::new(), claimed: ClaimedMacs::default() };
         }
     }
 
@@ -125,7 +125,7 @@ impl NetworkActor {
                 (!lacks, !lacks)
             }
             Err(()) => {
-                self.panicked(&mut Draft::new(None, 1), None);
+                self.panicked(&mut Staging::new(None, 1), None);
                 return true;
             }
         };
@@ -172,14 +172,14 @@ impl NetworkActor {
 
     /// Serves who waits, then what was deferred.
     pub(super) fn go_on(&mut self, ctx: &mut Context<Self>) {
-        let mut unit = Draft::new(None, 1);
+        let mut unit = Staging::new(None, 1);
         self.serve_waiters_behind(&mut unit, ctx);
         self.send(unit);
         self.after(ctx);
         self.run_deferred(ctx);
     }
 
-    fn decide_held(&mut self, message: &DecideHeld) -> Result<(Part, Outcome), Box<Fault>> {
+    fn decide_held(&mut self, message: &DecideHeld) -> Result<(UnitPart, Outcome), Box<Fault>> {
         if !self.stands() {
             let problem = "the network is being loaded again after a commit in doubt".to_owned();
             return Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }));
@@ -192,10 +192,10 @@ impl NetworkActor {
         let moment = self.moment();
         let transaction = Some(message.transaction);
         let Ok(decided) = self.decide_and_claim(&item.command, moment, transaction, false) else {
-            let mut unit = Draft::new(None, 1);
+            let mut unit = Staging::new(None, 1);
             self.panicked(&mut unit, Some(0));
             return Err(unit.answers.pop().and_then(|staged| staged.reply.answer.err()).unwrap_or_else(|| {
-                Box::new(self.fault_of_stop(Stop::Crashes)) // `panicked` always answers.
+                Box::new(self.fault_of_stop(StopReason::Crashes)) // `panicked` always answers.
             }));
         };
         let (Decision { steps, mut outcome }, claims) = decided?;
@@ -218,7 +218,7 @@ impl NetworkActor {
             (*held, *claimed) = (steps, claims);
         }
         let acts = if act.steps.is_empty() { Vec::new() } else { vec![act] };
-        Ok((Part::new(Arc::clone(&self.lane), self.incarnation, acts), outcome))
+        Ok((UnitPart::new(Arc::clone(&self.lane), self.incarnation, acts), outcome))
     }
 
     /// Puts a waiter over several networks into the queue, or takes it out.
@@ -229,7 +229,7 @@ impl NetworkActor {
             Waiting::Begins { .. } if matches!(self.phase, Phase::Stopped(_) | Phase::Gone) => {}
             Waiting::Begins { arrival, command, several } => {
                 if self.waiting.get(arrival).is_none() {
-                    let waiter = Waiter { command, time: None, of: Asker::Several(Entry(several)) };
+                    let waiter = Waiter { command, time: None, of: Asker::Several(SeveralEntry(several)) };
                     self.waiting.add(&self.network, arrival, waiter);
                 } else {
                     self.waiting.failed(arrival);
@@ -325,7 +325,7 @@ impl Handler<Finish> for NetworkActor {
             self.enqueued += 1;
             let now = self.shared.shard_time(self.lane.shard);
             if self.apply(&steps, now, self.enqueued).is_err() {
-                self.panicked(&mut Draft::new(None, 1), None);
+                self.panicked(&mut Staging::new(None, 1), None);
             }
         } else {
             self.undecide();

@@ -8,7 +8,7 @@ use std::time::Instant;
 use actix::prelude::*;
 use tokio::sync::{Notify, oneshot};
 
-use crate::actors::committer::Part;
+use crate::actors::committer::UnitPart;
 use crate::actors::routes::{PermitGuard, Route};
 use crate::actors::waits::Arrival;
 use crate::actors::{Fault, Item, NotReadyReason, Outlet, answer_all};
@@ -155,7 +155,7 @@ pub struct DecideHeld {
     /// The transaction that it is part of.
     pub transaction: TransactionId,
     /// What would change, and what would be answered.
-    pub decided: oneshot::Sender<Result<(Part, Outcome), Box<Fault>>>,
+    pub decided: oneshot::Sender<Result<(UnitPart, Outcome), Box<Fault>>>,
 }
 
 /// Ends a hold. With `apply`, what was decided under it takes effect: its part is in the committer's mailbox already.
@@ -189,7 +189,7 @@ pub(super) struct GiveUp {
 /// Serving who waits goes on.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub(super) struct Serve;
+pub(super) struct ServeWaiters;
 
 /// The tenure is over. What waits is answered: nothing of it was begun.
 #[derive(Debug, Message)]

@@ -23,20 +23,27 @@ use crate::core::network::{Network, Opened, Reach};
 use crate::core::state::Step;
 use crate::core::types::SlotKey;
 
+/// From when until when a request waits: boot time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitTime {
+    pub(super) since_ms: u64,
+    pub(super) until_ms: u64,
+}
+
 /// One request that waits.
 #[derive(Debug)]
 pub(super) struct Waiter<W> {
     /// What it asks for.
     pub(super) command: Command,
-    /// When it began, and when its time is over: boot time. None: somebody else looks after its time.
-    pub(super) time: Option<(u64, u64)>,
+    /// None: somebody else looks after its time.
+    pub(super) time: Option<WaitTime>,
     /// Whose it is.
     pub(super) of: W,
 }
 
 /// Requests that differ in who asks and not in what fits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
+enum GroupKey {
     /// Automatic ones with the same wish.
     Wish(Wish),
     /// What is like no other.
@@ -44,7 +51,7 @@ enum Key {
 }
 
 #[derive(Debug)]
-struct Group {
+struct WaitGroup {
     waiters: BTreeSet<Arrival>,
     /// None: each of them is to be decided again, whatever room there is.
     reach: Option<Reach>,
@@ -54,9 +61,9 @@ struct Group {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Queue<W> {
+pub(super) struct WaitQueue<W> {
     waiters: BTreeMap<Arrival, Waiter<W>>,
-    groups: HashMap<Key, Group>,
+    groups: HashMap<GroupKey, WaitGroup>,
     slots: HashMap<SlotKey, BTreeSet<Arrival>>,
     ends: BTreeSet<(u64, Arrival)>,
     /// What was opened and is not served yet.
@@ -67,7 +74,7 @@ pub(super) struct Queue<W> {
     openings: u64,
 }
 
-impl<W> Default for Queue<W> {
+impl<W> Default for WaitQueue<W> {
     fn default() -> Self {
         Self {
             waiters: BTreeMap::new(),
@@ -81,14 +88,14 @@ impl<W> Default for Queue<W> {
     }
 }
 
-fn key_of(arrival: Arrival, command: &Command) -> Key {
+fn key_of(arrival: Arrival, command: &Command) -> GroupKey {
     match command {
-        Command::Allocate(ask) => Key::Wish(ask.wish.clone()),
-        _ => Key::One(arrival),
+        Command::Allocate(ask) => GroupKey::Wish(ask.wish.clone()),
+        _ => GroupKey::One(arrival),
     }
 }
 
-impl<W> Queue<W> {
+impl<W> WaitQueue<W> {
     /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
@@ -106,7 +113,7 @@ impl<W> Queue<W> {
 
     /// When the first of them began to wait.
     pub(super) fn oldest_ms(&self) -> Option<u64> {
-        self.waiters.values().filter_map(|waiter| waiter.time).map(|(since, _)| since).next()
+        self.waiters.values().filter_map(|waiter| waiter.time).map(|time| time.since_ms).next()
     }
 
     /// When the next one's time is over.
@@ -131,7 +138,7 @@ impl<W> Queue<W> {
     /// Puts a request in its place. It was tried just now and found no room.
     pub(super) fn add(&mut self, network: &Network, arrival: Arrival, waiter: Waiter<W>) {
         let (openings, command) = (self.openings, &waiter.command);
-        let group = self.groups.entry(key_of(arrival, command)).or_insert_with(|| Group {
+        let group = self.groups.entry(key_of(arrival, command)).or_insert_with(|| WaitGroup {
             waiters: BTreeSet::new(),
             reach: network.reach(command),
             tried: openings,
@@ -140,7 +147,7 @@ impl<W> Queue<W> {
         for slot in Network::slots_of(command) {
             self.slots.entry(slot).or_default().insert(arrival);
         }
-        self.ends.extend(waiter.time.map(|(_, until)| (until, arrival)));
+        self.ends.extend(waiter.time.map(|time| (time.until_ms, arrival)));
         self.waiters.insert(arrival, waiter);
     }
 
@@ -163,8 +170,8 @@ impl<W> Queue<W> {
             }
         }
         self.singled_out.remove(&arrival);
-        if let Some((_, until)) = waiter.time {
-            self.ends.remove(&(until, arrival));
+        if let Some(time) = waiter.time {
+            self.ends.remove(&(time.until_ms, arrival));
         }
         Some(waiter)
     }
@@ -202,7 +209,7 @@ impl<W> Queue<W> {
         if self.opened.anew {
             self.look_anew(network);
         }
-        let fits = |group: &Group| {
+        let fits = |group: &WaitGroup| {
             group.tried < self.openings
                 && group.reach.as_ref().is_none_or(|reach| self.opened.touches(reach) && network.has_room(reach))
         };

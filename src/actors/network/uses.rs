@@ -3,9 +3,9 @@
 
 use super::NetworkActor;
 use crate::actors::Fault;
-use crate::actors::macs::{Claimant, Claimed, Leaving};
+use crate::actors::macs::{ClaimedMacs, Leaving, MacAsker};
 use crate::core::address::Address;
-use crate::core::command::{Command, Context as Moment, MacWish, Patch};
+use crate::core::command::{self, Command, MacWish, Patch};
 use crate::core::outcome::Decision;
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Key, NetworkKind, State, Step};
@@ -23,19 +23,19 @@ pub(super) struct MacChanges {
 }
 
 impl NetworkActor {
-    fn claimant(&self, transaction: Option<TransactionId>) -> Claimant<'_> {
-        Claimant { realm: &self.network.config().realm, network: self.id(), transaction }
+    fn mac_asker(&self, transaction: Option<TransactionId>) -> MacAsker<'_> {
+        MacAsker { realm: &self.network.config().realm, network: self.id(), transaction }
     }
 
     /// Decides, and claims the MACs that this records; a dry run claims none.
     pub(super) fn decide_and_claim(
         &mut self,
         command: &Command,
-        moment: Moment,
+        moment: command::Context,
         transaction: Option<TransactionId>,
         dry_run: bool,
-    ) -> Result<Result<(Decision, Claimed), Box<Fault>>, ()> {
-        let mut moment = Moment { mac_elsewhere: self.mac_elsewhere(command, transaction), ..moment };
+    ) -> Result<Result<(Decision, ClaimedMacs), Box<Fault>>, ()> {
+        let mut moment = command::Context { mac_elsewhere: self.mac_elsewhere(command, transaction), ..moment };
         for _ in 0..ATTEMPTS {
             let decision = match self.decide_wary(command, moment)? {
                 Ok(decision) => decision,
@@ -47,16 +47,16 @@ impl NetworkActor {
             }
             let MacChanges { gained, .. } = self.mac_changes(&decision.steps);
             if gained.is_empty() {
-                return Ok(Ok((decision, Claimed::default())));
+                return Ok(Ok((decision, ClaimedMacs::default())));
             }
-            match self.shared.macs.claim(self.claimant(transaction), &gained) {
+            match self.shared.macs.claim(self.mac_asker(transaction), &gained) {
                 Ok(claimed) if dry_run => {
                     self.unclaim(claimed);
-                    return Ok(Ok((decision, Claimed::default())));
+                    return Ok(Ok((decision, ClaimedMacs::default())));
                 }
                 Ok(claimed) => return Ok(Ok((decision, claimed))),
                 Err(taken) => {
-                    moment = Moment { mac_elsewhere: Some(taken), entropy: self.draws.draw(), ..moment };
+                    moment = command::Context { mac_elsewhere: Some(taken), entropy: self.draws.draw(), ..moment };
                 }
             }
         }
@@ -117,7 +117,7 @@ impl NetworkActor {
     }
 
     fn elsewhere(&self, mac: Mac, transaction: Option<TransactionId>) -> Option<Address> {
-        self.shared.macs.elsewhere(self.claimant(transaction), mac)
+        self.shared.macs.elsewhere(self.mac_asker(transaction), mac)
     }
 
     /// What steps change of the MACs in use, compared with what the network holds before them.
@@ -142,7 +142,7 @@ impl NetworkActor {
         changes
     }
 
-    pub(super) fn unclaim(&self, claimed: Claimed) {
+    pub(super) fn unclaim(&self, claimed: ClaimedMacs) {
         self.shared.macs.unclaim(&self.network.config().realm, claimed);
     }
 
@@ -150,14 +150,14 @@ impl NetworkActor {
     pub(super) fn offer(&self, steps: &[Step], transaction: Option<TransactionId>) {
         let MacChanges { lost, .. } = self.mac_changes(steps);
         if !lost.is_empty() {
-            self.shared.macs.offer(self.claimant(transaction), &lost);
+            self.shared.macs.offer(self.mac_asker(transaction), &lost);
         }
     }
 
     /// What was lost is free when this unit of the network is durable.
     pub(super) fn macs_leave(&self, lost: &[(Mac, Address)], unit: u64) {
         if !lost.is_empty() {
-            self.shared.macs.leave(self.claimant(None), lost, &self.leaving(unit));
+            self.shared.macs.leave(self.mac_asker(None), lost, &self.leaving(unit));
         }
     }
 

@@ -22,11 +22,11 @@ use std::time::Duration;
 use actix::prelude::*;
 use compact_str::CompactString;
 
-use super::draft::{Draft, refused_by_store};
-use super::messages::{GiveAway, GiveUp, Serve, Several};
-use super::queue::Waiter;
+use super::messages::{GiveAway, GiveUp, ServeWaiters, Several};
+use super::queue::{WaitTime, Waiter};
+use super::staging::{Staging, refused_by_store};
 use super::{NetworkActor, Phase};
-use crate::actors::waits::{Arrival, Place, full};
+use crate::actors::waits::{Arrival, WaitingPlace, full};
 use crate::actors::{BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, answer_all};
 use crate::core::outcome::Decision;
 use crate::core::refusal::{Missing, Refusal};
@@ -44,14 +44,14 @@ pub(super) enum Asker {
     /// A client's, for this network alone.
     One(One),
     /// A waiter over several networks: the coordinator has it.
-    Several(Entry),
+    Several(SeveralEntry),
 }
 
 /// The entry of a waiter over several networks. Whatever becomes of it, the coordinator looks for itself.
 #[derive(Debug)]
-pub(super) struct Entry(pub(super) Several);
+pub(super) struct SeveralEntry(pub(super) Several);
 
-impl Drop for Entry {
+impl Drop for SeveralEntry {
     fn drop(&mut self) {
         self.0.state.wake();
     }
@@ -59,9 +59,9 @@ impl Drop for Entry {
 
 /// Ends a task that nobody needs any more.
 #[derive(Debug)]
-struct Watch(tokio::task::JoinHandle<()>);
+struct TaskGuard(tokio::task::JoinHandle<()>);
 
-impl Drop for Watch {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -75,9 +75,9 @@ pub(super) struct One {
     outlet: Option<Outlet>,
     by: CompactString,
     reason: Option<CompactString>,
-    place: Place,
+    place: WaitingPlace,
     /// Tells when its client leaves.
-    _watch: Watch,
+    _watch: TaskGuard,
 }
 
 impl One {
@@ -102,7 +102,7 @@ impl Drop for One {
 
 impl NetworkActor {
     /// A request that found no capacity, and may wait for some.
-    pub(super) fn begin_to_wait(&mut self, item: Item, unit: &mut Draft, ctx: &Context<Self>) {
+    pub(super) fn begin_to_wait(&mut self, item: Item, unit: &mut Staging, ctx: &Context<Self>) {
         let Item { ticket, command, by, reason, wait, .. } = item;
         let (Some(wait), Some(outlet)) = (wait, unit.outlet.clone()) else { return };
         if wait.caller.has_left() {
@@ -133,16 +133,17 @@ impl NetworkActor {
         // A closed outlet is a client that hung up: it is about to be told so.
         let _ = outlet.send(Told::Waits(vec![BeganToWait { ticket, networks: vec![self.id()] }]));
         let since = now.saturating_sub(wait.waited_ms());
-        let one = One { ticket, outlet: Some(outlet), by, reason, place, _watch: Watch(watch) };
-        let waiter = Waiter { command, time: Some((since, now.saturating_add(wait.ms))), of: Asker::One(one) };
+        let one = One { ticket, outlet: Some(outlet), by, reason, place, _watch: TaskGuard(watch) };
+        let time = WaitTime { since_ms: since, until_ms: now.saturating_add(wait.ms) };
+        let waiter = Waiter { command, time: Some(time), of: Asker::One(one) };
         self.waiting.add(&self.network, arrival, waiter);
     }
 
     /// Serves who waits, where something came free: behind what freed it. False: nothing else may be decided before that
     /// has gone on.
-    pub(super) fn serve_waiters_behind(&mut self, unit: &mut Draft, ctx: &mut Context<Self>) -> bool {
+    pub(super) fn serve_waiters_behind(&mut self, unit: &mut Staging, ctx: &mut Context<Self>) -> bool {
         if self.waiting.is_open() && matches!(self.phase, Phase::Serving) {
-            let next = Draft::new(unit.outlet.clone(), 1);
+            let next = Staging::new(unit.outlet.clone(), 1);
             self.send(std::mem::replace(unit, next));
             self.serve_waiters(ctx);
         }
@@ -163,7 +164,7 @@ impl NetworkActor {
         {
             if tries == TRIES_A_TURN {
                 self.behind = true;
-                return ctx.notify(Serve);
+                return ctx.notify(ServeWaiters);
             }
             tries += 1;
             self.have_turn(arrival, false);
@@ -184,7 +185,7 @@ impl NetworkActor {
             }
         };
         let ticket = one.ticket;
-        let mut unit = Draft::new(one.outlet.clone(), 1);
+        let mut unit = Staging::new(one.outlet.clone(), 1);
         let moment = self.moment();
         match self.decide_and_claim(&command, moment, None, false) {
             Ok(Ok((Decision { steps, mut outcome }, _))) => {
@@ -245,7 +246,8 @@ impl NetworkActor {
         ctx.notify(super::Tick);
     }
 
-    /// The same where the network cannot be asked: they are told that, and wait no longer than they said.
+    /// Ends those whose time is over where the network cannot be asked: they are told that, and wait no longer than
+    /// they said.
     pub(super) fn end_waits_unasked(&mut self, fault: &Fault) {
         let now = self.shared.clock.boot_ms();
         while let Some(arrival) = self.waiting.over(now) {
@@ -273,7 +275,7 @@ impl NetworkActor {
         for arrival in self.waiting.arrivals() {
             match self.waiting.remove(arrival).map(|waiter| waiter.of) {
                 Some(Asker::One(mut one)) => {
-                    let mut unit = Draft::new(one.outlet.take(), 1);
+                    let mut unit = Staging::new(one.outlet.take(), 1);
                     unit.answer(one.ticket, Err(Refusal::not_found(Missing::Network, self.id()).into()), false);
                     self.send(unit);
                 }
@@ -315,9 +317,9 @@ impl Handler<GiveUp> for NetworkActor {
     }
 }
 
-impl Handler<Serve> for NetworkActor {
+impl Handler<ServeWaiters> for NetworkActor {
     type Result = ();
-    fn handle(&mut self, _: Serve, ctx: &mut Context<Self>) {
+    fn handle(&mut self, _: ServeWaiters, ctx: &mut Context<Self>) {
         self.behind = false;
         if matches!(self.phase, Phase::Serving) {
             self.go_on(ctx);

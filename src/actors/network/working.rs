@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use actix::prelude::*;
 
-use super::draft::{Draft, refused_by_store};
 use super::messages::{Work, refuse};
+use super::staging::{Staging, refused_by_store};
 use super::{Deferred, NetworkActor, Phase};
-use crate::actors::committer::{Enqueue, Part, Unit};
+use crate::actors::committer::{Enqueue, Unit, UnitPart};
 use crate::actors::{Fault, Item, Told};
-use crate::core::command::{Command, Configure, Context as Moment};
+use crate::core::command::{self, Command, Configure};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
@@ -33,7 +33,7 @@ impl NetworkActor {
         self.shared.metrics.queue_seconds.observe((begun - work.received).as_secs_f64());
         let misnamed = work.by_name && work.route.name.as_ref() != Some(&self.network.config().name);
         let health = self.shared.store.health();
-        let mut unit = Draft::new(Some(work.outlet.clone()), work.items.len());
+        let mut unit = Staging::new(Some(work.outlet.clone()), work.items.len());
         let moment = self.moment();
         self.run_due(&mut unit, moment, ctx);
         // Taken one by one: what is left is answered whatever happens.
@@ -60,12 +60,12 @@ impl NetworkActor {
                 unit.answer(item.ticket, Err(Box::new(refused_by_store(health, &*self.shared.store))), false);
                 continue;
             }
-            let moment = Moment { entropy: self.draws.draw(), ..moment };
+            let moment = command::Context { entropy: self.draws.draw(), ..moment };
             if !self.one(item, moment, &mut unit, ctx) {
                 break;
             }
             if unit.changes >= UNIT_CHANGES_MAX || unit.bytes >= UNIT_BYTES_MAX {
-                let next = Draft::new(Some(work.outlet.clone()), work.items.len());
+                let next = Staging::new(Some(work.outlet.clone()), work.items.len());
                 self.send(std::mem::replace(&mut unit, next));
             }
         }
@@ -83,7 +83,7 @@ impl NetworkActor {
     }
 
     /// Decides one request and carries it out. False: the decision panicked, and the turn is over.
-    fn one(&mut self, mut item: Item, moment: Moment, unit: &mut Draft, ctx: &Context<Self>) -> bool {
+    fn one(&mut self, mut item: Item, moment: command::Context, unit: &mut Staging, ctx: &Context<Self>) -> bool {
         self.still_missed(&mut item.command);
         match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
             Ok(Ok((Decision { steps, mut outcome }, _))) => {
@@ -122,7 +122,7 @@ impl NetworkActor {
     }
 
     /// The only way out for answers and changes: directly where nothing stands behind, else through the committer.
-    pub(super) fn send(&mut self, mut unit: Draft) {
+    pub(super) fn send(&mut self, mut unit: Staging) {
         if unit.is_empty() {
             return;
         }
@@ -147,7 +147,7 @@ impl NetworkActor {
             return;
         }
         self.enqueued += 1;
-        let part = Part {
+        let part = UnitPart {
             lane: Arc::clone(&self.lane),
             incarnation: self.incarnation,
             changes: unit.changes,
@@ -191,7 +191,7 @@ impl NetworkActor {
             self.deferred.push_front(Deferred::Work(work));
             return self.reload(ctx);
         }
-        let mut unit = Draft::new(Some(work.outlet.clone()), work.items.len());
+        let mut unit = Staging::new(Some(work.outlet.clone()), work.items.len());
         for item in work.items.drain(..) {
             unit.answer(item.ticket, Err(Refusal::not_found(Missing::Network, self.id()).into()), false);
         }

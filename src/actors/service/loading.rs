@@ -5,25 +5,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::CannotOwn;
 use crate::actors::clock::Clock;
 use crate::actors::committer::chain;
-use crate::actors::standby::{Beside, Standby};
+use crate::actors::standby::{Standby, StandbyShard};
 use crate::core::deployment::Deployment;
 use crate::core::network::Network;
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::store::{Head, NetworkImage, ShardId, ShardImage, Store, StoreError, Token};
 
 /// A shard that was taken.
-pub(super) enum Taken {
+pub(super) enum TakenShard {
     /// As it was loaded.
     Loaded(ShardImage),
     /// As it was ready, with what was committed last.
-    Ready(Beside),
+    Ready(StandbyShard),
 }
 
-impl Taken {
+impl TakenShard {
     pub(super) fn head(&self) -> Head {
         match self {
-            Taken::Loaded(image) => image.head,
-            Taken::Ready(beside) => beside.head,
+            TakenShard::Loaded(image) => image.head,
+            TakenShard::Ready(beside) => beside.head,
         }
     }
 }
@@ -36,7 +36,7 @@ pub(super) async fn take_and_load(
     clock: &dyn Clock,
     shards: u16,
     standby: Option<Standby>,
-) -> Result<Vec<(ShardId, Taken)>, CannotOwn> {
+) -> Result<Vec<(ShardId, TakenShard)>, CannotOwn> {
     let describe = |shard: ShardId, error: StoreError| match error {
         StoreError::Held { owner, address, left_ms, .. } => CannotOwn::Held { owner, address, left_ms },
         StoreError::Fenced { .. } => CannotOwn::Overtaken(chain(&error)),
@@ -72,8 +72,8 @@ pub(super) async fn take_and_load(
     let mut taken = Vec::with_capacity(loading.len());
     for (shard, ready) in loading {
         let of_shard = match ready {
-            Ok(beside) => Taken::Ready(beside),
-            Err(image) => Taken::Loaded(image.await.map_err(|error| describe(shard, error))?),
+            Ok(beside) => TakenShard::Ready(beside),
+            Err(image) => TakenShard::Loaded(image.await.map_err(|error| describe(shard, error))?),
         };
         taken.push((shard, of_shard));
     }
@@ -81,21 +81,21 @@ pub(super) async fn take_and_load(
 }
 
 /// The records of deployments, each with the id under which it is stored.
-pub(super) type Records = Vec<(NetworkId, Arc<Deployment>)>;
+pub(super) type DeploymentRecords = Vec<(NetworkId, Arc<Deployment>)>;
 
 /// Everything that was taken, ready to be served: networks by id.
 pub(super) async fn networks_and_records(
-    taken: Vec<(ShardId, Taken)>,
+    taken: Vec<(ShardId, TakenShard)>,
     floor: Generation,
-) -> (Result<Vec<Network>, String>, Records) {
+) -> (Result<Vec<Network>, String>, DeploymentRecords) {
     let (mut images, mut networks, mut records) = (Vec::new(), Vec::new(), Vec::new());
     for (shard, taken) in taken {
         match taken {
-            Taken::Loaded(mut image) => {
+            TakenShard::Loaded(mut image) => {
                 records.append(&mut image.deployments);
                 images.push((shard, image));
             }
-            Taken::Ready(beside) => {
+            TakenShard::Ready(beside) => {
                 let (mut ready, mut of_shard) = beside.served(floor);
                 networks.append(&mut ready);
                 records.append(&mut of_shard);

@@ -144,7 +144,7 @@ pub(super) async fn networks(session: &mut Session, realm: Option<&str>) -> Done
     networks_with(session, realm, json!({})).await
 }
 
-/// The same, asked with these params.
+/// All networks of the server, or of a realm, asked for with these params.
 pub(super) async fn networks_with(session: &mut Session, realm: Option<&str>, mut params: Value) -> Done<Vec<Value>> {
     let mut all = Vec::new();
     if let Some(realm) = realm {

@@ -1,4 +1,4 @@
-//! The same for what is inside a network: subnets, their pools and reserved ranges. Pure.
+//! What is to be done about what is inside a network: subnets, their pools and reserved ranges. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -303,7 +303,7 @@ fn ranged(subnet: &Value) -> Result<Vec<(Range, &Value)>, String> {
     list(subnet, "reserved").into_iter().map(|reserved| Ok((range(reserved)?, reserved))).collect()
 }
 
-/// The same for these addresses.
+/// A reserved range as it is in the file, but over these addresses.
 fn of_range(reserved: &Value, range: Range) -> Value {
     let mut members = reserved.as_object().cloned().unwrap_or_default();
     members.insert("range".to_owned(), json!(range.to_string()));

@@ -45,10 +45,17 @@ pub struct Content {
     pub claims: Vec<Claim>,
     /// What is wrong, by line.
     pub problems: BTreeMap<usize, String>,
-    /// Lines of networks and of reservations, also of those that cannot be read.
-    counted: (u64, u64),
+    /// Those in the file, also those that cannot be read.
+    counted: LineCounts,
     /// How many the last line says that there are.
-    end: Option<(u64, u64)>,
+    end: Option<LineCounts>,
+}
+
+/// How many lines there are of each kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct LineCounts {
+    networks: u64,
+    reservations: u64,
 }
 
 /// Reads a file.
@@ -75,7 +82,7 @@ pub fn read(text: &str) -> Content {
         }
         Some(end) if end != content.counted => Err(format!(
             "{} of {} networks and {} of {} reservations are in the file: lines are missing, or there twice",
-            content.counted.0, end.0, content.counted.1, end.1
+            content.counted.networks, end.networks, content.counted.reservations, end.reservations
         )),
         Some(_) => Ok(()),
     };
@@ -100,18 +107,18 @@ fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), Strin
     let mut members = members.into_iter();
     match (members.next(), members.next()) {
         (Some((what, table)), None) if what == "network" => {
-            content.counted.0 += 1;
+            content.counted.networks += 1;
             let table = read_table(table)?;
             content.networks.push(Network { line, open: opened(&table), table });
         }
         (Some((what, Value::Object(held))), None) if what == "reservation" => {
-            content.counted.1 += 1;
+            content.counted.reservations += 1;
             content.claims.push(claim_of(line, held)?);
         }
         (Some((what, end)), None) if what == "end" => {
             let count =
                 |member: &str| end.get(member).and_then(Value::as_u64).ok_or(format!("`{member}` must be a number"));
-            content.end = Some((count("networks")?, count("reservations")?));
+            content.end = Some(LineCounts { networks: count("networks")?, reservations: count("reservations")? });
         }
         _ => return Err("must have one member, `network`, `reservation` or `end`".to_owned()),
     }

@@ -27,7 +27,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::serve::from_cli::State;
+    use crate::serve::from_cli::CheckState;
 
     /// Who answers one request so.
     fn answering(answer: &'static str) -> String {
@@ -48,9 +48,9 @@ mod tests {
     async fn a_server_that_grants_nothing_is_wrong_whatever_else_it_answers() {
         let found = async |answer| check(&answering(answer)).await.map(|check| (check.state, check.seen));
         let ready = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nready";
-        assert_eq!(found(ready).await, Some((State::Ok, "it takes changes".to_owned())));
+        assert_eq!(found(ready).await, Some((CheckState::Ok, "it takes changes".to_owned())));
         let full = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 12\r\n\r\nRedis is full\n";
-        assert_eq!(found(full).await, Some((State::Wrong, "Redis is full".to_owned())));
+        assert_eq!(found(full).await, Some((CheckState::Wrong, "Redis is full".to_owned())));
         assert_eq!(found("HTTP/1.1 404 Not Found\r\n\r\n").await, None);
         assert_eq!(check("nowhere").await, None);
     }

@@ -73,7 +73,7 @@ pub fn cell_prefix_length(range: Range) -> u8 {
     range.family().width() - u8::try_from(host_bits(range)).unwrap_or(0)
 }
 
-/// The same as the number of bits inside a cell.
+/// Bits inside the smallest cells of which a drawing of the range has room for all.
 fn host_bits(range: Range) -> u32 {
     let (first, last) = (range.first().bits(), range.last().bits());
     let cells = |bits: u32| last.checked_shr(bits).unwrap_or(0) - first.checked_shr(bits).unwrap_or(0);

@@ -72,7 +72,7 @@ fn reservation(held: &Value) -> String {
     reservation_in(held, String::new())
 }
 
-/// The same, with the state of the address before it.
+/// One reservation, field by field, with the state of its address before it.
 fn reservation_in(held: &Value, state: String) -> String {
     let labels = held.get("labels").and_then(Value::as_object);
     let labels = labels.map_or_else(String::new, |labels| {

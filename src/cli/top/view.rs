@@ -48,7 +48,7 @@ pub struct View {
     pub released_per_second: f64,
     /// Requests answered by an error, by its kind; only kinds that occurred.
     pub refused_per_second: BTreeMap<String, f64>,
-    /// The same of kinds for which the server is to blame.
+    /// Requests answered by an error for which the server is to blame, by its kind; only kinds that occurred.
     pub failed_per_second: BTreeMap<String, f64>,
     /// Groups made durable.
     pub commits_per_second: f64,

@@ -24,7 +24,7 @@ pub struct Naming {
 
 /// A network on its place in a list.
 #[derive(Debug, Clone)]
-pub struct Stop {
+pub struct ListRow {
     /// The name that it had when the list began.
     pub name: Name,
     /// What it is now.
@@ -91,7 +91,7 @@ impl Catalog {
 
     /// At most so many networks in the order of the names that they had after so many changes, then of ids, from a place on.
     /// Cost: O(limit · log n), and the changes since.
-    pub fn page(&self, since: u64, from: Bound<&(Name, NetworkId)>, limit: usize) -> Vec<Stop> {
+    pub fn page(&self, since: u64, from: Bound<&(Name, NetworkId)>, limit: usize) -> Vec<ListRow> {
         let (names, homes) = (self.changes.names(since), self.changes.homes(since));
         let is_there = |(name, id): &(&Name, NetworkId)| match from {
             Bound::Unbounded => true,
@@ -110,7 +110,7 @@ impl Catalog {
         });
         let stop = |(name, id): (&Name, NetworkId)| {
             let listing = self.get(id)?;
-            Some(Stop { name: name.clone(), listing: listing.clone(), parts: self.parts(listing, &homes) })
+            Some(ListRow { name: name.clone(), listing: listing.clone(), parts: self.parts(listing, &homes) })
         };
         places.filter_map(stop).take(limit).collect()
     }

@@ -347,7 +347,7 @@ fn an_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The same rules by looking at everything.
+/// The rules of the catalog, by looking at everything.
 #[derive(Default)]
 struct Naive {
     listings: BTreeMap<NetworkId, Listing>,

@@ -73,7 +73,7 @@ pub(super) fn count_entry(
     }
 }
 
-/// The same of an entry of one address, which lies in the range. By far the most are.
+/// Adds or takes away what an entry of one address contributes, which lies in the range. By far the most are such.
 pub(super) fn count_address(counts: &mut Counts, counted: &[(u128, u128)], bits: u128, entry: &Entry, add: bool) {
     let blocked = is_in(counted, bits);
     match entry {

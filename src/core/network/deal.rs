@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use compact_str::CompactString;
 
 use super::Network;
-use super::deploy::{LetGo, Refused, holder_of};
+use super::deploy::{LetGo, WishRefusals, holder_of};
 use crate::core::address::{Address, Range};
 use crate::core::deployment::{Deploy, DeployWish, Wanted};
 use crate::core::refusal::Refusal;
@@ -19,7 +19,7 @@ use crate::core::state::NetworkKind;
 struct List<'a> {
     /// As it was given.
     ranges: &'a [Range],
-    /// The same, ascending and apart.
+    /// Its ranges, ascending and apart.
     sorted: Vec<Range>,
     /// What was dealt, or is kept.
     given: BTreeSet<Address>,
@@ -66,7 +66,7 @@ impl<'a> List<'a> {
 impl Network {
     /// Deals. Answers the wishes with named addresses in place of dealt ones, and whether any of them was chosen here and not
     /// held before. What cannot be dealt is refused.
-    pub(super) fn deal(&self, ask: &Deploy, let_go: &LetGo<'_>, refused: &mut Refused) -> (Deploy, bool) {
+    pub(super) fn deal(&self, ask: &Deploy, let_go: &LetGo<'_>, refused: &mut WishRefusals) -> (Deploy, bool) {
         let mut dealt = ask.clone();
         let mut members: Vec<Vec<&mut DeployWish>> = ask.lists.iter().map(|_| Vec::new()).collect();
         // In a network that carries no address nothing can be dealt; that is said of each wish by itself.

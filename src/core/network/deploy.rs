@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use super::Network;
 use super::draft::{Draft, held_by};
+use super::holdings::Holding;
 use crate::core::address::{Address, Range};
 use crate::core::command::{Context, GrantOptions, Wish};
 use crate::core::deployment::{Deploy, DeployWish, Deployed, SlotState, Wanted};
@@ -27,9 +28,6 @@ use crate::core::state::{
     Entry, EventKind, NetworkKind, Obsolete, Planned, PoolKind, Promise, Reservation, ReservationKind,
 };
 use crate::core::types::{Generation, Owner, Scope, Slot, SlotKey};
-
-/// A holding of the deployment.
-type Holding<'a> = (Address, &'a Arc<Reservation>);
 
 /// What is to be done about a wish.
 enum Course<'a> {
@@ -78,7 +76,7 @@ impl<'a> LetGo<'a> {
 impl Network {
     /// Decides what a deployment wishes of this network.
     pub(super) fn deploy(&self, ask: &Deploy, context: Context) -> Result<Decision, Refusal> {
-        let mut refused = Refused::default();
+        let mut refused = WishRefusals::default();
         let let_go = &LetGo::of_scope(self, &ask.scope);
         let (ask, dealt) = self.deal(ask, let_go, &mut refused);
         let ask = &ask;
@@ -374,7 +372,7 @@ impl Network {
     }
 
     /// Every slot is wished for once, and every address.
-    fn wished_once(&self, ask: &Deploy, refused: &mut Refused) {
+    fn wished_once(&self, ask: &Deploy, refused: &mut WishRefusals) {
         let mut slots = BTreeSet::new();
         let mut addresses: BTreeMap<Address, &DeployWish> = BTreeMap::new();
         for wish in &ask.wishes {
@@ -394,11 +392,11 @@ impl Network {
 
 /// Refusals of wishes: of several the first in the protocol's order, then by place, is answered.
 #[derive(Default)]
-pub(super) struct Refused {
+pub(super) struct WishRefusals {
     first: Option<(u8, usize, Refusal)>,
 }
 
-impl Refused {
+impl WishRefusals {
     pub(super) fn note<T>(&mut self, wish: &DeployWish, result: Result<T, Refusal>) -> Option<T> {
         match result {
             Ok(value) => Some(value),

@@ -31,6 +31,9 @@ use crate::core::state::{Entry, Lease, Released, Reservation};
 use crate::core::types::{Mac, Owner, Scope, ShardTime, Slot, SlotKey};
 use crate::limits::LEASE_GRACE_SECONDS;
 
+/// A reservation that is held, and its address.
+pub(super) type Holding<'a> = (Address, &'a Arc<Reservation>);
+
 /// What one scope holds in this network.
 #[derive(Debug, Clone)]
 struct ScopeChain {

@@ -41,7 +41,7 @@ pub(super) struct SubnetSpace {
 }
 
 /// A single address kept for an owner; for one of its slots only, where one is named.
-pub(super) type Kept = (Option<Slot>, Address);
+pub(super) type KeptAddress = (Option<Slot>, Address);
 
 /// Everything derived.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +69,7 @@ pub(super) struct Layout {
     /// What `oldest` remembers of addresses that lie in no pool now, and may again.
     elsewhere: [Rested; 2],
     /// Single addresses kept for an owner, in address order.
-    pub(super) kept_for: HashMap<(Scope, Owner), Vec<Kept>>,
+    pub(super) kept_for: HashMap<(Scope, Owner), Vec<KeptAddress>>,
 }
 
 /// What an address lies in, of ranges that are ascending and apart. Cost: O(log).
@@ -374,7 +374,7 @@ impl Layout {
         self.forget_over_bound();
     }
 
-    /// The same for one address, which is what changes most: it lies in one subnet and one pool, or in none.
+    /// Counts a change of one address, which is what changes most: it lies in one subnet and one pool, or in none.
     fn address_changed(&mut self, address: Address, before: Option<&Entry>, after: Option<&Entry>) {
         let bits = address.bits();
         if let Some(index) = self.subnet_of(address) {

@@ -224,7 +224,7 @@ impl Network {
         self.apply_before(step, None, now);
     }
 
-    /// The same of a step that another one of its decision follows. What several subnets mean for grants is worked out
+    /// Carries out one step of a decision, of which `next` follows. What several subnets mean for grants is worked out
     /// once, behind the last of them: between two they may overlap, as where one gives space to the other.
     pub fn apply_before(&mut self, step: &Step, next: Option<&Step>, now: ShardTime) {
         match (step.key, &step.state) {

@@ -10,15 +10,13 @@ use std::sync::Arc;
 
 use super::Network;
 use super::draft::Draft;
+use super::holdings::Holding;
 use crate::core::address::Address;
 use crate::core::command::Context;
 use crate::core::deployment::Settle;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
 use crate::core::types::{Owner, Slot, SlotKey};
-
-/// A holding of the deployment.
-type Holding<'a> = (Address, &'a Arc<Reservation>);
 
 impl Network {
     /// Commits a plan, or takes it back.
@@ -27,7 +25,7 @@ impl Network {
         let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
         all.sort_unstable_by_key(|(address, _)| *address);
         let Settled { released, decided, earlier } =
-            if ask.revert { revert(self, ask, &all, &mut draft) } else { commit(ask, &all, &mut draft) };
+            if ask.revert { revert(ask, &all, &mut draft) } else { commit(ask, &all, &mut draft) };
         let open = |held: &Reservation| {
             let taken_back = || held.planned.as_ref().and_then(|planned| planned.revived).map(|(plan, _)| plan);
             !ask.covers(&held.holder.owner)
@@ -88,60 +86,23 @@ struct Settled {
 
 /// Lets go what covered instances leave: to whom it was promised, or for good.
 fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
-    let network = draft.network;
     // A deleted network grants nothing: no promise is kept there, so whoever waits for one keeps what he has.
-    let stranded = if network.config.closed {
+    let stranded = if draft.network.config.closed {
         let waits = all.iter().filter(|(_, held)| held.obsolete.is_none() && held.leaving().is_some());
         waits.map(|(address, _)| *address).collect()
     } else {
         stranded(all.iter().map(|(address, held)| (*address, held.as_ref())))
     };
-    let promised = |held: &Reservation| held.promise().filter(|_| !network.config.closed).cloned();
-    // What is current and promised to nobody goes when what was promised to its holder comes, and not before.
-    let leaves = |(address, held): &Holding<'_>| {
-        let gives = || held.leaving().is_some() && promised(held).is_some() && !stranded.contains(address);
-        ask.covers(&held.holder.owner) && (held.obsolete.is_some() || gives())
-    };
-    let mut leaving: BTreeMap<Address, &Arc<Reservation>> = all.iter().copied().filter(leaves).collect();
-    // What a promise displaces that is kept goes too, if its holder is covered, or was by a commit before: nothing would let
-    // it go any more. And that may be promised in its turn.
-    let is_covered = |owner: &Owner| ask.covers(owner) || ask.was_committed(owner);
-    let mut new: Vec<&Arc<Reservation>> = leaving.values().copied().collect();
-    while let Some(held) = new.pop() {
-        let Some(promise) = promised(held).filter(|promise| is_covered(&promise.owner)) else { continue };
-        if let Some((at, has)) = network.holdings.slot(&taker_of(held, &promise))
-            && leaving.insert(at, has).is_none()
-        {
-            new.push(has);
-        }
-    }
-    let current = leaving.iter().filter(|(_, held)| held.obsolete.is_none());
-    let going: BTreeMap<SlotKey, Address> = current.map(|(address, held)| (held.holder.clone(), *address)).collect();
-    let takers = leaving.values().filter_map(|held| promised(held).map(|promise| taker_of(held, &promise)));
-    let takers: BTreeSet<SlotKey> = takers.collect();
-    let mut released = Vec::new();
-    for (&address, &held) in &leaving {
-        match promised(held) {
-            Some(promise) => {
-                // What was promised to its holder in its place comes with another commit, if it comes.
-                let back = (held.obsolete.is_none() && held.leaving().is_some() && !takers.contains(&held.holder))
-                    .then(|| of_holder(held, ask.plan));
-                draft.keep_promise(address, held, &promise, (ask.plan, back), &going);
-            }
-            None => {
-                draft.release(address, held, EventKind::Released);
-                released.push(address);
-            }
-        }
-    }
-    for (address, held) in all.iter().filter(|(at, _)| !leaving.contains_key(at)) {
-        if draft.has_let_go(*address) {
+    let leaving = what_leaves(draft.network, ask, all, &stranded);
+    let released = let_go(ask, &leaving, draft);
+    for &(address, held) in all.iter().filter(|(at, _)| !leaving.contains_key(at)) {
+        if draft.has_let_go(address) {
             // It was displaced by a promise.
             continue;
         }
         let mut after = Reservation::clone(held);
         let mut planned = held.planned.as_deref().cloned().unwrap_or_default();
-        if stranded.contains(address) {
+        if stranded.contains(&address) {
             (planned.leaving, planned.promise) = (None, None);
         }
         if ask.covers(&held.holder.owner) {
@@ -152,11 +113,69 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
             }
         }
         after.planned = noted(planned);
-        if after != ***held {
-            draft.note(*address, held, after);
+        if after != **held {
+            draft.note(address, held, after);
         }
     }
     Settled { released, decided: leaving.into_keys().collect(), earlier: false }
+}
+
+/// What a commit lets go, by address.
+fn what_leaves<'a>(
+    network: &'a Network,
+    ask: &Settle,
+    all: &[Holding<'a>],
+    stranded: &BTreeSet<Address>,
+) -> BTreeMap<Address, &'a Arc<Reservation>> {
+    // What is current and promised to nobody goes when what was promised to its holder comes, and not before.
+    let leaves = |(address, held): &Holding<'_>| {
+        let gives = || held.leaving().is_some() && kept_promise(network, held).is_some() && !stranded.contains(address);
+        ask.covers(&held.holder.owner) && (held.obsolete.is_some() || gives())
+    };
+    let mut leaving: BTreeMap<Address, &Arc<Reservation>> = all.iter().copied().filter(leaves).collect();
+    // What a promise displaces that is kept goes too, if its holder is covered, or was by a commit before: nothing would let
+    // it go any more. And that may be promised in its turn.
+    let is_covered = |owner: &Owner| ask.covers(owner) || ask.was_committed(owner);
+    let mut new: Vec<&Arc<Reservation>> = leaving.values().copied().collect();
+    while let Some(held) = new.pop() {
+        let Some(promise) = kept_promise(network, held).filter(|promise| is_covered(&promise.owner)) else { continue };
+        if let Some((at, has)) = network.holdings.slot(&taker_of(held, promise))
+            && leaving.insert(at, has).is_none()
+        {
+            new.push(has);
+        }
+    }
+    leaving
+}
+
+/// To whom this is promised, where promises are kept: a deleted network grants nothing.
+fn kept_promise<'a>(network: &Network, held: &'a Reservation) -> Option<&'a Promise> {
+    held.promise().filter(|_| !network.config.closed)
+}
+
+/// Lets go what leaves. What went for good.
+fn let_go(ask: &Settle, leaving: &BTreeMap<Address, &Arc<Reservation>>, draft: &mut Draft<'_>) -> Vec<Address> {
+    let network = draft.network;
+    let current = leaving.iter().filter(|(_, held)| held.obsolete.is_none());
+    let going: BTreeMap<SlotKey, Address> = current.map(|(address, held)| (held.holder.clone(), *address)).collect();
+    let taker = |held: &Reservation| kept_promise(network, held).map(|promise| taker_of(held, promise));
+    let takers: BTreeSet<SlotKey> = leaving.values().filter_map(|held| taker(held)).collect();
+    let mut released = Vec::new();
+    for (&address, &held) in leaving {
+        match kept_promise(network, held) {
+            Some(promise) => {
+                // What was promised to its holder in its place comes with another commit, if it comes.
+                let back = (held.obsolete.is_none() && held.leaving().is_some() && !takers.contains(&held.holder))
+                    .then(|| of_holder(held, ask.plan));
+                draft.keep_promise(address, held, promise, (ask.plan, back), &going);
+            }
+            None => {
+                draft.release(address, held, EventKind::Released);
+                released.push(address);
+            }
+        }
+    }
+    released
 }
 
 /// Who gets an address that is promised.
@@ -175,26 +194,46 @@ fn noted(planned: Planned) -> Option<Box<Planned>> {
 
 /// Lets go what the plan granted to covered instances, and makes current again what it made obsolete. Who gave an address by a
 /// commit of his own, and waits for one that does not come now, gets his back.
-fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
-    let covered = |held: &Reservation| ask.covers(&held.holder.owner);
+fn revert(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
+    let is_taken_back = |held: &Reservation| ask.covers(&held.holder.owner) && granted_by(held, ask.plan);
+    let (taken_back, rest): (Vec<Holding<'_>>, Vec<_>) = all.iter().partition(|(_, held)| is_taken_back(held));
+    let (released, given) = take_back(ask, &taken_back, draft);
+    let mut rest = without_the_plan(ask, rest, draft);
+    revive(ask, &given, &mut rest, draft);
+    let (decided, earlier) = write_what_stays(ask, rest, draft);
+    Settled { released, decided, earlier }
+}
+
+/// Takes back what the plan granted. What was let go for good, and the slots of those who got back what they had given.
+fn take_back(ask: &Settle, granted: &[Holding<'_>], draft: &mut Draft<'_>) -> (Vec<Address>, BTreeSet<SlotKey>) {
+    let network = draft.network;
     let (mut released, mut given) = (Vec::new(), BTreeSet::new());
-    for (address, held) in all.iter().filter(|(_, held)| covered(held) && granted_by(held, ask.plan)) {
+    for &(address, held) in granted {
         let back = held.planned.as_ref().and_then(|planned| planned.back.as_ref());
         let back = back.filter(|back| back.plan == ask.plan && !network.config.closed).map(|back| taker_of(held, back));
         match back.filter(|giver| network.holdings.slot(giver).is_none()) {
             Some(giver) => {
-                draft.leaves(*address, held);
-                draft.give(*address, held, giver.clone(), None, None);
+                draft.leaves(address, held);
+                draft.give(address, held, giver.clone(), None, None);
                 given.insert(giver);
             }
             None => {
-                draft.release_for_good(*address, held, EventKind::Reverted);
-                released.push(*address);
+                draft.release_for_good(address, held, EventKind::Reverted);
+                released.push(address);
             }
         }
     }
-    let mut rest: Vec<(Holding<'_>, Reservation)> = Vec::new();
-    for &(address, held) in all.iter().filter(|(_, held)| !(covered(held) && granted_by(held, ask.plan))) {
+    (released, given)
+}
+
+/// A holding that stays, and what it is to be after the revert.
+type Staying<'a> = (Holding<'a>, Reservation);
+
+/// What the plan did not grant, without what the plan had in mind with it.
+fn without_the_plan<'a>(ask: &Settle, rest: Vec<Holding<'a>>, draft: &mut Draft<'_>) -> Vec<Staying<'a>> {
+    let covered = |held: &Reservation| ask.covers(&held.holder.owner);
+    let mut staying = Vec::with_capacity(rest.len());
+    for (address, held) in rest {
         let mut after = Reservation::clone(held);
         let mut planned = held.planned.as_deref().cloned().unwrap_or_default();
         let ends = |promise: &Promise| promise.plan == ask.plan && (covered(held) || ask.covers(&promise.owner));
@@ -211,15 +250,20 @@ fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draf
             }
         }
         after.planned = noted(planned);
-        rest.push(((address, held), after));
+        staying.push(((address, held), after));
     }
+    staying
+}
+
+/// Makes current again what the plan made obsolete, one for each slot that is vacant. `given`: slots that got theirs back.
+fn revive(ask: &Settle, given: &BTreeSet<SlotKey>, staying: &mut [Staying<'_>], draft: &Draft<'_>) {
     let mut restored = BTreeSet::new();
-    for (holding, after) in &mut rest {
-        let (_, held) = *holding;
+    for ((_, held), after) in staying {
+        let covered = ask.covers(&held.holder.owner);
         let by_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
         // Whoever got another one by himself meanwhile keeps that one.
-        let vacant = || network.holdings.slot(&held.holder).is_none_or(|(at, _)| draft.has_let_go(at));
-        if covered(held) && by_it && vacant() && !given.contains(&held.holder) && restored.insert(&held.holder) {
+        let vacant = || draft.network.holdings.slot(&held.holder).is_none_or(|(at, _)| draft.has_let_go(at));
+        if covered && by_it && vacant() && !given.contains(&held.holder) && restored.insert(&held.holder) {
             after.obsolete = None;
             // It is not let go, so it is promised to nobody, whichever plan promised it.
             if let Some(mut planned) = after.planned.take() {
@@ -228,9 +272,14 @@ fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draf
             }
         }
     }
-    let stranded = stranded(rest.iter().map(|((address, _), after)| (*address, after)));
-    let (mut earlier, mut decided) = (false, BTreeSet::new());
-    for ((address, held), mut after) in rest {
+}
+
+/// Writes what changes of what stays. What of it nobody need decide about any more, and whether something waits still for a
+/// commit that earlier plans left.
+fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'_>) -> (BTreeSet<Address>, bool) {
+    let stranded = stranded(staying.iter().map(|((address, _), after)| (*address, after)));
+    let (mut decided, mut earlier) = (BTreeSet::new(), false);
+    for ((address, held), mut after) in staying {
         if stranded.contains(&address) && ask.was_committed(&held.holder.owner) {
             decided.insert(address);
         }
@@ -248,7 +297,7 @@ fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draf
             _ => {}
         }
     }
-    Settled { released, decided, earlier }
+    (decided, earlier)
 }
 
 impl Draft<'_> {

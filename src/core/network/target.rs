@@ -6,22 +6,19 @@ use std::sync::Arc;
 
 use super::Network;
 use super::draft::held_by;
-use super::holdings::slot_or_default;
+use super::holdings::{Holding, slot_or_default};
 use crate::core::address::Address;
 use crate::core::command::Target;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Entry, Reservation};
 use crate::core::types::{Generation, Owner, Scope, Slot, SlotKey};
 
-/// What a target leads to.
-type Found<'a> = Option<(Address, &'a Arc<Reservation>)>;
-
 impl Network {
     /// Finds the reservation that a client names.
     ///
     /// # Errors
     /// `not_owner` if somebody else holds the address, `conflict` if it is another holding.
-    pub(super) fn find(&self, target: &Target) -> Result<Found<'_>, Refusal> {
+    pub(super) fn find(&self, target: &Target) -> Result<Option<Holding<'_>>, Refusal> {
         let scope = target.scope.clone().unwrap_or_default();
         let found = match (target.address, &target.owner) {
             (Some(address), _) => match self.holdings.at(address) {
@@ -70,7 +67,7 @@ impl Network {
         self.find(target)?.ok_or_else(|| self.nothing_held(target))
     }
 
-    /// The same for a change, which a deleted network refuses.
+    /// Finds the reservation that a client names, which must exist, for a change: a deleted network refuses that.
     pub(super) fn find_to_change(&self, target: &Target) -> Result<(Address, &Arc<Reservation>), Refusal> {
         let found = self.find_held(target);
         match self.is_open() {

@@ -14,7 +14,7 @@ use crate::core::types::{Owner, Scope, SlotKey};
 
 /// The pools of equal wishes of one request.
 #[derive(Debug, Clone)]
-struct Part {
+struct EqualWishes {
     pools: PoolSet,
     /// log2 of the size asked for, in IPv4 and IPv6; none where that family cannot have it.
     orders: [Option<u8>; 2],
@@ -24,7 +24,7 @@ struct Part {
 
 /// From which pools a request could be served, by the configuration of a moment.
 #[derive(Debug, Clone)]
-pub struct Reach(Vec<Part>);
+pub struct Reach(Vec<EqualWishes>);
 
 /// What steps have opened: where there may be room now that was none, and who may be served without any.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +69,7 @@ impl Network {
             let Command::Allocate(ask) = command else { return None };
             return Some(Reach(vec![self.part(&ask.wish)?]));
         };
-        let mut parts: Vec<(&Wish, Part)> = Vec::new();
+        let mut parts: Vec<(&Wish, EqualWishes)> = Vec::new();
         for item in ask.items.iter().filter(|item| item.address.is_none() && !item.optional) {
             let at = match parts.iter().position(|(wish, _)| **wish == item.wish) {
                 Some(at) => at,
@@ -83,10 +83,10 @@ impl Network {
         Some(Reach(parts.into_iter().map(|(_, part)| part).collect()))
     }
 
-    fn part(&self, wish: &Wish) -> Option<Part> {
+    fn part(&self, wish: &Wish) -> Option<EqualWishes> {
         let selection = self.select(wish).ok().filter(|selection| !selection.pool_missing)?;
         let orders = Family::ALL.map(|family| selection.order(family));
-        Some(Part { pools: selection.pools(self), orders, slots: Vec::new() })
+        Some(EqualWishes { pools: selection.pools(self), orders, slots: Vec::new() })
     }
 
     /// May there be room for a request of this reach?

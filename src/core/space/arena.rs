@@ -153,7 +153,7 @@ impl Arena {
         group.max(self.orders(node).iter().copied().max())
     }
 
-    /// The same content seen in a slot of another size, with the same surroundings.
+    /// A part as it is seen in a slot of another size: its content and surroundings stay.
     pub fn in_slot(&self, part: Part, old_bits: u8, new_bits: u8) -> Part {
         let Content::Node(id) = part.content else {
             return Part::simple(part.content, new_bits);

@@ -92,19 +92,19 @@ pub(super) fn first_at_least(bytes: &[u8], least: u8) -> Option<usize> {
 
 /// The numbers `first..=last`; never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct NumberRange {
     pub first: u128,
     pub last: u128,
 }
 
-impl Range {
-    pub fn covers(self, other: Range) -> bool {
+impl NumberRange {
+    pub fn covers(self, other: NumberRange) -> bool {
         self.first <= other.first && other.last <= self.last
     }
 
-    pub fn clip(self, other: Range) -> Option<Range> {
+    pub fn clip(self, other: NumberRange) -> Option<NumberRange> {
         let (first, last) = (self.first.max(other.first), self.last.min(other.last));
-        (first <= last).then_some(Range { first, last })
+        (first <= last).then_some(NumberRange { first, last })
     }
 
     /// The smallest block that a node can have and that holds the whole range.
@@ -135,8 +135,8 @@ impl Block {
         self.start | low_mask(self.bits)
     }
 
-    pub fn range(self) -> Range {
-        Range { first: self.start, last: self.last() }
+    pub fn range(self) -> NumberRange {
+        NumberRange { first: self.start, last: self.last() }
     }
 
     pub fn contains(self, number: u128) -> bool {

@@ -2,7 +2,7 @@
 //! the tree.
 
 use super::arena::Arena;
-use super::bits::{ADDRESS_BITS, Range, STEP, group_starts};
+use super::bits::{ADDRESS_BITS, NumberRange, STEP, group_starts};
 use super::node::{Content, Part};
 
 /// No path is longer: 128 bits, six a level.
@@ -13,14 +13,14 @@ const MIXED_ENOUGH: usize = 3;
 
 /// A branch on the way down, and which child the way goes on to.
 #[derive(Clone, Copy, Default)]
-struct Step {
+struct Descent {
     branch: u32,
     index: u8,
     rank: u8,
 }
 
 /// What a node has to tell the one above.
-struct Outcome {
+struct Flipped {
     id: u32,
     /// Numbers that became free, modulo 2^128.
     gained: u128,
@@ -38,7 +38,7 @@ impl Arena {
         let Content::Node(mut id) = root.content else {
             return None;
         };
-        let mut path = [Step::default(); DEPTH_MAX];
+        let mut path = [Descent::default(); DEPTH_MAX];
         let mut depth = 0;
         let mut slot_bits = ADDRESS_BITS;
         let leaf = loop {
@@ -52,7 +52,7 @@ impl Arena {
             }
             let index = node.index(number);
             let rank = node.rank(index);
-            path[depth] = Step { branch: id, index: index as u8, rank: rank as u8 };
+            path[depth] = Descent { branch: id, index: index as u8, rank: rank as u8 };
             depth += 1;
             slot_bits = node.shift;
             let mixed = node.mixed & (1 << index) != 0;
@@ -84,14 +84,14 @@ impl Arena {
         number: u128,
         taken: bool,
         order: Option<u8>,
-    ) -> Option<Outcome> {
+    ) -> Option<Flipped> {
         let leaf = self.node(id);
         let index = leaf.index(number);
         let old = self.word(leaf, index);
         let bit = 1 << (number as u32 & 63);
         let new = if taken { old & !bit } else { old | bit };
         if new == old {
-            return Some(Outcome { id, gained: 0, reorder: false });
+            return Some(Flipped { id, gained: 0, reorder: false });
         }
         self.set_word(id, index, new);
         if self.simpler(self.node(id), slot_bits).is_some() {
@@ -99,29 +99,29 @@ impl Arena {
             return None;
         }
         let gained = if taken { u128::MAX } else { 1 };
-        Some(Outcome { id, gained, reorder: word_matters(old, new, order) })
+        Some(Flipped { id, gained, reorder: word_matters(old, new, order) })
     }
 
-    fn flip_in_branch(&mut self, step: Step, number: u128, taken: bool, order: Option<u8>) -> Option<Outcome> {
+    fn flip_in_branch(&mut self, step: Descent, number: u128, taken: bool, order: Option<u8>) -> Option<Flipped> {
         let (id, index) = (step.branch, step.index.into());
         let branch = self.node(id);
         if branch.mixed_count() < MIXED_ENOUGH {
             return None;
         }
         let (child, old) = (branch.child(index), self.part(branch, index));
-        let new = self.paint(child, old, Range { first: number, last: number }, taken);
+        let new = self.paint(child, old, NumberRange { first: number, last: number }, taken);
         if new == old {
-            return Some(Outcome { id, gained: 0, reorder: false });
+            return Some(Flipped { id, gained: 0, reorder: false });
         }
         self.set_part(id, index, new);
         let reorder = part_matters(old, new, order);
-        Some(Outcome { id, gained: new.free.wrapping_sub(old.free), reorder })
+        Some(Flipped { id, gained: new.free.wrapping_sub(old.free), reorder })
     }
 
     /// Corrects the totals of the branches above a changed node, the lowest first, and then those
     /// of the root.
-    fn correct(&mut self, root: Part, path: &[Step], outcome: Outcome) -> Part {
-        let Outcome { mut id, gained, mut reorder } = outcome;
+    fn correct(&mut self, root: Part, path: &[Descent], outcome: Flipped) -> Part {
+        let Flipped { mut id, gained, mut reorder } = outcome;
         if gained == 0 {
             return root;
         }
@@ -138,7 +138,7 @@ impl Arena {
     }
 
     /// The order known for the node at the end of a path.
-    fn order_at(&self, root: Part, path: &[Step]) -> Option<u8> {
+    fn order_at(&self, root: Part, path: &[Descent]) -> Option<u8> {
         match path.last() {
             None => root.order,
             Some(step) => Some(self.link(self.node(step.branch), step.rank.into()).1),

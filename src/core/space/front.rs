@@ -14,7 +14,7 @@
 //!
 //! Owns the run; the tree is `Space`'s, which paints there what it is answered here.
 
-use super::bits::Range;
+use super::bits::NumberRange;
 
 /// So many numbers in order, and it looks for the run.
 const STREAK: i16 = 4;
@@ -36,8 +36,8 @@ pub(super) struct Run {
 
 impl Run {
     /// What the tree takes for free and is not.
-    fn untold(self) -> Option<Range> {
-        (self.first < self.next).then(|| Range { first: self.first, last: self.next - 1 })
+    fn untold(self) -> Option<NumberRange> {
+        (self.first < self.next).then(|| NumberRange { first: self.first, last: self.next - 1 })
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) enum Taking {
     /// It is taken.
     Taken,
     /// It is, and this is for the tree to be told by now.
-    Tell(Range),
+    Tell(NumberRange),
     /// It is not the next one of a run: it is the tree's.
     NotNext,
 }
@@ -93,7 +93,7 @@ impl Front {
 
     /// Gives way to a change that it has no part in: to what is vacated below it, or taken in its run. Answers what the tree is
     /// to be told before that is painted.
-    pub fn give_way(&mut self, range: Range, taken: bool) -> Option<Range> {
+    pub fn give_way(&mut self, range: NumberRange, taken: bool) -> Option<NumberRange> {
         let run = self.run.as_mut()?;
         let meets = if taken { range.first <= run.last && range.last >= run.next } else { range.first < run.next };
         if !meets {

@@ -1,7 +1,7 @@
 //! What a part of the tree means: slots, what they hold, and nodes.
 
 use super::bits::{ADDRESS_BITS, Block, STEP, size};
-use super::pack::Run;
+use super::pack::CellRun;
 
 /// Children of the topmost node that exist: four, because 128 is not a multiple of six.
 const TOP_CHILDREN: u64 = 0b1111;
@@ -133,7 +133,7 @@ pub(super) struct Node {
     pub taken: u64,
     /// Children that are neither wholly taken nor wholly free; these have cells in `run`.
     pub mixed: u64,
-    pub run: Run,
+    pub run: CellRun,
     pub shift: u8,
     /// Whether the rest of the slot is taken, if the slot is larger than the node.
     pub outside: bool,
@@ -142,7 +142,7 @@ pub(super) struct Node {
 impl Node {
     pub fn uniform(block: Block, taken: bool) -> Node {
         let shift = block.bits - STEP;
-        let node = Node { base: block.start, taken: 0, mixed: 0, run: Run::default(), shift, outside: taken };
+        let node = Node { base: block.start, taken: 0, mixed: 0, run: CellRun::default(), shift, outside: taken };
         Node { taken: if taken { node.existing() } else { 0 }, ..node }
     }
 

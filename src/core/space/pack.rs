@@ -10,12 +10,12 @@ const CAPACITIES: [u8; 13] = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 
 /// Where the cells of one node are. The node knows how many it uses.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Run {
+pub(super) struct CellRun {
     start: u32,
     class: u8,
 }
 
-impl Run {
+impl CellRun {
     pub fn capacity(self) -> usize {
         CAPACITIES[usize::from(self.class)].into()
     }
@@ -39,27 +39,27 @@ impl<T: Copy + Default> Pack<T> {
         Self { cells: Vec::with_capacity(cells), orders: Vec::with_capacity(cells), ..Self::new() }
     }
 
-    pub fn cells(&self, run: Run, count: usize) -> &[T] {
+    pub fn cells(&self, run: CellRun, count: usize) -> &[T] {
         &self.cells[run.start as usize..][..count]
     }
 
-    pub fn orders(&self, run: Run, count: usize) -> &[u8] {
+    pub fn orders(&self, run: CellRun, count: usize) -> &[u8] {
         &self.orders[run.start as usize..][..count]
     }
 
-    pub fn get(&self, run: Run, rank: usize) -> (T, u8) {
+    pub fn get(&self, run: CellRun, rank: usize) -> (T, u8) {
         let at = run.start as usize + rank;
         (self.cells[at], self.orders[at])
     }
 
-    pub fn set(&mut self, run: Run, rank: usize, cell: T, order: u8) {
+    pub fn set(&mut self, run: CellRun, rank: usize, cell: T, order: u8) {
         let at = run.start as usize + rank;
         self.cells[at] = cell;
         self.orders[at] = order;
     }
 
     /// Makes room at `rank` in a run of `count` cells. The run may move.
-    pub fn insert(&mut self, run: &mut Run, count: usize, rank: usize, cell: T, order: u8) {
+    pub fn insert(&mut self, run: &mut CellRun, count: usize, rank: usize, cell: T, order: u8) {
         if count == run.capacity() {
             self.relocate(run, count, run.class + 1);
         }
@@ -70,7 +70,7 @@ impl<T: Copy + Default> Pack<T> {
     }
 
     /// Closes the gap at `rank` in a run of `count` cells. The run may move.
-    pub fn remove(&mut self, run: &mut Run, count: usize, rank: usize) {
+    pub fn remove(&mut self, run: &mut CellRun, count: usize, rank: usize) {
         let start = run.start as usize;
         self.cells.copy_within(start + rank + 1..start + count, start + rank);
         self.orders.copy_within(start + rank + 1..start + count, start + rank);
@@ -82,7 +82,7 @@ impl<T: Copy + Default> Pack<T> {
     }
 
     /// A copy of a run of another pack, in the smallest capacity that holds it.
-    pub fn adopt(&mut self, other: &Self, run: Run, count: usize) -> Run {
+    pub fn adopt(&mut self, other: &Self, run: CellRun, count: usize) -> CellRun {
         let class = CAPACITIES.partition_point(|&capacity| usize::from(capacity) < count);
         let copy = self.take(class as u8);
         let start = copy.start as usize;
@@ -91,7 +91,7 @@ impl<T: Copy + Default> Pack<T> {
         copy
     }
 
-    pub fn give_up(&mut self, run: Run) {
+    pub fn give_up(&mut self, run: CellRun) {
         if run.class > 0 {
             self.live_cells -= run.capacity();
             self.unused.resize_with(CAPACITIES.len(), Vec::new);
@@ -131,7 +131,7 @@ impl<T: Copy + Default> Pack<T> {
         Ok(())
     }
 
-    fn relocate(&mut self, run: &mut Run, count: usize, class: u8) {
+    fn relocate(&mut self, run: &mut CellRun, count: usize, class: u8) {
         let target = self.take(class);
         let (from, to) = (run.start as usize, target.start as usize);
         self.cells.copy_within(from..from + count, to);
@@ -140,21 +140,21 @@ impl<T: Copy + Default> Pack<T> {
         *run = target;
     }
 
-    fn take(&mut self, class: u8) -> Run {
+    fn take(&mut self, class: u8) -> CellRun {
         if class == 0 {
-            return Run::default();
+            return CellRun::default();
         }
         let capacity = usize::from(CAPACITIES[usize::from(class)]);
         self.live_cells += capacity;
         if let Some(start) = self.unused.get_mut(usize::from(class)).and_then(Vec::pop) {
-            return Run { start, class };
+            return CellRun { start, class };
         }
         let start = u32::try_from(self.cells.len()).expect("2^32 cells would be 38 GB and more in one pool");
         grow(&mut self.cells, capacity);
         self.orders.reserve_exact(self.cells.capacity() - self.orders.len());
         self.cells.resize(start as usize + capacity, T::default());
         self.orders.resize(start as usize + capacity, 0);
-        Run { start, class }
+        CellRun { start, class }
     }
 }
 

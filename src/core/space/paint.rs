@@ -5,7 +5,7 @@
 //! more briefly is.
 
 use super::arena::Arena;
-use super::bits::{Block, Range, STEP, ones};
+use super::bits::{Block, NumberRange, STEP, ones};
 use super::flip::{part_matters, word_matters};
 use super::node::{Content, Node, Part};
 
@@ -19,7 +19,7 @@ struct Change {
 
 impl Arena {
     /// Makes `range`, which lies inside the slot, taken or free.
-    pub fn paint(&mut self, slot: Block, part: Part, mut range: Range, taken: bool) -> Part {
+    pub fn paint(&mut self, slot: Block, part: Part, mut range: NumberRange, taken: bool) -> Part {
         if range.covers(slot.range()) {
             self.release(part.content);
             return Part::uniform(taken, slot.bits);
@@ -56,8 +56,9 @@ impl Arena {
     }
 
     /// A node that means the same as `part` and whose block holds all of `range`.
-    fn enclose(&mut self, slot: Block, part: Part, range: Range) -> u32 {
-        let hull = |block: Block| Range { first: range.first.min(block.start), last: range.last.max(block.last()) };
+    fn enclose(&mut self, slot: Block, part: Part, range: NumberRange) -> u32 {
+        let hull =
+            |block: Block| NumberRange { first: range.first.min(block.start), last: range.last.max(block.last()) };
         match part.content {
             Content::Free | Content::Taken => {
                 self.add(Node::uniform(range.node_block(), part.content == Content::Taken))
@@ -96,7 +97,7 @@ impl Arena {
     }
 
     /// Paints inside the node `id`, which holds all of `range` and stands for `part` in `slot`.
-    fn paint_node(&mut self, id: u32, slot: Block, part: Part, range: Range, taken: bool) -> Part {
+    fn paint_node(&mut self, id: u32, slot: Block, part: Part, range: NumberRange, taken: bool) -> Part {
         let change = if self.node(id).is_leaf() {
             self.paint_leaf(id, part.order, range, taken)
         } else {
@@ -132,7 +133,7 @@ impl Arena {
         Some(Part::simple(content, slot_bits))
     }
 
-    fn paint_leaf(&mut self, id: u32, order: Option<u8>, range: Range, taken: bool) -> Option<Change> {
+    fn paint_leaf(&mut self, id: u32, order: Option<u8>, range: NumberRange, taken: bool) -> Option<Change> {
         let node = *self.node(id);
         let (low, high) = (node.index(range.first), node.index(range.last));
         let mut change = Change { gained: 0, reorder: low != high };
@@ -154,7 +155,7 @@ impl Arena {
         changed.then_some(change)
     }
 
-    fn paint_branch(&mut self, id: u32, order: Option<u8>, range: Range, taken: bool) -> Option<Change> {
+    fn paint_branch(&mut self, id: u32, order: Option<u8>, range: NumberRange, taken: bool) -> Option<Change> {
         let node = *self.node(id);
         let (low, high) = (node.index(range.first), node.index(range.last));
         let mut change = Change { gained: 0, reorder: false };

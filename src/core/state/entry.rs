@@ -208,8 +208,8 @@ impl Entry {
         }
     }
 
-    /// The same in a shard whose time is `there` when that of its own is `here`: what is left of a lease, a cooldown or a
-    /// probation stays as long as it was.
+    /// The entry in a shard whose time is `there` when that of its own is `here`: what is left of a lease, a cooldown
+    /// or a probation stays as long as it was.
     pub fn in_time_of(mut self, here: ShardTime, there: ShardTime) -> Self {
         if here == there {
             return self;

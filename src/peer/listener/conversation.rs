@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{End, NotOwner, Origin, Serve};
+use super::{End, NotOwner, RemoteAsker, Serve};
 use crate::actors::coordinator::Job;
 use crate::actors::waits::Caller;
 use crate::actors::{Fault, Item, Outlet, Reply, Told};
@@ -204,8 +204,8 @@ impl Conversation {
         }
     }
 
-    fn origin(&self, conn: u64) -> Origin {
-        Origin { node: Arc::clone(&self.peer), conn }
+    fn origin(&self, conn: u64) -> RemoteAsker {
+        RemoteAsker { node: Arc::clone(&self.peer), conn }
     }
 
     /// Begins what was counted, or says that it is not begun.

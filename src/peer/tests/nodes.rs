@@ -18,7 +18,7 @@ use crate::core::outcome::Outcome;
 use crate::core::types::NetworkId;
 use crate::peer::frame::NetworkRef;
 use crate::peer::link::{Link, LinkState};
-use crate::peer::listener::{self, NotOwner, Origin, Serve};
+use crate::peer::listener::{self, NotOwner, RemoteAsker, Serve};
 use crate::peer::secret::Secret;
 use crate::peer::{Identity, NodeId};
 
@@ -131,7 +131,7 @@ impl Owner {
 }
 
 impl Serve for Owner {
-    fn work(&self, origin: &Origin, _: NetworkRef, items: Vec<Item>, outlet: &Outlet) -> Result<(), NotOwner> {
+    fn work(&self, origin: &RemoteAsker, _: NetworkRef, items: Vec<Item>, outlet: &Outlet) -> Result<(), NotOwner> {
         if self.disowns {
             return Err(NotOwner { owner: Some(NodeId(9)) });
         }
@@ -155,7 +155,7 @@ impl Serve for Owner {
         Ok(())
     }
 
-    fn job(&self, origin: &Origin, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner> {
+    fn job(&self, origin: &RemoteAsker, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner> {
         if self.disowns {
             return Err(NotOwner { owner: None });
         }

@@ -180,7 +180,7 @@ async fn subscriptions_keep_nothing_else_from_being_asked_and_have_a_bound_of_th
     node.owner.has_taken(PEER_WATCHES_MAX + 2).await;
 }
 
-/// The same at the owner: another node need not keep its bounds.
+/// The owner counts for itself: another node need not keep its bounds.
 #[tokio::test]
 async fn an_owner_lets_only_so_many_subscriptions_wait_whoever_asks() {
     let node = Node::ordinary(Owner::default());

@@ -85,7 +85,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::serve::doctor::State;
+    use crate::serve::doctor::CheckState;
 
     #[test]
     fn a_secret_that_others_may_read_is_a_warning() {
@@ -95,12 +95,16 @@ mod tests {
         file.write_all(b"0123456789abcdef").unwrap();
         let mut config = Config::default();
         config.cluster.secret_file = file.path().to_owned();
-        for (mode, state) in [(0o666, State::Warning), (0o640, State::Warning), (0o600, State::Ok), (0o400, State::Ok)]
-        {
+        for (mode, state) in [
+            (0o666, CheckState::Warning),
+            (0o640, CheckState::Warning),
+            (0o600, CheckState::Ok),
+            (0o400, CheckState::Ok),
+        ] {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
             let check = secret(&config);
             assert_eq!(check.state, state, "{mode:o}: {check:?}");
-            assert_eq!(check.seen.contains(&format!("mode {mode:03o}")), state == State::Warning, "{check:?}");
+            assert_eq!(check.seen.contains(&format!("mode {mode:03o}")), state == CheckState::Warning, "{check:?}");
         }
     }
 
@@ -123,7 +127,7 @@ mod tests {
         ] {
             assert!(seen.contains(&line), "{line}: {seen:?}");
         }
-        let open = told.iter().find(|check| check.state == State::Warning).unwrap();
+        let open = told.iter().find(|check| check.state == CheckState::Warning).unwrap();
         assert!(open.seen.contains("0.0.0.0:1"), "{open:?}");
     }
 }

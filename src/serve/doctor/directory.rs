@@ -199,7 +199,7 @@ fn register(config: &Config) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::doctor::State;
+    use crate::serve::doctor::CheckState;
 
     #[test]
     fn a_directory_that_is_not_there_is_looked_for_where_it_would_be_made() {
@@ -207,21 +207,21 @@ mod tests {
         assert_eq!(nearest(&directory.path().join("a/b")), directory.path());
         assert_eq!(nearest(Path::new("no-such-directory")), Path::new("."));
         let check = place(&directory.path().join("a"));
-        assert!(check.state == State::Ok && check.seen.contains("the first start makes it"), "{check:?}");
+        assert!(check.state == CheckState::Ok && check.seen.contains("the first start makes it"), "{check:?}");
         assert!(!directory.path().join("a").exists());
     }
 
     #[test]
     fn a_register_of_other_shards_is_wrong_before_a_server_says_so() {
-        use crate::store::embedded::{EmbeddedStore, Options};
+        use crate::store::embedded::{EmbeddedOptions, EmbeddedStore};
         let directory = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         config.store.directory = directory.path().join("data");
-        drop(EmbeddedStore::open(&config.store.directory, 4, Options::default()).unwrap());
+        drop(EmbeddedStore::open(&config.store.directory, 4, EmbeddedOptions::default()).unwrap());
         let check = register(&config);
-        assert!(check.state == State::Wrong && check.hint.contains("`store.shards` to 4"), "{check:?}");
+        assert!(check.state == CheckState::Wrong && check.hint.contains("`store.shards` to 4"), "{check:?}");
         config.store.shards = 4;
-        assert_eq!(register(&config).state, State::Ok);
+        assert_eq!(register(&config).state, CheckState::Ok);
     }
 
     #[test]

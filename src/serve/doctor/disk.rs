@@ -88,14 +88,14 @@ fn judged(times: &[Duration]) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::doctor::State;
+    use crate::serve::doctor::CheckState;
 
     #[test]
     fn a_slow_disk_and_one_that_is_none_are_told() {
         let check = |micros: u64| judged(&vec![Duration::from_micros(micros); 100]);
         assert_eq!(
             [check(25_000).state, check(400).state, check(2).state],
-            [State::Warning, State::Ok, State::Warning]
+            [CheckState::Warning, CheckState::Ok, CheckState::Warning]
         );
         assert!(check(400).seen.contains("2500 allocations a second"), "{:?}", check(400));
         let spread: Vec<Duration> = (1..=100).map(Duration::from_millis).collect();

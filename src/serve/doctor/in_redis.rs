@@ -6,8 +6,8 @@ use crate::actors::committer::chain;
 use crate::config::Config;
 use crate::core::plural::counted;
 use crate::store::codec::Format;
-use crate::store::redis::examine::{Examined, KNOWN_FORMAT, Memory, examine};
-use crate::store::redis::{Options, without_secret};
+use crate::store::redis::examine::{ExaminedServer, KNOWN_FORMAT, Memory, WentBack, examine};
+use crate::store::redis::{RedisOptions, without_secret};
 
 const CHECK: &str = "redis";
 const CLOCKS_HINT: &str = "let a time server keep both; leases of nodes run by the clock of Redis alone";
@@ -15,7 +15,7 @@ const CLOCKS_HINT: &str = "let a time server keep both; leases of nodes run by t
 const SLOW_MS: u128 = 5;
 const MB: u64 = 1_000_000;
 
-pub(super) fn checks(config: &Config, options: &Options) -> Vec<Check> {
+pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
     let examined = match examine(options) {
         Ok(examined) => examined,
         Err(error) => {
@@ -47,7 +47,7 @@ pub(super) fn checks(config: &Config, options: &Options) -> Vec<Check> {
     checks
 }
 
-fn reached(examined: &Examined) -> Check {
+fn reached(examined: &ExaminedServer) -> Check {
     let (median, p99) = (quantile(&examined.round_trips, 0.5), quantile(&examined.round_trips, 0.99));
     let version = examined.version.as_deref().unwrap_or("of unknown version");
     let seen = format!("{} at {}, a call takes {} (median), {} (p99)", version, examined.place, ms(median), ms(p99));
@@ -57,7 +57,7 @@ fn reached(examined: &Examined) -> Check {
     Check::ok(CHECK, seen)
 }
 
-fn register(config: &Config, examined: &Examined) -> Check {
+fn register(config: &Config, examined: &ExaminedServer) -> Check {
     let prefix = &config.store.prefix;
     let Some(held) = &examined.held else {
         return match &examined.known {
@@ -96,10 +96,10 @@ fn register(config: &Config, examined: &Examined) -> Check {
             "name the right one by `--redis URL`; `--accept-new-store` takes this one",
         ),
         Some(_) | None => match examined.behind {
-            Some((acknowledged, there)) => Check::wrong(
+            Some(WentBack { acknowledged, stands_at }) => Check::wrong(
                 "register",
                 format!(
-                    "{seen}; it went back: this server acknowledged batch {acknowledged}, and it stands at {there}"
+                    "{seen}; it went back: this server acknowledged batch {acknowledged}, and it stands at {stands_at}"
                 ),
                 "bring its data back; or `allod serve --accept-rollback`, once, and claim what is in use",
             ),
@@ -109,7 +109,7 @@ fn register(config: &Config, examined: &Examined) -> Check {
 }
 
 /// Which nodes were seen lately, and whether they are of one release.
-fn nodes(examined: &Examined) -> Option<Check> {
+fn nodes(examined: &ExaminedServer) -> Option<Check> {
     if examined.nodes.is_empty() {
         return None;
     }
@@ -127,12 +127,12 @@ fn nodes(examined: &Examined) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::doctor::State;
+    use crate::serve::doctor::CheckState;
 
     #[test]
     fn clocks_that_differ_are_told() {
-        assert_eq!(clocks("Redis'", 10_000, 10_900, CLOCKS_HINT).state, State::Ok);
+        assert_eq!(clocks("Redis'", 10_000, 10_900, CLOCKS_HINT).state, CheckState::Ok);
         let check = clocks("Redis'", 10_000, 13_000, CLOCKS_HINT);
-        assert!(check.state == State::Warning && check.seen.contains("3000 ms"), "{check:?}");
+        assert!(check.state == CheckState::Warning && check.seen.contains("3000 ms"), "{check:?}");
     }
 }

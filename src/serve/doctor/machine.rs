@@ -106,14 +106,14 @@ fn soft_limit(limits: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::doctor::State;
+    use crate::serve::doctor::CheckState;
 
     #[test]
     fn a_clock_of_another_time_is_wrong_and_one_that_nobody_keeps_is_told() {
         let now = BEGINNING_MS + 1;
-        assert_eq!(judged(0, 5, Some(true)).state, State::Wrong);
-        assert_eq!(judged(now, 5, Some(false)).state, State::Warning);
-        assert_eq!([judged(now, 5, Some(true)).state, judged(now, 5, None).state], [State::Ok, State::Ok]);
+        assert_eq!(judged(0, 5, Some(true)).state, CheckState::Wrong);
+        assert_eq!(judged(now, 5, Some(false)).state, CheckState::Warning);
+        assert_eq!([judged(now, 5, Some(true)).state, judged(now, 5, None).state], [CheckState::Ok, CheckState::Ok]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::config::{Config, Sources, StoreKind};
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum CheckState {
     /// As it should be.
     Ok,
     /// It works, and somebody should look.
@@ -34,7 +34,7 @@ pub struct Check {
     /// What.
     pub check: &'static str,
     /// How it is.
-    pub state: State,
+    pub state: CheckState,
     /// What was seen.
     pub seen: String,
     /// What to do; empty where nothing is to be done.
@@ -45,12 +45,12 @@ pub struct Check {
 impl Check {
     /// All is well.
     pub fn ok(check: &'static str, seen: impl Into<String>) -> Self {
-        Self { check, state: State::Ok, seen: seen.into(), hint: String::new() }
+        Self { check, state: CheckState::Ok, seen: seen.into(), hint: String::new() }
     }
 
     /// Somebody should look.
     pub fn warning(check: &'static str, seen: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { check, state: State::Warning, seen: seen.into(), hint: hint.into() }
+        Self { check, state: CheckState::Warning, seen: seen.into(), hint: hint.into() }
     }
 
     /// Nodes of several releases were seen.
@@ -60,7 +60,7 @@ impl Check {
 
     /// It cannot be left so.
     pub fn wrong(check: &'static str, seen: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { check, state: State::Wrong, seen: seen.into(), hint: hint.into() }
+        Self { check, state: CheckState::Wrong, seen: seen.into(), hint: hint.into() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Requests about reservations.
 
-use super::Plan;
+use super::Errand;
 use crate::actors::coordinator::{AcquirePart, Job};
 use crate::core::address::Address;
 use crate::core::command::{Acquire, Allocate, Claim, Command, Decline, Release, Transfer};
@@ -13,7 +13,7 @@ use crate::wire::{RpcError, params};
 /// Default of `ip.decline`'s `probation_seconds`.
 const PROBATION_SECONDS: u64 = 86_400;
 
-pub(super) fn allocate(mut ask: Box<params::IpAllocate>, shape: &mut Shape) -> Result<Plan, RpcError> {
+pub(super) fn allocate(mut ask: Box<params::IpAllocate>, shape: &mut Shape) -> Result<Errand, RpcError> {
     shape.brief = ask.brief.unwrap_or(false);
     let allocate = Box::new(Allocate {
         options: input::grant_options!(ask),
@@ -21,10 +21,10 @@ pub(super) fn allocate(mut ask: Box<params::IpAllocate>, shape: &mut Shape) -> R
         wish: input::wish(ask.family, ask.subnet, ask.pool, ask.zone, ask.prefix_length),
     });
     forms::allocate(&allocate)?;
-    Ok(Plan::One(ask.network, Command::Allocate(allocate)))
+    Ok(Errand::One(ask.network, Command::Allocate(allocate)))
 }
 
-pub(super) fn claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Plan, RpcError> {
+pub(super) fn claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Errand, RpcError> {
     shape.brief = ask.brief.unwrap_or(false);
     let options = input::grant_options!(ask);
     let holder = input::holder(ask.owner, ask.scope, ask.slot);
@@ -32,10 +32,10 @@ pub(super) fn claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Plan,
     let force = ask.force.unwrap_or(false);
     let claim = Claim { holder, address: ask.address, prefix_length, force, options };
     forms::claim(&claim)?;
-    Ok(Plan::One(ask.network, Command::Claim(Box::new(claim))))
+    Ok(Errand::One(ask.network, Command::Claim(Box::new(claim))))
 }
 
-pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<Plan, RpcError> {
+pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<Errand, RpcError> {
     shape.brief = ask.brief.unwrap_or(false);
     let options: input::Options = input::grant_options!(ask);
     let scope = ask.scope.take().unwrap_or_default();
@@ -74,12 +74,12 @@ pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<P
     forms::acquire(&parts)?;
     if parts.len() == 1 {
         let network = parts[0].network.clone();
-        return Ok(Plan::act(vec![network], Job::Acquire { parts, slot_prefix: prefix }));
+        return Ok(Errand::act(vec![network], Job::Acquire { parts, slot_prefix: prefix }));
     }
-    Ok(Plan::all(Job::Acquire { parts, slot_prefix: prefix }))
+    Ok(Errand::all(Job::Acquire { parts, slot_prefix: prefix }))
 }
 
-pub(super) fn release(ask: params::IpRelease) -> Result<Plan, RpcError> {
+pub(super) fn release(ask: params::IpRelease) -> Result<Errand, RpcError> {
     forms::says_which(ask.address, ask.owner.as_ref())?;
     if ask.address.is_some() && ask.owner.is_none() && ask.if_generation.is_none() && !ask.force.unwrap_or(false) {
         let problem =
@@ -88,44 +88,44 @@ pub(super) fn release(ask: params::IpRelease) -> Result<Plan, RpcError> {
     }
     let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
     let (force, strict) = (ask.force.unwrap_or(false), ask.strict.unwrap_or(false));
-    Ok(Plan::One(ask.network, Command::Release(Box::new(Release { target, force, strict }))))
+    Ok(Errand::One(ask.network, Command::Release(Box::new(Release { target, force, strict }))))
 }
 
-pub(super) fn renew(ask: params::IpRenew) -> Result<Plan, RpcError> {
+pub(super) fn renew(ask: params::IpRenew) -> Result<Errand, RpcError> {
     forms::says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
     let ttl = ask.ttl_seconds.0.map(|ttl| ttl.get());
-    Ok(Plan::One(ask.network, Command::Renew(Box::new(target), ttl)))
+    Ok(Errand::One(ask.network, Command::Renew(Box::new(target), ttl)))
 }
 
-pub(super) fn bind(ask: params::IpBind) -> Result<Plan, RpcError> {
+pub(super) fn bind(ask: params::IpBind) -> Result<Errand, RpcError> {
     forms::says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
     if let (Some(network), Some(_), Some(_)) = (&ask.network, &target.address, &target.owner) {
         let network = input::network_text(network);
         let target = Box::new((target, ask.claimant));
-        return Ok(Plan::act(vec![network.clone()], Job::Bind { network, target }));
+        return Ok(Errand::act(vec![network.clone()], Job::Bind { network, target }));
     }
     let command = Command::Bind(Box::new(target), ask.claimant);
     in_network_or_located(ask.network, ask.address, ask.scope, command)
 }
 
-pub(super) fn unbind(ask: params::IpUnbind) -> Result<Plan, RpcError> {
+pub(super) fn unbind(ask: params::IpUnbind) -> Result<Errand, RpcError> {
     forms::says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
     let command = Command::Unbind(Box::new(target), Some(ask.claimant));
     in_network_or_located(ask.network, ask.address, ask.scope, command)
 }
 
-pub(super) fn update(ask: params::IpUpdate) -> Result<Plan, RpcError> {
+pub(super) fn update(ask: params::IpUpdate) -> Result<Errand, RpcError> {
     forms::says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
     let set = input::reservation_patch(ask.set);
     forms::says_what(&set)?;
-    Ok(Plan::One(ask.network, Command::Update(Box::new(target), Box::new(set))))
+    Ok(Errand::One(ask.network, Command::Update(Box::new(target), Box::new(set))))
 }
 
-pub(super) fn transfer(ask: params::IpTransfer) -> Result<Plan, RpcError> {
+pub(super) fn transfer(ask: params::IpTransfer) -> Result<Errand, RpcError> {
     let transfer = Transfer {
         address: ask.address,
         from: (ask.scope.unwrap_or_default(), ask.owner, None),
@@ -133,10 +133,10 @@ pub(super) fn transfer(ask: params::IpTransfer) -> Result<Plan, RpcError> {
         exchange: ask.exchange.unwrap_or(false),
         if_generation: ask.if_generation.map(|serial| Generation(serial.get())),
     };
-    Ok(Plan::One(ask.network, Command::Transfer(Box::new(transfer))))
+    Ok(Errand::One(ask.network, Command::Transfer(Box::new(transfer))))
 }
 
-pub(super) fn decline(ask: params::IpDecline) -> Result<Plan, RpcError> {
+pub(super) fn decline(ask: params::IpDecline) -> Result<Errand, RpcError> {
     let decline = Decline {
         address: ask.address,
         from: (ask.scope.unwrap_or_default(), ask.owner, ask.slot),
@@ -144,26 +144,26 @@ pub(super) fn decline(ask: params::IpDecline) -> Result<Plan, RpcError> {
         probation_seconds: ask.probation_seconds.map_or(PROBATION_SECONDS, |seconds| seconds.get()),
         again: ask.again.unwrap_or(false),
     };
-    Ok(Plan::One(ask.network, Command::Decline(Box::new(decline))))
+    Ok(Errand::One(ask.network, Command::Decline(Box::new(decline))))
 }
 
-pub(super) fn get(ask: params::IpGet) -> Result<Plan, RpcError> {
+pub(super) fn get(ask: params::IpGet) -> Result<Errand, RpcError> {
     Ok(match (ask.network, ask.realm) {
         (Some(_), Some(_)) => return Err(RpcError::invalid("realm", "`realm` and `network` exclude each other")),
-        (Some(network), None) => Plan::One(network, Command::Get(ask.address)),
+        (Some(network), None) => Errand::One(network, Command::Get(ask.address)),
         (None, realm) => {
             let realm = Some(realm.unwrap_or_else(Name::default_realm));
-            Plan::all(Job::Find { realm, address: ask.address })
+            Errand::all(Job::Find { realm, address: ask.address })
         }
     })
 }
 
-pub(super) fn release_all_of(ask: params::OwnerRelease) -> Result<Plan, RpcError> {
+pub(super) fn release_all_of(ask: params::OwnerRelease) -> Result<Errand, RpcError> {
     let network = ask.network.as_ref().map(input::network_text);
     let job = |network| Job::ReleaseOwner { scope: ask.scope.unwrap_or_default(), owner: ask.owner, network };
     Ok(match network {
-        Some(network) => Plan::act(vec![network.clone()], job(Some(network))),
-        None => Plan::all(job(None)),
+        Some(network) => Errand::act(vec![network.clone()], job(Some(network))),
+        None => Errand::all(job(None)),
     })
 }
 
@@ -173,10 +173,10 @@ fn in_network_or_located(
     address: Option<Address>,
     scope: Option<Scope>,
     command: Command,
-) -> Result<Plan, RpcError> {
+) -> Result<Errand, RpcError> {
     match (network, address, scope) {
-        (Some(network), _, _) => Ok(Plan::One(network, command)),
-        (None, Some(address), Some(scope)) => Ok(Plan::all(Job::Located { address, scope, command })),
+        (Some(network), _, _) => Ok(Errand::One(network, command)),
+        (None, Some(address), Some(scope)) => Ok(Errand::all(Job::Located { address, scope, command })),
         (None, None, _) | (None, Some(_), None) => {
             Err(RpcError::invalid("network", "`network` may be left out only where `address` and `scope` are given"))
         }

@@ -2,7 +2,7 @@
 
 use compact_str::CompactString;
 
-use super::{Plan, act, configure, version};
+use super::{Errand, act, configure, version};
 use crate::actors::coordinator::Job;
 use crate::core::address::Range;
 use crate::core::command::{Command, Configure, MapFormat, PoolInput, PoolRemoval, ReservedInput};
@@ -12,17 +12,17 @@ use crate::server::{forms, input};
 use crate::wire::params::network::MapFormat as WireMap;
 use crate::wire::{RpcError, params};
 
-pub(super) fn create(ask: params::NetworkCreate, shape: &mut Shape) -> Result<Plan, RpcError> {
+pub(super) fn create(ask: params::NetworkCreate, shape: &mut Shape) -> Result<Errand, RpcError> {
     if ask.if_version.is_some() {
         return Err(RpcError::invalid("if_version", "`if_version` has no meaning for a network that is made now"));
     }
     let if_absent = ask.if_absent.unwrap_or(false);
     shape.if_absent = if_absent;
     let name = CompactString::from(ask.name.as_str());
-    Ok(Plan::act(vec![name], Job::Create { input: Box::new(input::network(ask)), if_absent }))
+    Ok(Errand::act(vec![name], Job::Create { input: Box::new(input::network(ask)), if_absent }))
 }
 
-pub(super) fn update(ask: params::NetworkUpdate) -> Result<Plan, RpcError> {
+pub(super) fn update(ask: params::NetworkUpdate) -> Result<Errand, RpcError> {
     let set = Box::new(input::network_patch(ask.set));
     forms::network_patch(&set)?;
     let name = set.name.clone();
@@ -34,12 +34,12 @@ pub(super) fn update(ask: params::NetworkUpdate) -> Result<Plan, RpcError> {
     })
 }
 
-pub(super) fn delete(ask: params::NetworkDelete) -> Result<Plan, RpcError> {
+pub(super) fn delete(ask: params::NetworkDelete) -> Result<Errand, RpcError> {
     let (force, purge) = (ask.force.unwrap_or(false), ask.purge.unwrap_or(false));
     Ok(act(&ask.network, Configure::Delete { force, purge }, ask.if_version, None))
 }
 
-pub(super) fn map(ask: params::NetworkMap) -> Result<Plan, RpcError> {
+pub(super) fn map(ask: params::NetworkMap) -> Result<Errand, RpcError> {
     let format = match (ask.format.unwrap_or(WireMap::Text), ask.cell_prefix_length) {
         (WireMap::Text, None) => MapFormat::Text,
         (WireMap::Runs, None) => MapFormat::Runs,
@@ -52,10 +52,10 @@ pub(super) fn map(ask: params::NetworkMap) -> Result<Plan, RpcError> {
         }
     };
     let (subnet, pool) = (ask.subnet.map(input::subnet_ref), ask.pool.map(input::pool_ref));
-    Ok(Plan::One(ask.network, Command::Map { part: Box::new((subnet, pool)), format }))
+    Ok(Errand::One(ask.network, Command::Map { part: Box::new((subnet, pool)), format }))
 }
 
-pub(super) fn subnet_add(ask: params::SubnetAdd, shape: &mut Shape) -> Result<Plan, RpcError> {
+pub(super) fn subnet_add(ask: params::SubnetAdd, shape: &mut Shape) -> Result<Errand, RpcError> {
     let if_absent = ask.if_absent.unwrap_or(false);
     shape.if_absent = if_absent;
     let (network, if_version) = (ask.network.clone(), ask.if_version);
@@ -64,7 +64,7 @@ pub(super) fn subnet_add(ask: params::SubnetAdd, shape: &mut Shape) -> Result<Pl
     Ok(act(&network, Configure::SubnetAdd { input, if_absent }, if_version, None))
 }
 
-pub(super) fn subnet_modify(ask: params::SubnetModify) -> Result<Plan, RpcError> {
+pub(super) fn subnet_modify(ask: params::SubnetModify) -> Result<Errand, RpcError> {
     let (subnet, set) = (input::subnet_ref(ask.subnet), Box::new(input::subnet_patch(ask.set)));
     forms::subnet_patch(&subnet, &set)?;
     let grows = set.cidr.is_some();
@@ -76,18 +76,18 @@ pub(super) fn subnet_modify(ask: params::SubnetModify) -> Result<Plan, RpcError>
     })
 }
 
-pub(super) fn subnet_move(ask: params::SubnetMove) -> Result<Plan, RpcError> {
+pub(super) fn subnet_move(ask: params::SubnetMove) -> Result<Errand, RpcError> {
     let (from, to) = (input::network_text(&ask.network), input::network_text(&ask.to));
     let subnet = input::subnet_ref(ask.subnet);
-    Ok(Plan::all(Job::Move { from, subnet, to, if_version: version(ask.if_version) }))
+    Ok(Errand::all(Job::Move { from, subnet, to, if_version: version(ask.if_version) }))
 }
 
-pub(super) fn subnet_remove(ask: params::SubnetRemove) -> Result<Plan, RpcError> {
+pub(super) fn subnet_remove(ask: params::SubnetRemove) -> Result<Errand, RpcError> {
     let subnet = input::subnet_ref(ask.subnet);
     Ok(act(&ask.network, Configure::SubnetRemove { subnet }, ask.if_version, None))
 }
 
-pub(super) fn pool_add(ask: params::PoolAdd, shape: &mut Shape) -> Result<Plan, RpcError> {
+pub(super) fn pool_add(ask: params::PoolAdd, shape: &mut Shape) -> Result<Errand, RpcError> {
     let if_absent = ask.if_absent.unwrap_or(false);
     shape.if_absent = if_absent;
     match (ask.range, &ask.subnet) {
@@ -101,14 +101,14 @@ pub(super) fn pool_add(ask: params::PoolAdd, shape: &mut Shape) -> Result<Plan, 
     Ok(configure(ask.network, Configure::PoolAdd { input: pool, subnet, if_absent }, ask.if_version))
 }
 
-pub(super) fn pool_modify(ask: params::PoolModify) -> Result<Plan, RpcError> {
+pub(super) fn pool_modify(ask: params::PoolModify) -> Result<Errand, RpcError> {
     let set = Box::new(input::pool_patch(ask.set));
     forms::says_what(&*set)?;
     let change = Configure::PoolModify { pool: input::pool_ref(ask.pool), set };
     Ok(configure(ask.network, change, ask.if_version))
 }
 
-pub(super) fn pool_remove(ask: params::PoolRemove) -> Result<Plan, RpcError> {
+pub(super) fn pool_remove(ask: params::PoolRemove) -> Result<Errand, RpcError> {
     let removal = match (ask.range, ask.pool, ask.subnet) {
         (Some(range), None, None) => PoolRemoval::Range(range),
         (None, Some(pool), None) => PoolRemoval::Pool(input::pool_ref(pool)),
@@ -118,7 +118,7 @@ pub(super) fn pool_remove(ask: params::PoolRemove) -> Result<Plan, RpcError> {
     Ok(configure(ask.network, Configure::PoolRemove(removal), ask.if_version))
 }
 
-pub(super) fn reserved_add(ask: params::ReservedAdd) -> Result<Plan, RpcError> {
+pub(super) fn reserved_add(ask: params::ReservedAdd) -> Result<Errand, RpcError> {
     let range: Range = ask.range;
     let note = ask.note.map(|note| note.into_inner()).unwrap_or_default();
     let reserved_for = ask.r#for.map(input::reserved_for);

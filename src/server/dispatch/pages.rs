@@ -1,16 +1,16 @@
 //! Requests that are answered page by page, and those that follow what happens; and their cursors.
 
-use super::Plan;
+use super::Errand;
 use crate::actors::coordinator::{Job, ListPlace};
 use crate::actors::events::held::HeldPlace;
-use crate::actors::events::{Cursor, Filter as Wanted};
+use crate::actors::events::{self, Cursor};
 use crate::core::command::Command;
 use crate::limits::{HISTORY_PAGE_DEFAULT, LIST_PAGE_RECORDS_DEFAULT};
 use crate::server::render::{Shape, cursor};
 use crate::server::{cursor as place, input};
 use crate::wire::{RpcError, params};
 
-pub(super) fn reservations(mut ask: crate::wire::params::IpList, shape: &mut Shape) -> Result<Plan, RpcError> {
+pub(super) fn reservations(mut ask: crate::wire::params::IpList, shape: &mut Shape) -> Result<Errand, RpcError> {
     let count_only = ask.count_only.unwrap_or(false);
     shape.count_only = count_only;
     let after = ask.after.as_ref().map(|after| list_cursor(after.as_str())).transpose()?;
@@ -20,15 +20,15 @@ pub(super) fn reservations(mut ask: crate::wire::params::IpList, shape: &mut Sha
     let touches = network.clone();
     let job = Job::List { network, realm: ask.realm, filter: Box::new(filter), after, limit, count_only };
     Ok(match touches {
-        Some(network) => Plan::act(vec![network], job),
-        None => Plan::all(job),
+        Some(network) => Errand::act(vec![network], job),
+        None => Errand::all(job),
     })
 }
 
-pub(super) fn networks(ask: params::NetworkList, shape: &mut Shape) -> Result<Plan, RpcError> {
+pub(super) fn networks(ask: params::NetworkList, shape: &mut Shape) -> Result<Errand, RpcError> {
     shape.usage = ask.usage.unwrap_or(false);
     let after = ask.after.as_ref().map(|after| network_cursor(after.as_str())).transpose()?;
-    Ok(Plan::all(Job::Networks {
+    Ok(Errand::all(Job::Networks {
         realm: ask.realm,
         tag: ask.tag.map(|tag| (tag.key, tag.value)),
         usage: shape.usage,
@@ -38,10 +38,10 @@ pub(super) fn networks(ask: params::NetworkList, shape: &mut Shape) -> Result<Pl
     }))
 }
 
-pub(super) fn scopes(ask: params::ScopeList) -> Result<Plan, RpcError> {
+pub(super) fn scopes(ask: params::ScopeList) -> Result<Errand, RpcError> {
     Ok(match ask.network {
-        Some(network) => Plan::One(network, Command::Scopes),
-        None => Plan::all(Job::Scopes),
+        Some(network) => Errand::One(network, Command::Scopes),
+        None => Errand::all(Job::Scopes),
     })
 }
 
@@ -59,7 +59,8 @@ pub(super) fn history(ask: params::EventsHistory) -> Result<Job, RpcError> {
     let limit = ask.limit.map_or(HISTORY_PAGE_DEFAULT, |limit| limit.get() as usize);
     let network = ask.network.as_ref().map(input::network_text);
     let (realm, address, owner, scope) = (ask.realm, ask.address, ask.owner, ask.scope);
-    let filter = Wanted { networks: None, realm, address, owner, scope, from: ask.from, to: ask.to, of_realm: None };
+    let filter =
+        events::Filter { networks: None, realm, address, owner, scope, from: ask.from, to: ask.to, of_realm: None };
     let after = ask.after.as_ref().map(|after| after.as_str());
     match ask.at {
         Some(_) if ask.from.is_some() || ask.to.is_some() => {

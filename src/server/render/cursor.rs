@@ -40,7 +40,7 @@ pub fn parse(text: &str) -> Option<ListPlace> {
     parts.next().is_none().then_some(ListPlace { name, id, address, naming })
 }
 
-/// The same of what was held at a time.
+/// As text, of a place in a list of what was held at a time.
 pub fn write_held(place: HeldPlace) -> String {
     match place {
         HeldPlace::First => FIRST.to_owned(),

@@ -15,7 +15,7 @@ use crate::server::text;
 
 /// What a reservation shows of its network and subnet.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct NetworkParts {
     network: Arc<NetworkConfig>,
     subnet: Option<Arc<SubnetConfig>>,
     pool: Option<usize>,
@@ -33,12 +33,12 @@ fn slot_of(network: &Arc<NetworkConfig>, subnet: Option<&Arc<SubnetConfig>>, poo
 }
 
 impl Renderer {
-    fn parts(&mut self, view: &View) -> &Parts {
+    fn parts(&mut self, view: &View) -> &NetworkParts {
         if self.kept.is_empty() {
             self.kept.resize_with(PARTS_KEPT, || None);
         }
         let slot = slot_of(&view.network, view.subnet.as_ref(), view.pool);
-        let same = |parts: &Parts| {
+        let same = |parts: &NetworkParts| {
             Arc::ptr_eq(&parts.network, &view.network)
                 && parts.pool == view.pool
                 && match (&parts.subnet, &view.subnet) {
@@ -168,7 +168,7 @@ impl Renderer {
 /// What is answered most, in one piece.
 fn brief_grant(out: &mut Vec<u8>, grant: &Grant) {
     let held = &grant.view.reservation;
-    let mut line = text::Line::default();
+    let mut line = text::ShortText::default();
     line.put(b"{\"address\":\"");
     line.put_address(grant.view.address);
     line.put(b"\",\"prefix_length\":");
@@ -179,7 +179,7 @@ fn brief_grant(out: &mut Vec<u8>, grant: &Grant) {
     out.extend_from_slice(line.as_bytes());
 }
 
-fn parts_of(view: &View) -> Parts {
+fn parts_of(view: &View) -> NetworkParts {
     let (mut head, mut middle) = (Vec::with_capacity(96), Vec::with_capacity(256));
     let config = &view.network;
     head.extend_from_slice(b"\"network\":");
@@ -217,5 +217,5 @@ fn parts_of(view: &View) -> Parts {
         text::key!(&mut middle, "l2");
         noun(&mut middle, &l2);
     }
-    Parts { network: Arc::clone(config), subnet: view.subnet.clone(), pool: view.pool, head, middle }
+    NetworkParts { network: Arc::clone(config), subnet: view.subnet.clone(), pool: view.pool, head, middle }
 }

@@ -102,7 +102,7 @@ impl Session {
         let pending = Pending {
             id: queued.id.clone(),
             batch: queued.batch,
-            shape: queued.planned.shape,
+            shape: queued.ready.shape,
             asked: None,
             read: queued.read,
             bytes: queued.bytes,
@@ -115,7 +115,7 @@ impl Session {
         {
             return self.finish_error(pending, &watch::no_subscription(number));
         }
-        self.tally.done(queued.planned.method, queued.read, Instant::now());
+        self.tally.done(queued.ready.method, queued.read, Instant::now());
         let server = Arc::clone(&self.server);
         if let Here::Set { redirect } = here {
             self.redirect = redirect.unwrap_or(self.redirect);

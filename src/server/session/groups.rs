@@ -11,7 +11,7 @@ use crate::wire::values::NetworkRef;
 
 /// Requests of one read for one network.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct RequestGroup {
     pub(super) to: To,
     pub(super) items: Vec<Item>,
 }
@@ -60,8 +60,8 @@ pub enum AskedOn {
 
 /// In the order in which their first requests came.
 #[derive(Debug)]
-pub(super) struct Groups {
-    all: Vec<Group>,
+pub(super) struct RequestGroups {
+    all: Vec<RequestGroup>,
     /// The last one of each network of this node: one read may bring a request for each of many, and none is compared with
     /// all before it.
     last_of: HashMap<NetworkId, usize>,
@@ -69,19 +69,21 @@ pub(super) struct Groups {
     usual: usize,
 }
 
-impl Default for Groups {
+impl Default for RequestGroups {
     fn default() -> Self {
         Self { all: Vec::new(), last_of: HashMap::new(), usual: 1 }
     }
 }
 
-impl Groups {
+impl RequestGroups {
     /// Whom they ask.
     pub(super) fn asked_on(&self) -> AskedOn {
         match &self.all[..] {
             [] => AskedOn::Nothing,
-            [Group { to: To::Here { route, .. }, .. }] => route.lane.on().map_or(AskedOn::Elsewhere, AskedOn::Thread),
-            [Group { to: To::There(_), .. }] | [_, _, ..] => AskedOn::Elsewhere,
+            [RequestGroup { to: To::Here { route, .. }, .. }] => {
+                route.lane.on().map_or(AskedOn::Elsewhere, AskedOn::Thread)
+            }
+            [RequestGroup { to: To::There(_), .. }] | [_, _, ..] => AskedOn::Elsewhere,
         }
     }
 
@@ -107,7 +109,7 @@ impl Groups {
                 if let To::Here { route, .. } = &to {
                     self.last_of.insert(route.id, at);
                 }
-                self.all.push(Group { to, items: Vec::with_capacity(self.usual) });
+                self.all.push(RequestGroup { to, items: Vec::with_capacity(self.usual) });
                 at
             }
         }
@@ -119,7 +121,7 @@ impl Groups {
     }
 
     /// Takes all of them.
-    pub(super) fn drain(&mut self) -> std::vec::Drain<'_, Group> {
+    pub(super) fn drain(&mut self) -> std::vec::Drain<'_, RequestGroup> {
         if let Some(last) = self.all.last() {
             self.usual = last.items.len();
         }

@@ -153,13 +153,13 @@ impl Session {
 
     /// Must it wait until fewer long answers are under way?
     pub(super) fn is_crowded(&self, queued: &Queued) -> bool {
-        self.room.long >= LONG_REQUESTS_MAX && may_be_long(&queued.planned.shape)
+        self.room.long >= LONG_REQUESTS_MAX && may_be_long(&queued.ready.shape)
     }
 
     /// A long answer that there is no room for, and that nobody waits for: of a batch the others are long already, or the
     /// server stops and the client takes nothing.
     pub(super) fn too_much(&self, queued: &Queued) -> Option<RpcError> {
-        if !may_be_long(&queued.planned.shape) {
+        if !may_be_long(&queued.ready.shape) {
             return None;
         }
         let own = queued.batch.and_then(|at| self.batches.get(at)?.as_ref()).map_or(0, |batch| batch.text.len());

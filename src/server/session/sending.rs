@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use compact_str::CompactString;
 
-use super::groups::{AskedOn, Group, To};
+use super::groups::{AskedOn, RequestGroup, To};
 use super::waiting::Patience;
 use super::{Pending, Queued, Session};
 use crate::actors::coordinator::{self, Order};
@@ -14,7 +14,7 @@ use crate::actors::waits::Wait;
 use crate::actors::{Fault, Item, NotReadyReason, Reply, answer_all};
 use crate::core::refusal::{Missing, Refusal};
 use crate::peer::frame;
-use crate::server::dispatch::{Plan, Planned};
+use crate::server::dispatch::{Errand, ReadyRequest};
 use crate::server::faults::error_of;
 use crate::server::role::Role;
 use crate::server::steward::NodeOrder;
@@ -27,25 +27,25 @@ impl Session {
     /// Sends a request on its way, or gives it back if it must wait.
     pub(super) fn submit(&mut self, queued: Queued) -> Option<Queued> {
         if let Some(error) = self.too_much(&queued) {
-            self.tally.refused(queued.planned.method.name(), error.kind());
+            self.tally.refused(queued.ready.method.name(), error.kind());
             self.answer_error(queued.id.as_ref(), queued.batch, &error);
             return None;
         }
-        if let Plan::Here(here) = queued.planned.plan {
+        if let Errand::Here(here) = queued.ready.errand {
             self.here(here, &queued);
             return None;
         }
-        let of_node = matches!(queued.planned.plan, Plan::Node(_));
+        let of_node = matches!(queued.ready.errand, Errand::Node(_));
         let held = self.moved || self.role.is_between() || self.barrier.is_some();
-        if !of_node && (held || self.must_wait(&queued.planned.plan) || self.is_crowded(&queued)) {
+        if !of_node && (held || self.must_wait(&queued.ready.errand) || self.is_crowded(&queued)) {
             return Some(queued);
         }
-        let Queued { id, batch, asked, read, bytes, planned } = queued;
-        let Planned { method: _, plan, shape, reason, deadline, dry_run, wait_ms } = planned;
+        let Queued { id, batch, asked, read, bytes, ready } = queued;
+        let ReadyRequest { method: _, errand, shape, reason, deadline, dry_run, wait_ms } = ready;
         let wait = self.wait(wait_ms);
-        let patience = wait_ms.and_then(|ms| Patience::of(&plan, reason.as_ref(), ms));
+        let patience = wait_ms.and_then(|ms| Patience::of(&errand, reason.as_ref(), ms));
         let pending = Pending { id, batch, shape, asked, read, bytes, waits: false, of_node, patience };
-        if let Plan::Node(job) = plan {
+        if let Errand::Node(job) = errand {
             let ticket = self.ticket(pending);
             let mut order = NodeOrder::new(job, dry_run, (ticket, self.outlet.clone()));
             (order.by, order.reason, order.deadline) = (self.by.clone(), reason, deadline);
@@ -63,16 +63,16 @@ impl Session {
             self.finish_error(pending, &error);
             return None;
         }
-        self.send(pending, plan, (reason, deadline, dry_run), wait);
+        self.send(pending, errand, (reason, deadline, dry_run), wait);
         None
     }
 
     /// Sends it to whom it is for.
-    pub(super) fn send(&mut self, pending: Pending, plan: Plan, how: How, wait: Option<Wait>) {
+    pub(super) fn send(&mut self, pending: Pending, errand: Errand, how: How, wait: Option<Wait>) {
         let (reason, deadline, dry_run) = how;
-        match plan {
-            Plan::Here(_) | Plan::Node(_) => {}
-            Plan::One(network, command) => {
+        match errand {
+            Errand::Here(_) | Errand::Node(_) => {}
+            Errand::One(network, command) => {
                 let group = match self.group_of(network) {
                     Ok(group) => group,
                     Err(refusal) => return self.unrouted(pending, refusal),
@@ -81,7 +81,7 @@ impl Session {
                 let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run, wait };
                 self.groups.add(group, item);
             }
-            Plan::Act(touches, job) => {
+            Errand::Act(touches, job) => {
                 // What came before for the same network must be in its mailbox first.
                 self.flush();
                 let touches = self.aliases(touches);
@@ -92,7 +92,7 @@ impl Session {
                 }
                 self.spawn(ticket, Order { job: *job, by: self.by.clone(), reason, deadline, dry_run, wait });
             }
-            Plan::All(job) => {
+            Errand::All(job) => {
                 let waits = pending.waits;
                 let ticket = self.ticket(pending);
                 if waits {
@@ -158,22 +158,22 @@ impl Session {
     }
 
     /// Must it wait for something that is under way?
-    fn must_wait(&self, plan: &Plan) -> bool {
+    fn must_wait(&self, errand: &Errand) -> bool {
         let touched = |text: &str| self.unfinished.iter().any(|(_, touches)| touches.iter().any(|t| t == text));
-        match plan {
-            Plan::Here(_) | Plan::Node(_) => false,
-            Plan::All(_) => self.sent > self.waiting,
+        match errand {
+            Errand::Here(_) | Errand::Node(_) => false,
+            Errand::All(_) => self.sent > self.waiting,
             _ if self.unfinished.is_empty() => false,
             // Another node knows which names are one network's.
             _ if self.role.actors().is_none() => true,
-            Plan::One(network, _) => {
+            Errand::One(network, _) => {
                 let text = network.to_string();
                 touched(&text)
                     || self.find(&text).is_some_and(|route| {
                         touched(&route.id.to_string()) || route.name.as_ref().is_some_and(|name| touched(name.as_str()))
                     })
             }
-            Plan::Act(touches, _) => self.aliases(touches.clone()).iter().any(|text| touched(text)),
+            Errand::Act(touches, _) => self.aliases(touches.clone()).iter().any(|text| touched(text)),
         }
     }
 
@@ -199,7 +199,7 @@ impl Session {
             AskedOn::Nothing => {}
             asked_on => self.asked_on = asked_on,
         }
-        for Group { to, items } in self.groups.drain() {
+        for RequestGroup { to, items } in self.groups.drain() {
             match (to, &*self.role) {
                 (To::Here { route, by_name }, Role::Owner(shared)) => {
                     coordinator::send(shared, &route, by_name, items, &self.outlet, self.read);

@@ -24,10 +24,10 @@ use tokio::time::Instant;
 
 use super::{Pending, Session};
 use crate::actors::coordinator::Job;
-use crate::actors::waits::Wait;
+use crate::actors::waits::{Wait, WaitedBefore};
 use crate::actors::{BeganToWait, Fault, NotReadyReason};
 use crate::core::types::NetworkId;
-use crate::server::dispatch::Plan;
+use crate::server::dispatch::Errand;
 use crate::server::faults::error_of;
 use crate::server::role::Role;
 use crate::wire::values::NetworkRef;
@@ -38,7 +38,7 @@ const LOOKS_EVERY: Duration = Duration::from_millis(100);
 /// A request that may wait, as it was asked.
 #[derive(Debug)]
 pub(super) struct Patience {
-    plan: Plan,
+    errand: Errand,
     reason: Option<CompactString>,
     ms: u64,
     /// When it began to wait: boot time.
@@ -47,33 +47,33 @@ pub(super) struct Patience {
 
 impl Patience {
     /// What is kept of what may wait so long.
-    pub(super) fn of(plan: &Plan, reason: Option<&CompactString>, ms: u64) -> Option<Box<Self>> {
-        let plan = match plan {
-            Plan::One(network, command) => Plan::One(network.clone(), command.clone()),
-            Plan::Act(touches, job) => Plan::act(touches.clone(), again(job)?),
-            Plan::All(job) => Plan::all(again(job)?),
-            Plan::Node(_) | Plan::Here(_) => return None,
+    pub(super) fn of(errand: &Errand, reason: Option<&CompactString>, ms: u64) -> Option<Box<Self>> {
+        let errand = match errand {
+            Errand::One(network, command) => Errand::One(network.clone(), command.clone()),
+            Errand::Act(touches, job) => Errand::act(touches.clone(), again(job)?),
+            Errand::All(job) => Errand::all(again(job)?),
+            Errand::Node(_) | Errand::Here(_) => return None,
         };
-        Some(Box::new(Self { plan, reason: reason.cloned(), ms, since: None }))
+        Some(Box::new(Self { errand, reason: reason.cloned(), ms, since: None }))
     }
 
     /// It waits; from here on for these networks, and for no others that have got their names. One is all that it asks
     /// for; more are those of its parts.
     fn begins(&mut self, now_ms: u64, networks: &[NetworkId]) {
         self.since.get_or_insert(now_ms);
-        match &mut self.plan {
-            Plan::One(network, _) => {
+        match &mut self.errand {
+            Errand::One(network, _) => {
                 if let Some(id) = networks.first() {
                     *network = NetworkRef::Id(*id);
                 }
             }
-            Plan::Act(_, job) | Plan::All(job) => {
+            Errand::Act(_, job) | Errand::All(job) => {
                 let Job::Acquire { parts, .. } = &mut **job else { return };
                 let one_for_all = networks.first().filter(|_| networks.len() == 1);
                 let ids = networks.iter().chain(one_for_all.into_iter().cycle());
                 parts.iter_mut().zip(ids).for_each(|(part, id)| part.network = format_compact!("{id}"));
             }
-            Plan::Node(_) | Plan::Here(_) => {}
+            Errand::Node(_) | Errand::Here(_) => {}
         }
     }
 
@@ -84,7 +84,7 @@ impl Patience {
     }
 }
 
-/// The same job once more, if it is one that may wait.
+/// A copy of a job that may wait, to be asked once more; none of any other.
 fn again(job: &Job) -> Option<Job> {
     let Job::Acquire { parts, slot_prefix } = job else { return None };
     Some(Job::Acquire { parts: parts.clone(), slot_prefix: slot_prefix.clone() })
@@ -245,13 +245,13 @@ impl Session {
             {
                 let error = self.server.moved_to(owner);
                 self.finish_error(pending, &error);
-            } else if let Some(again) = Patience::of(&patience.plan, patience.reason.as_ref(), patience.ms) {
+            } else if let Some(again) = Patience::of(&patience.errand, patience.reason.as_ref(), patience.ms) {
                 self.may_wait_there |= self.role.actors().is_none();
-                let waited = (waited_ms, std::time::Instant::now());
-                let wait = Wait { ms, waited, caller: Arc::clone(&self.caller) };
-                let Patience { plan, reason, .. } = *again;
+                let before = WaitedBefore { ms: waited_ms, until: std::time::Instant::now() };
+                let wait = Wait { ms, before, caller: Arc::clone(&self.caller) };
+                let Patience { errand, reason, .. } = *again;
                 pending.patience = Some(patience);
-                self.send(pending, plan, (reason, None, false), Some(wait));
+                self.send(pending, errand, (reason, None, false), Some(wait));
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::core::address::{Address, Family};
 use crate::core::state::{Key, State};
 use crate::core::types::{Name, NetworkId, WallTime};
 use crate::store::codec::{self, CodecError, RawStep, Reader, Write};
-use crate::store::history::Recorded;
+use crate::store::history::RecordedBatch;
 use crate::store::{Digest, Epoch, Seq, ShardId, StoreError};
 
 /// Steps after which a chapter is closed.
@@ -20,7 +20,7 @@ const NAME: u8 = 2;
 
 /// The batches of one shard in a chapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range {
+pub struct BatchRange {
     /// The shard.
     pub shard: ShardId,
     /// The first batch.
@@ -47,20 +47,20 @@ pub struct NameNote {
 }
 
 /// Where a filter lies in the file: offset and length.
-pub(super) type Spot = (u64, u32);
+pub(super) type FilterSpot = (u64, u32);
 
 /// The filters of a chapter, by [`Sort`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Filters {
     Kept([Vec<u8>; 4]),
-    Written([Spot; 4]),
+    Written([FilterSpot; 4]),
 }
 
 /// A chapter. See [`super`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chapter {
     /// Its batches, by shard.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<BatchRange>,
     /// From when to when its acts were made, by the wall clock.
     pub wall: (WallTime, WallTime),
     /// How many steps it has.
@@ -72,7 +72,7 @@ pub struct Chapter {
 
 impl Chapter {
     /// Its batches of one shard.
-    pub fn range(&self, shard: ShardId) -> Option<&Range> {
+    pub fn range(&self, shard: ShardId) -> Option<&BatchRange> {
         self.ranges.iter().find(|range| range.shard == shard)
     }
 
@@ -91,7 +91,7 @@ impl Chapter {
     }
 
     /// Appends it; the filters come last. Tells where they are, from the beginning of what was appended.
-    pub(super) fn write(&self, filters: &[Vec<u8>; 4], out: &mut Vec<u8>) -> [Spot; 4] {
+    pub(super) fn write(&self, filters: &[Vec<u8>; 4], out: &mut Vec<u8>) -> [FilterSpot; 4] {
         let begin = out.len();
         out.put_u8(CHAPTER);
         out.put_varint(self.ranges.len() as u64);
@@ -119,21 +119,21 @@ impl Chapter {
 
 /// What a record of the file is.
 #[derive(Debug)]
-pub(super) enum Record {
+pub(super) enum ShelfRecord {
     Chapter(Chapter),
     Name(NameNote),
 }
 
 /// Reads a record that lies at an offset of the file.
-pub(super) fn read(bytes: &[u8], at: u64) -> Result<Record, CodecError> {
+pub(super) fn read(bytes: &[u8], at: u64) -> Result<ShelfRecord, CodecError> {
     let mut reader = Reader::new(bytes);
     let record = match reader.u8("record")? {
-        CHAPTER => Record::Chapter(chapter(bytes.len(), &mut reader, at)?),
+        CHAPTER => ShelfRecord::Chapter(chapter(bytes.len(), &mut reader, at)?),
         NAME => {
             let network = NetworkId(reader.u128("network")?);
             let since = (reader.varint("batch")?, reader.varint_to(u32::MAX.into(), "step")? as u32);
             let (name, realm) = (reader.checked("name", Name::new)?, reader.checked("realm", Name::new)?);
-            Record::Name(NameNote { network, since, name, realm })
+            ShelfRecord::Name(NameNote { network, since, name, realm })
         }
         tag => return Err(CodecError::Tag { what: "record", tag }),
     };
@@ -144,7 +144,7 @@ pub(super) fn read(bytes: &[u8], at: u64) -> Result<Record, CodecError> {
 fn chapter(length: usize, reader: &mut Reader<'_>, at: u64) -> Result<Chapter, CodecError> {
     let mut ranges = Vec::new();
     for _ in 0..reader.count("ranges")? {
-        ranges.push(Range {
+        ranges.push(BatchRange {
             shard: ShardId(reader.varint_to(u16::MAX.into(), "shard")? as u16),
             first: Seq(reader.varint("first")?),
             last: Seq(reader.varint("last")?),
@@ -181,8 +181,8 @@ impl NameNote {
 
 /// A chapter in the making.
 #[derive(Debug, Default)]
-pub struct Draft {
-    ranges: Vec<Range>,
+pub struct ChapterDraft {
+    ranges: Vec<BatchRange>,
     wall: Option<(WallTime, WallTime)>,
     steps: u32,
     bytes: usize,
@@ -195,7 +195,7 @@ pub struct Draft {
     names: Vec<NameNote>,
 }
 
-impl Draft {
+impl ChapterDraft {
     /// Is it long enough?
     pub fn is_full(&self) -> bool {
         self.steps >= CHAPTER_STEPS || self.bytes >= CHAPTER_BYTES
@@ -215,7 +215,7 @@ impl Draft {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if it cannot be read.
-    pub fn add(&mut self, recorded: &Recorded, digest: Digest) -> Result<(), StoreError> {
+    pub fn add(&mut self, recorded: &RecordedBatch, digest: Digest) -> Result<(), StoreError> {
         let mut at = 0;
         let walked = codec::walk_acts(&recorded.bytes, |network, wall, step| {
             at += 1;
@@ -231,7 +231,7 @@ impl Draft {
             Some(range) => (range.last, range.epoch, range.digest) = (recorded.seq, header.epoch, digest),
             None => {
                 let (shard, seq, epoch) = (recorded.shard, recorded.seq, header.epoch);
-                self.ranges.push(Range { shard, first: seq, last: seq, epoch, digest });
+                self.ranges.push(BatchRange { shard, first: seq, last: seq, epoch, digest });
             }
         }
         Ok(())

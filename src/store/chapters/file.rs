@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::chapter::{Chapter, Filters, NameNote, Record, Spot, read};
+use super::chapter::{Chapter, FilterSpot, Filters, NameNote, ShelfRecord, read};
 
 /// Its name in the directory of the store.
 pub(crate) const FILE: &str = "HISTORY";
@@ -55,8 +55,8 @@ impl Shelf {
         let mut pieces = Pieces { file: &shelf.file, buffer: Vec::new(), start: 0, at: HEAD_BYTES };
         while let Some((record, next)) = pieces.next()? {
             match record {
-                Record::Chapter(chapter) => chapters.push(Arc::new(chapter)),
-                Record::Name(name) => names.push(name),
+                ShelfRecord::Chapter(chapter) => chapters.push(Arc::new(chapter)),
+                ShelfRecord::Name(name) => names.push(name),
             }
             shelf.end = next;
         }
@@ -88,7 +88,7 @@ impl Shelf {
     }
 
     /// A filter, if it can be read.
-    pub(super) fn read(&self, (at, length): Spot) -> Option<Vec<u8>> {
+    pub(super) fn read(&self, (at, length): FilterSpot) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, at).ok()?;
         Some(bytes)
@@ -121,7 +121,7 @@ impl Shelf {
                 Filters::Kept(kept) => kept.clone(),
                 Filters::Written(spots) => {
                     let lost = || io::Error::other("a filter cannot be read");
-                    let read = |spot: &Spot| self.read(*spot).ok_or_else(lost);
+                    let read = |spot: &FilterSpot| self.read(*spot).ok_or_else(lost);
                     [read(&spots[0])?, read(&spots[1])?, read(&spots[2])?, read(&spots[3])?]
                 }
             };
@@ -168,7 +168,7 @@ struct Pieces<'a> {
 
 impl Pieces<'_> {
     /// The next record and where it ends; none at the first that is not whole.
-    fn next(&mut self) -> io::Result<Option<(Record, u64)>> {
+    fn next(&mut self) -> io::Result<Option<(ShelfRecord, u64)>> {
         if !self.has(RECORD_HEAD)? {
             return Ok(None);
         }

@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::chapter::Filters;
-pub use self::chapter::{Chapter, Draft, NameNote, Range};
+pub use self::chapter::{BatchRange, Chapter, ChapterDraft, NameNote};
 use self::file::Shelf;
 pub(crate) use self::file::{FILE, head_of};
 use self::filter::{Sort, address_key, may_have, network_key, text_key};
@@ -42,7 +42,7 @@ use crate::core::types::{NetworkId, Owner, Scope, WallTime};
 
 /// What is looked for; what is not given excludes nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted<'a> {
+pub struct Sought<'a> {
     /// Something of one of these networks.
     pub networks: Option<&'a [NetworkId]>,
     /// A holding of this address, or of a block around it.
@@ -129,12 +129,12 @@ impl Chapters {
     }
 
     /// Where the chapters of a shard end.
-    pub fn end(&self, shard: ShardId) -> Option<Range> {
+    pub fn end(&self, shard: ShardId) -> Option<BatchRange> {
         self.inner().chapters.iter().rev().find_map(|chapter| chapter.range(shard)).copied()
     }
 
     /// One more.
-    pub fn add(&self, draft: Draft) {
+    pub fn add(&self, draft: ChapterDraft) {
         let (mut chapter, filters, mut names) = draft.finish();
         let mut inner = self.inner();
         names.retain(|note| inner.names.note(note));
@@ -187,7 +187,7 @@ impl Chapters {
     }
 
     /// May there be something wanted in a chapter? A no is certain.
-    pub fn may_have(&self, chapter: &Chapter, wanted: &Wanted<'_>) -> bool {
+    pub fn may_have(&self, chapter: &Chapter, wanted: &Sought<'_>) -> bool {
         if wanted.from.is_some_and(|from| chapter.wall.1 < from) || wanted.to.is_some_and(|to| chapter.wall.0 > to) {
             return false;
         }

@@ -9,19 +9,19 @@ use proptest::prelude::*;
 use super::*;
 use crate::core::state::{Entry, Key, State};
 use crate::store::codec::{Format, encode_batch, samples};
-use crate::store::history::Recorded;
+use crate::store::history::RecordedBatch;
 use crate::store::{Batch, Digest, Seq};
 
 const REGISTER: u128 = 7;
 
-fn recorded(batch: &Batch) -> Recorded {
+fn recorded(batch: &Batch) -> RecordedBatch {
     let mut bytes = Vec::new();
     encode_batch(batch, Format::NEWEST, &mut bytes).unwrap();
-    Recorded { shard: batch.shard, seq: batch.seq, digest: None, bytes: bytes.into() }
+    RecordedBatch { shard: batch.shard, seq: batch.seq, digest: None, bytes: bytes.into() }
 }
 
-fn draft(batches: &[Batch]) -> Draft {
-    let mut draft = Draft::default();
+fn draft(batches: &[Batch]) -> ChapterDraft {
+    let mut draft = ChapterDraft::default();
     for batch in batches {
         draft.add(&recorded(batch), Digest(batch.seq.0.into())).unwrap();
     }
@@ -45,12 +45,12 @@ fn lasts(chapters: &Chapters) -> Vec<u64> {
 fn leads_to_all(chapters: &Chapters, batches: &[Batch]) {
     let all = chapters.all();
     let [chapter] = &all[..] else { panic!("{} chapters", all.len()) };
-    let found = |wanted: Wanted<'_>| assert!(chapters.may_have(chapter, &wanted), "{wanted:?}");
+    let found = |wanted: Sought<'_>| assert!(chapters.may_have(chapter, &wanted), "{wanted:?}");
     for act in batches.iter().flat_map(|batch| &batch.acts) {
         for step in &act.steps {
             let Some(event) = &step.event else { continue };
             let (networks, wall) = ([NetworkId(3), act.network], Some(act.wall));
-            found(Wanted { networks: Some(&networks), from: wall, to: wall, ..Wanted::default() });
+            found(Sought { networks: Some(&networks), from: wall, to: wall, ..Sought::default() });
             let Key::Address(address) = step.key else { continue };
             let now = match &step.state {
                 Some(State::Entry(Entry::Held(held))) => Some(held),
@@ -58,10 +58,10 @@ fn leads_to_all(chapters: &Chapters, batches: &[Batch]) {
             };
             for held in event.before.iter().chain(now) {
                 let (owner, scope) = (Some(&held.holder.owner), Some(&held.holder.scope));
-                found(Wanted { address: Some(address), owner, scope, ..Wanted::default() });
+                found(Sought { address: Some(address), owner, scope, ..Sought::default() });
                 // Any address of a block.
                 let block = Cidr::containing(address, held.prefix_length);
-                found(Wanted { address: Some(block.last()), ..Wanted::default() });
+                found(Sought { address: Some(block.last()), ..Sought::default() });
             }
         }
     }
@@ -91,14 +91,14 @@ fn what_is_not_in_a_chapter_is_mostly_known_not_to_be() {
     let chapter = &chapters.all()[0];
     let owners: Vec<Owner> = (0..1_000).map(|n| Owner::new(format!("stranger-{n}").into()).unwrap()).collect();
     let wrong = owners.iter().filter(|owner| {
-        let wanted = Wanted { owner: Some(owner), ..Wanted::default() };
+        let wanted = Sought { owner: Some(owner), ..Sought::default() };
         chapters.may_have(chapter, &wanted)
     });
     assert!(wrong.count() < 50);
     let before = WallTime(chapter.wall.0.0 - 1);
-    assert!(!chapters.may_have(chapter, &Wanted { to: Some(before), ..Wanted::default() }));
+    assert!(!chapters.may_have(chapter, &Sought { to: Some(before), ..Sought::default() }));
     let after = WallTime(chapter.wall.1.0 + 1);
-    assert!(!chapters.may_have(chapter, &Wanted { from: Some(after), ..Wanted::default() }));
+    assert!(!chapters.may_have(chapter, &Sought { from: Some(after), ..Sought::default() }));
 }
 
 #[test]

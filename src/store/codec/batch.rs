@@ -14,7 +14,7 @@ use compact_str::CompactString;
 use std::sync::Arc;
 
 use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write, capacity, put_nested};
-use super::format::{Format, Header, header, put_header};
+use super::format::{Format, RecordHeader, header, put_header};
 use super::{config, decode_state, encode_state, entry};
 use crate::core::address::{Address, Cidr};
 use crate::core::state::{Event, EventKind, Key, Reservation, State, Step};
@@ -124,7 +124,7 @@ fn put_reservation(out: &mut Vec<u8>, format: Format, reservation: &Reservation)
 
 fn reservation(bytes: &[u8]) -> Result<Reservation> {
     let mut reader = Reader::new(bytes);
-    let Header { format, kind, mark } = header(&mut reader)?;
+    let RecordHeader { format, kind, mark } = header(&mut reader)?;
     if kind != entry::HELD {
         return Err(CodecError::Tag { what: "kind of record", tag: kind });
     }
@@ -351,7 +351,7 @@ pub(crate) fn walk_batch<'a, E: From<CodecError>>(
     walk_acts(bytes, |network, _, step| each(network, step))
 }
 
-/// The same, each with the time of its act.
+/// Shows every step of a batch with the time of its act, their states not decoded, in order.
 pub(crate) fn walk_acts<'a, E: From<CodecError>>(
     bytes: &'a [u8],
     mut each: impl FnMut(NetworkId, WallTime, RawStep<'a>) -> std::result::Result<(), E>,

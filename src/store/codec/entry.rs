@@ -16,7 +16,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write, capacity};
-use super::format::{Format, Header};
+use super::format::{Format, RecordHeader};
 use crate::core::state::{
     Declined, Details, Entry, Lease, Obsolete, Planned, Promise, Released, Reservation, ReservationKind,
 };
@@ -362,8 +362,8 @@ fn details(reader: &mut Reader<'_>) -> Result<Noted> {
 }
 
 /// Reads the body of an entry of a kind.
-pub(super) fn entry(header: &Header, reader: &mut Reader<'_>) -> Result<Entry> {
-    let &Header { format, kind, mark } = header;
+pub(super) fn entry(header: &RecordHeader, reader: &mut Reader<'_>) -> Result<Entry> {
+    let &RecordHeader { format, kind, mark } = header;
     if mark > MARK_MAX {
         return Err(CodecError::Range("generation"));
     }

@@ -72,14 +72,14 @@ pub(super) fn put_header(out: &mut Vec<u8>, format: Format, kind: u8, mark: u64)
 }
 
 /// What the record of a state begins with.
-pub(super) struct Header {
+pub(super) struct RecordHeader {
     pub(super) format: Format,
     pub(super) kind: u8,
     pub(super) mark: u64,
 }
 
-pub(super) fn header(reader: &mut Reader<'_>) -> Result<Header> {
+pub(super) fn header(reader: &mut Reader<'_>) -> Result<RecordHeader> {
     let format = Format::read(reader, "record")?;
     let kind = reader.u8("kind of record")?;
-    Ok(Header { format, kind, mark: reader.varint_to(MARK_MAX, "mark")? })
+    Ok(RecordHeader { format, kind, mark: reader.varint_to(MARK_MAX, "mark")? })
 }

@@ -99,7 +99,7 @@ pub(crate) fn held_of(bytes: &[u8]) -> Result<Option<(u8, &str, &str)>> {
 /// Length of the prefix, scope, owner.
 type HeldBytes<'a> = (u8, &'a [u8], &'a [u8]);
 
-/// The same; that scope and owner are texts is not looked at.
+/// What [`held_of`] reads, as bytes: that scope and owner are texts is not looked at.
 pub(crate) fn held_bytes_of(bytes: &[u8]) -> Result<Option<HeldBytes<'_>>> {
     let mut reader = Reader::new(bytes);
     let header = header(&mut reader)?;

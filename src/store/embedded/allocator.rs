@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use super::segment;
-use super::shared::Shared;
+use super::shared::EmbeddedShared;
 
 /// Segments that wait for their use.
 const SPARES: usize = 1;
@@ -18,7 +18,7 @@ const SPARES: usize = 1;
 /// made long before the one in use is full.
 const REST: Duration = Duration::from_millis(3);
 
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &EmbeddedShared) {
     loop {
         let mut catalog = shared.catalog();
         while !catalog.stopping && catalog.failure.is_none() && catalog.spares.len() >= SPARES {
@@ -63,7 +63,7 @@ pub(super) fn run(shared: &Shared) {
 }
 
 /// Leaves the disk to the commits for a while, unless one of them waits for the segment.
-fn rest(shared: &Shared) {
+fn rest(shared: &EmbeddedShared) {
     let catalog = shared.catalog();
     if !catalog.is_awaited && !catalog.stopping {
         drop(shared.wait(catalog, REST));

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::replay::View;
-use super::shared::{Catalog, Kept, Shared, now_ms};
-use super::snapshot::{self, Place, SNAP, SnapshotWriter};
+use super::replay::LogView;
+use super::shared::{EmbeddedShared, KeptSegment, LogFiles, now_ms};
+use super::snapshot::{self, SNAP, SnapshotPlace, SnapshotWriter};
 use crate::store::{ShardId, StoreError};
 
 /// Bytes of log whose net effect is held in memory at once.
@@ -22,13 +22,13 @@ const PASS_BYTES: u64 = 128 << 20;
 const LOOK_RECORDS: u64 = 4_096;
 
 /// What one compaction reads and where its result stands.
-struct Plan {
-    view: View,
-    place: Place,
+struct CompactionPlan {
+    view: LogView,
+    place: SnapshotPlace,
     log_bytes: u64,
 }
 
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &EmbeddedShared) {
     loop {
         let mut catalog = shared.catalog();
         let plan = loop {
@@ -66,35 +66,35 @@ pub(super) fn run(shared: &Shared) {
 }
 
 /// Segments that are closed: those with a successor.
-fn closed(catalog: &Catalog) -> &[Kept] {
+fn closed(catalog: &LogFiles) -> &[KeptSegment] {
     catalog.segments.split_last().map_or(&[], |(_, closed)| closed)
 }
 
 /// A plan, if the log is long enough to be worth it.
-fn due(shared: &Shared, catalog: &Catalog) -> Option<Plan> {
+fn due(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<CompactionPlan> {
     let next = catalog.segments.last()?.segment.header;
     let covered = catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered);
     let closed = closed(catalog);
     let last_groups = catalog.segments.iter().skip(1).map(|kept| kept.segment.header.first_group - 1);
-    let behind: Vec<&Kept> =
+    let behind: Vec<&KeptSegment> =
         closed.iter().zip(last_groups).filter(|&(_, last)| last > covered).map(|(kept, _)| kept).collect();
     let log_bytes: u64 = behind.iter().map(|kept| kept.end).sum();
     let snapshot_bytes = catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.length);
     if log_bytes <= shared.options.snapshot_log_bytes.max(snapshot_bytes) {
         return None;
     }
-    let place = Place {
+    let place = SnapshotPlace {
         register: shared.meta.register,
         covered: next.first_group - 1,
         digest: next.parent,
         oldest: oldest(shared, catalog),
     };
     let segments = behind.into_iter().map(|kept| (kept.segment.clone(), kept.end)).collect();
-    Some(Plan { view: View { snapshot: catalog.snapshot.clone(), segments }, place, log_bytes })
+    Some(CompactionPlan { view: LogView { snapshot: catalog.snapshot.clone(), segments }, place, log_bytes })
 }
 
 /// The oldest segment within retention; the one that is being written always is.
-fn oldest(shared: &Shared, catalog: &Catalog) -> u64 {
+fn oldest(shared: &EmbeddedShared, catalog: &LogFiles) -> u64 {
     let now = now_ms();
     let mut bytes = 0;
     let mut oldest = catalog.segments.last().map_or(1, |kept| kept.segment.header.number);
@@ -110,9 +110,9 @@ fn oldest(shared: &Shared, catalog: &Catalog) -> u64 {
     oldest
 }
 
-fn compact(shared: &Shared, plan: &Plan) -> Result<(), StoreError> {
+fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreError> {
     let started = std::time::Instant::now();
-    let Plan { view, place, log_bytes } = plan;
+    let CompactionPlan { view, place, log_bytes } = plan;
     let mut writer = SnapshotWriter::create(&*shared.disk, &shared.dir, place)?;
     let shards: Vec<ShardId> = (0..shared.meta.shards).map(ShardId).collect();
     let passes = log_bytes.div_ceil(PASS_BYTES).clamp(1, shards.len() as u64) as usize;

@@ -5,18 +5,18 @@
 
 use std::path::{Path, PathBuf};
 
-use super::disk::{self, Disk, Lock};
+use super::disk::{self, DirectoryLock, Disk};
 use super::meta::{MARK, META, Mark, Meta};
 use super::recovery::Recovered;
 use super::segment::{self, LOG, Spare};
-use super::shared::{self, Kept};
+use super::shared::{self, KeptSegment};
 use super::snapshot::SNAP;
-use super::{Options, moving, problem};
+use super::{EmbeddedOptions, moving, problem};
 use crate::store::StoreError;
 
 pub(super) const LOCK: &str = "LOCK";
 
-pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
+pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreError> {
     disk.create_dir(dir).map_err(problem::io("making directory", dir))?;
     if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == LOCK) {
         // Somebody else's directory is left as it is.
@@ -25,7 +25,7 @@ pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
     take_lock(disk, dir)
 }
 
-pub(super) fn take_lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
+pub(super) fn take_lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreError> {
     let path = dir.join(LOCK);
     let owner = format!("process {}", std::process::id());
     match disk.lock(&path, &owner).map_err(problem::io("locking", &path))? {
@@ -83,7 +83,12 @@ fn is_unused(disk: &dyn Disk, path: &Path) -> Result<bool, StoreError> {
 }
 
 /// Makes a new register. `META` comes last: without it there is none yet.
-pub(super) fn initialise(disk: &dyn Disk, dir: &Path, shards: u16, options: &Options) -> Result<(), StoreError> {
+pub(super) fn initialise(
+    disk: &dyn Disk,
+    dir: &Path,
+    shards: u16,
+    options: &EmbeddedOptions,
+) -> Result<(), StoreError> {
     for folder in [LOG, SNAP] {
         let path: PathBuf = dir.join(folder);
         disk.create_dir(&path).map_err(problem::io("making directory", &path))?;
@@ -123,7 +128,7 @@ pub(super) fn mend(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result
         };
         cut().map_err(problem::io("cutting", &torn.path))?;
     }
-    if let Some(&Kept { ref segment, end }) = recovered.segments.last() {
+    if let Some(&KeptSegment { ref segment, end }) = recovered.segments.last() {
         // After a flush that failed the cache may hold as clean what the disk does not have. Written again, it is flushed.
         let from = recovered.last_frame.unwrap_or(0);
         let rewrite = || {

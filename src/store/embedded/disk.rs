@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, FlockOperation};
 
 /// Held while a directory is in use; released when dropped.
-pub type Lock = Box<dyn Any + Send + Sync>;
+pub type DirectoryLock = Box<dyn Any + Send + Sync>;
 
 /// What a store needs of a file system.
 pub trait Disk: Debug + Send + Sync + 'static {
@@ -33,7 +33,7 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Locks a file for this opener alone and writes `owner` into it, or tells who has it.
-    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<Lock, String>>;
+    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>>;
 }
 
 /// An open file.
@@ -88,7 +88,7 @@ impl Disk for RealDisk {
         File::open(dir)?.sync_all()
     }
 
-    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<Lock, String>> {
+    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {

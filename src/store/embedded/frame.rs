@@ -107,7 +107,7 @@ pub(super) fn find(bytes: &[u8]) -> Option<usize> {
 
 /// One thing in a frame.
 #[derive(Debug)]
-pub(super) enum Entry<'a> {
+pub(super) enum FrameEntry<'a> {
     /// With the digest of its shard's line before it, unless an early version wrote it.
     Batch(Option<Digest>, &'a [u8]),
     Take(ShardId, Head),
@@ -133,21 +133,21 @@ pub(super) fn put_seal(out: &mut Vec<u8>) {
 /// Shows the entries of a payload in order.
 pub(super) fn entries<'a, E: From<CodecError>>(
     payload: &'a [u8],
-    mut each: impl FnMut(Entry<'a>) -> Result<(), E>,
+    mut each: impl FnMut(FrameEntry<'a>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut reader = Reader::new(payload);
     while !reader.is_empty() {
         let entry = match reader.u8("entry")? {
             BATCH => {
                 let parent = Digest(reader.u128("digest")?);
-                Entry::Batch(Some(parent), reader.sized("batch")?)
+                FrameEntry::Batch(Some(parent), reader.sized("batch")?)
             }
-            BARE_BATCH => Entry::Batch(None, reader.sized("batch")?),
+            BARE_BATCH => FrameEntry::Batch(None, reader.sized("batch")?),
             TAKE => {
                 let shard = ShardId(reader.varint_to(u16::MAX.into(), "shard")? as u16);
-                Entry::Take(shard, codec::head(&mut reader)?)
+                FrameEntry::Take(shard, codec::head(&mut reader)?)
             }
-            SEAL => Entry::Seal,
+            SEAL => FrameEntry::Seal,
             tag => return Err(CodecError::Tag { what: "entry", tag }.into()),
         };
         each(entry)?;

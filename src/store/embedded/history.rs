@@ -6,11 +6,11 @@
 //!
 //! Neighbours: `reader` calls; `writer` and `recovery` set the marks.
 
-use super::frame::{self, Entry, Frame};
+use super::frame::{self, Frame, FrameEntry};
 use super::problem;
 use super::segment::{self, Segment};
-use super::shared::{Kept, Shared};
-use crate::store::history::{Recorded, Stretch, is_full};
+use super::shared::{EmbeddedShared, KeptSegment};
+use crate::store::history::{RecordedBatch, Stretch, is_full};
 use crate::store::{StoreError, codec, fence};
 
 /// Bytes of one read. A frame that is longer is read by itself.
@@ -19,13 +19,17 @@ const PIECE_BYTES: u64 = 256 << 10;
 struct Reading {
     /// What is still wanted.
     wanted: Vec<Stretch>,
-    recorded: Vec<Recorded>,
+    recorded: Vec<RecordedBatch>,
     read_bytes: usize,
     bytes: usize,
 }
 
 /// Batches of the stretches, in the order of the log.
-pub(super) fn read(shared: &Shared, stretches: Vec<Stretch>, bytes: usize) -> Result<Vec<Recorded>, StoreError> {
+pub(super) fn read(
+    shared: &EmbeddedShared,
+    stretches: Vec<Stretch>,
+    bytes: usize,
+) -> Result<Vec<RecordedBatch>, StoreError> {
     let shards = shared.meta.shards;
     if let Some(stretch) = stretches.iter().find(|stretch| stretch.shard.0 >= shards) {
         return Err(super::unknown_shard(stretch.shard, shards.into()));
@@ -52,7 +56,7 @@ impl Reading {
         Some(self.wanted.iter().filter_map(offset).min()?.max(at))
     }
 
-    fn segment(&mut self, Kept { segment, end }: &Kept) -> Result<(), StoreError> {
+    fn segment(&mut self, KeptSegment { segment, end }: &KeptSegment) -> Result<(), StoreError> {
         let (mut at, mut piece, mut buffer) = (segment::HEADER_BYTES as u64, PIECE_BYTES, Vec::new());
         while !self.is_done()
             && let Some(next) = self.next_of(segment, at).filter(|next| next < end)
@@ -95,14 +99,14 @@ impl Reading {
     fn frame(&mut self, frame: &Frame<'_>) -> Result<(), codec::CodecError> {
         let Self { wanted, recorded, read_bytes, .. } = self;
         frame::entries(frame.payload, |entry| {
-            let Entry::Batch(parent, bytes) = entry else { return Ok(()) };
+            let FrameEntry::Batch(parent, bytes) = entry else { return Ok(()) };
             let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
             let Some(at) = wanted.iter().position(|stretch| stretch.shard == header.shard) else { return Ok(()) };
             let stretch = &mut wanted[at];
             if header.seq > stretch.after && header.seq <= stretch.until {
                 stretch.after = header.seq;
                 *read_bytes += bytes.len();
-                recorded.push(Recorded {
+                recorded.push(RecordedBatch {
                     shard: header.shard,
                     seq: header.seq,
                     digest: parent.map(|parent| fence::digest(parent, bytes)),

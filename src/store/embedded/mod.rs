@@ -52,18 +52,18 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 pub use moving::look_at_target;
-pub use options::Options;
+pub use options::EmbeddedOptions;
 pub use report::{CannotCopy, Report, copy, look, verify};
 
 use self::directory::{initialise, initialised, lock, mend, take_lock};
-use self::disk::Lock;
+use self::disk::DirectoryLock;
 use self::meta::{Mark, Meta};
 use self::options::act_bytes_max;
 use self::recovery::Recovered;
-use self::shared::{Catalog, Shared};
+use self::shared::{EmbeddedShared, LogFiles};
 use self::writer::{Active, Writer};
-use crate::store::history::{Recorded, Stretch};
-use crate::store::moving::{Notice, Opening};
+use crate::store::history::{RecordedBatch, Stretch};
+use crate::store::moving::{MoveNotice, Opening};
 use crate::store::{
     Batch, CommitError, Committed, Digest, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
     StoreHealth, StoreInfo, Token,
@@ -75,12 +75,12 @@ const QUEUE_CALLS_MAX: usize = 65_536;
 /// Keeps the register in a directory of this machine.
 #[derive(Debug)]
 pub struct EmbeddedStore {
-    shared: Arc<Shared>,
-    writer: SyncSender<writer::Job>,
-    reader: Mutex<Option<SyncSender<reader::Job>>>,
+    shared: Arc<EmbeddedShared>,
+    writer: SyncSender<writer::WriteJob>,
+    reader: Mutex<Option<SyncSender<reader::ReadJob>>>,
     running: Mutex<Option<Running>>,
     torn_bytes: u64,
-    notice: Mutex<Option<Notice>>,
+    notice: Mutex<Option<MoveNotice>>,
 }
 
 #[derive(Debug)]
@@ -90,7 +90,7 @@ struct Running {
 }
 
 /// Keeps the directory for this store alone.
-struct LockGuard(#[allow(dead_code, reason = "held, never looked at")] Lock);
+struct LockGuard(#[allow(dead_code, reason = "held, never looked at")] DirectoryLock);
 
 impl std::fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -111,7 +111,7 @@ impl EmbeddedStore {
     /// # Errors
     /// [`StoreError::Locked`] if it is open already, [`StoreError::Foreign`] if it is something else or has another
     /// number of shards, [`StoreError::Damaged`] if anything that was acknowledged is not there.
-    pub fn open(dir: &Path, shards: u16, options: Options) -> Result<Self, StoreError> {
+    pub fn open(dir: &Path, shards: u16, options: EmbeddedOptions) -> Result<Self, StoreError> {
         let disk = options.disk.clone();
         let smallest = 4 * (segment::HEADER_BYTES + frame::SEAL_BYTES) as u64;
         if shards == 0 || options.segment_bytes < smallest {
@@ -154,10 +154,10 @@ impl EmbeddedStore {
     fn start(
         dir: &Path,
         meta: Meta,
-        options: Options,
+        options: EmbeddedOptions,
         mark: Mark,
         recovered: Recovered,
-        (lock, notice): (LockGuard, Option<Notice>),
+        (lock, notice): (LockGuard, Option<MoveNotice>),
     ) -> Result<Self, StoreError> {
         let torn_bytes = recovered.torn.as_ref().map_or(0, |torn| torn.bytes);
         let Recovered { lines, segments, spares, snapshot, group, digest, open_end, .. } = recovered;
@@ -165,8 +165,8 @@ impl EmbeddedStore {
         let oldest = snapshot.as_ref().map_or(1, |snapshot| snapshot.place.oldest);
         let next_number = (last_number + 1).max(oldest) + spares.len() as u64;
         let active = segments.last().zip(open_end).map(|(kept, at)| Active { segment: kept.segment.clone(), at });
-        let catalog = Catalog {
-            heads: lines.iter().map(crate::store::fence::Line::head).collect(),
+        let catalog = LogFiles {
+            heads: lines.iter().map(crate::store::fence::FenceLine::head).collect(),
             segments,
             spares: spares.into(),
             is_awaited: false,
@@ -175,7 +175,7 @@ impl EmbeddedStore {
             stopping: false,
             failure: None,
         };
-        let shared = Arc::new(Shared::new(options.disk.clone(), dir.into(), meta, options, catalog));
+        let shared = Arc::new(EmbeddedShared::new(options.disk.clone(), dir.into(), meta, options, catalog));
         let (writer, writer_jobs) = sync_channel(QUEUE_CALLS_MAX);
         let (reader, reader_jobs) = sync_channel(QUEUE_CALLS_MAX);
         let state = Writer {
@@ -212,7 +212,7 @@ impl EmbeddedStore {
         self.torn_bytes
     }
 
-    fn queue(&self, job: writer::Job) -> Result<(), StoreError> {
+    fn queue(&self, job: writer::WriteJob) -> Result<(), StoreError> {
         self.writer.try_send(job).map_err(|error| match error {
             TrySendError::Full(_) => busy("the store's writer"),
             TrySendError::Disconnected(_) => self.shared.poisoned(),
@@ -221,7 +221,7 @@ impl EmbeddedStore {
 
     fn ask<T: Send + 'static>(
         &self,
-        make: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> reader::Job,
+        make: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> reader::ReadJob,
     ) -> Later<Result<T, StoreError>> {
         let (reply, answer) = oneshot::channel();
         let sender = self.reader.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -240,14 +240,14 @@ impl EmbeddedStore {
     fn stop(&self) -> Option<Running> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         // A full queue is drained by the writer first; if it is gone already there is nobody to tell.
-        let _ = self.writer.send(writer::Job::Close);
+        let _ = self.writer.send(writer::WriteJob::Close);
         self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
         Some(running)
     }
 }
 
 /// Waits for the threads of a store that was told to stop, then lets others open it.
-fn wait(shared: &Shared, running: Running) {
+fn wait(shared: &EmbeddedShared, running: Running) {
     let Running { threads, lock } = running;
     let mut threads = threads.into_iter();
     // The writer first: what was queued before the end is committed, and may need a new segment.
@@ -275,7 +275,7 @@ fn busy(what: &str) -> StoreError {
 }
 
 /// Marks the store failed if its thread ends by a panic: without any one of them it would stand still sooner or later.
-struct FailOnPanic(Arc<Shared>, &'static str);
+struct FailOnPanic(Arc<EmbeddedShared>, &'static str);
 
 impl Drop for FailOnPanic {
     fn drop(&mut self) {
@@ -287,7 +287,7 @@ impl Drop for FailOnPanic {
 
 fn spawn(
     name: &'static str,
-    shared: &Arc<Shared>,
+    shared: &Arc<EmbeddedShared>,
     run: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, StoreError> {
     let guard = FailOnPanic(Arc::clone(shared), name);
@@ -329,7 +329,7 @@ impl Store for EmbeddedStore {
 
     fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(writer::Job::Take(shard, token, reply));
+        let queued = self.queue(writer::WriteJob::Take(shard, token, reply));
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(StoreError::Poisoned("its writer thread ended".into())))
@@ -337,12 +337,12 @@ impl Store for EmbeddedStore {
     }
 
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
-        self.ask(|reply| reader::Job::Load(shard, token, reply))
+        self.ask(|reply| reader::ReadJob::Load(shard, token, reply))
     }
 
     fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(writer::Job::Commit(batches, reply));
+        let queued = self.queue(writer::WriteJob::Commit(batches, reply));
         Box::pin(async move {
             queued.map_err(|cause| CommitError::NotApplied { cause })?;
             answer.await.unwrap_or_else(|_| {
@@ -368,8 +368,8 @@ impl Store for EmbeddedStore {
         Box::pin(std::future::ready(confirmed))
     }
 
-    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
-        self.ask(|reply| reader::Job::Recorded(stretches, bytes, reply))
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>> {
+        self.ask(|reply| reader::ReadJob::Recorded(stretches, bytes, reply))
     }
 
     fn directory(&self) -> Option<PathBuf> {

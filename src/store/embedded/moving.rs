@@ -17,7 +17,7 @@ use super::snapshot::SNAP;
 use super::source::SourceDisk;
 use super::{EmbeddedStore, problem};
 use crate::store::chapters;
-use crate::store::moving::{LastOf, Movable, Notice, Opening};
+use crate::store::moving::{LastOf, Movable, MoveNotice, Opening};
 use crate::store::{Later, StoreError};
 
 pub(super) const MOVED: &str = "MOVED";
@@ -27,7 +27,7 @@ const REDIS: &str = "REDIS";
 const NOTICE_BYTES_MAX: u64 = 64 << 10;
 
 /// What the directory says of its move.
-pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Notice>, StoreError> {
+pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<MoveNotice>, StoreError> {
     let path = dir.join(MOVED);
     if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == MOVED) {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Notice>, StoreE
     let length = file.length().map_err(problem::io("reading", &path))?.min(NOTICE_BYTES_MAX);
     let mut bytes = vec![0; length as usize];
     read_exact(&*file, &mut bytes, 0).map_err(problem::io("reading", &path))?;
-    let notice = std::str::from_utf8(&bytes).ok().and_then(Notice::parse);
+    let notice = std::str::from_utf8(&bytes).ok().and_then(MoveNotice::parse);
     notice.map(Some).ok_or_else(|| problem::damaged(&path, "does not say where the register went"))
 }
 
@@ -67,8 +67,8 @@ pub fn look_at_target(dir: &Path) -> Result<(), StoreError> {
 /// Refuses a target that holds anything. Tells whether an earlier move was broken off in it.
 fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
     match read(disk, dir)? {
-        Some(Notice::Unfinished { .. }) => return Ok(true),
-        Some(notice @ Notice::Moved { .. }) => return Err(problem::foreign(dir, notice.refusal())),
+        Some(MoveNotice::Unfinished { .. }) => return Ok(true),
+        Some(notice @ MoveNotice::Moved { .. }) => return Err(problem::foreign(dir, notice.refusal())),
         None => {}
     }
     let names = disk.list(dir).map_err(problem::io("listing", dir))?;
@@ -84,19 +84,19 @@ fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path) -> Result<bool, Stor
 }
 
 /// Under the lock: refuses what the directory is not for, and makes an empty target ready.
-pub(super) fn check(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Result<Option<Notice>, StoreError> {
+pub(super) fn check(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Result<Option<MoveNotice>, StoreError> {
     let notice = read(disk, dir)?;
     match (opening, notice) {
         (Opening::Serve | Opening::Source, None) => Ok(None),
-        (Opening::Source, moved @ Some(Notice::Moved { .. })) => Ok(moved),
-        (Opening::Unfinished(_), unfinished @ Some(Notice::Unfinished { .. })) => Ok(unfinished),
+        (Opening::Source, moved @ Some(MoveNotice::Moved { .. })) => Ok(moved),
+        (Opening::Unfinished(_), unfinished @ Some(MoveNotice::Unfinished { .. })) => Ok(unfinished),
         (Opening::Serve | Opening::Source | Opening::Unfinished(_), Some(notice)) => {
             Err(problem::foreign(dir, notice.refusal()))
         }
         (Opening::Unfinished(_), None) => Err(problem::foreign(dir, "is no unfinished copy of a register")),
         (Opening::Target { from }, _) => {
             let begun = empty_but_for_a_broken_move(disk, dir)?;
-            let notice = Notice::Unfinished { from: from.clone() };
+            let notice = MoveNotice::Unfinished { from: from.clone() };
             // First of all, and before anything of an earlier move goes: it is never taken for a register.
             write(disk, dir, &notice)?;
             if begun {
@@ -117,7 +117,7 @@ pub(super) fn check_register(dir: &Path, meta: &Meta, opening: &Opening) -> Resu
     }
 }
 
-fn write(disk: &dyn Disk, dir: &Path, notice: &Notice) -> Result<(), StoreError> {
+fn write(disk: &dyn Disk, dir: &Path, notice: &MoveNotice) -> Result<(), StoreError> {
     let line = format!("{}\n", notice.text());
     replace(disk, dir, MOVED, line.as_bytes()).map_err(problem::io("writing", &dir.join(MOVED)))
 }
@@ -139,7 +139,7 @@ fn clear(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
 }
 
 impl EmbeddedStore {
-    fn say(&self, notice: Option<Notice>, shards: &[LastOf]) -> Result<(), StoreError> {
+    fn say(&self, notice: Option<MoveNotice>, shards: &[LastOf]) -> Result<(), StoreError> {
         // The lock of the directory keeps everybody else away, so nothing comes between the two.
         let heads = self.shared.catalog().heads.clone();
         for &(shard, token, seq, digest) in shards {
@@ -171,11 +171,11 @@ impl Movable for EmbeddedStore {
         format!("the directory {}", std::fs::canonicalize(dir).as_deref().unwrap_or(dir).display())
     }
 
-    fn notice(&self) -> Option<Notice> {
+    fn notice(&self) -> Option<MoveNotice> {
         self.notice.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn post(&self, notice: Option<Notice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
+    fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
         Box::pin(std::future::ready(self.say(notice, &shards)))
     }
 }
@@ -183,7 +183,7 @@ impl Movable for EmbeddedStore {
 /// A directory without a notice holds what it seems to hold; one that a move left unfinished is nothing to copy.
 pub(super) fn check_copy(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
     match read(disk, dir)? {
-        Some(notice @ Notice::Unfinished { .. }) => Err(problem::foreign(dir, notice.refusal())),
-        Some(Notice::Moved { .. }) | None => initialised(disk, dir),
+        Some(notice @ MoveNotice::Unfinished { .. }) => Err(problem::foreign(dir, notice.refusal())),
+        Some(MoveNotice::Moved { .. }) | None => initialised(disk, dir),
     }
 }

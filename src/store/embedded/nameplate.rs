@@ -11,7 +11,7 @@ use super::disk::RealDisk;
 use super::meta::{FORMAT, Meta};
 use super::moving;
 use crate::store::StoreError;
-use crate::store::moving::Notice;
+use crate::store::moving::MoveNotice;
 
 /// The version of files that this program writes and reads.
 pub const KNOWN_FORMAT: u32 = FORMAT;
@@ -26,7 +26,7 @@ pub struct Nameplate {
     /// It was restored from a copy and not accepted since.
     pub restored: bool,
     /// Why no server opens it: it was moved, or is being filled.
-    pub moved: Option<Notice>,
+    pub moved: Option<MoveNotice>,
 }
 
 /// Reads it; none where there is no register yet.
@@ -43,7 +43,7 @@ pub fn read(dir: &Path) -> Result<Option<Nameplate>, StoreError> {
 }
 
 /// What the directory says of its move, if it can be read and says something.
-pub fn notice(dir: &Path) -> Option<Notice> {
+pub fn notice(dir: &Path) -> Option<MoveNotice> {
     moving::read(&RealDisk, dir).ok().flatten()
 }
 
@@ -64,7 +64,7 @@ pub fn in_use_by(dir: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::embedded::{EmbeddedStore, Options};
+    use crate::store::embedded::{EmbeddedOptions, EmbeddedStore};
 
     #[test]
     fn a_directory_tells_whose_it_is_and_who_has_it_open() {
@@ -72,12 +72,12 @@ mod tests {
         let dir = directory.path().join("data");
         assert_eq!((read(&dir).unwrap(), in_use_by(&dir)), (None, None));
         assert!(!dir.exists(), "a look makes nothing");
-        let store = EmbeddedStore::open(&dir, 3, Options::default()).unwrap();
+        let store = EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap();
         let plate = read(&dir).unwrap().unwrap();
         assert_eq!((plate.shards, plate.restored, plate.moved), (3, false, None));
         assert_eq!(in_use_by(&dir), Some(format!("process {}", std::process::id())));
         drop(store);
         assert_eq!(in_use_by(&dir), None);
-        EmbeddedStore::open(&dir, 3, Options::default()).unwrap();
+        EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap();
     }
 }

@@ -24,7 +24,7 @@ pub(super) const fn act_bytes_max(segment_bytes: u64) -> usize {
 /// How a store keeps its files. Only the bounds of history and the trigger of snapshots may differ between two starts
 /// without being noticed; a new segment length counts for segments that are made from then on.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct EmbeddedOptions {
     /// Length of a segment of the log in bytes.
     pub segment_bytes: u64,
     /// A snapshot is made when the closed segments behind the last one are longer than this, and longer than it.
@@ -50,7 +50,7 @@ pub struct Options {
     pub disk: Arc<dyn Disk>,
 }
 
-impl Default for Options {
+impl Default for EmbeddedOptions {
     fn default() -> Self {
         Self {
             segment_bytes: SEGMENT_BYTES,

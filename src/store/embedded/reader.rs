@@ -12,12 +12,12 @@ use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
 use super::history;
-use super::replay::View;
-use super::shared::Shared;
+use super::replay::LogView;
+use super::shared::EmbeddedShared;
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
 use crate::store::codec;
-use crate::store::history::{Recorded, Stretch};
+use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::image::RecordImage;
 use crate::store::{Head, ShardId, ShardImage, StoreError, Token};
 
@@ -25,26 +25,26 @@ use crate::store::{Head, ShardId, ShardImage, StoreError, Token};
 const LOAD_THREADS_MAX: usize = 4;
 
 /// What the reader is asked for.
-pub(super) enum Job {
+pub(super) enum ReadJob {
     Load(ShardId, Token, oneshot::Sender<Result<ShardImage, StoreError>>),
-    Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<Recorded>, StoreError>>),
+    Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<RecordedBatch>, StoreError>>),
 }
 
 type Load = (ShardId, Head, oneshot::Sender<Result<ShardImage, StoreError>>);
 
-pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
+pub(super) fn run(shared: &EmbeddedShared, jobs: &Receiver<ReadJob>) {
     while let Ok(first) = jobs.recv() {
-        let waiting: Vec<Job> = std::iter::once(first).chain(std::iter::from_fn(|| jobs.try_recv().ok())).collect();
+        let waiting: Vec<ReadJob> = std::iter::once(first).chain(std::iter::from_fn(|| jobs.try_recv().ok())).collect();
         // Only now: a take-over that was answered before one of these was asked must be in it.
         let (view, heads) = view(shared);
         let mut loads: Vec<Load> = Vec::new();
         for job in waiting {
             match job {
-                Job::Load(shard, token, reply) => match check_owner(&heads, shard, token) {
+                ReadJob::Load(shard, token, reply) => match check_owner(&heads, shard, token) {
                     Ok(head) => loads.push((shard, head, reply)),
                     Err(error) => drop(reply.send(Err(error))),
                 },
-                Job::Recorded(stretches, bytes, reply) => drop(reply.send(history::read(shared, stretches, bytes))),
+                ReadJob::Recorded(stretches, bytes, reply) => drop(reply.send(history::read(shared, stretches, bytes))),
             }
         }
         load_all(&view, loads);
@@ -52,13 +52,13 @@ pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
 }
 
 /// The files and heads of one moment.
-fn view(shared: &Shared) -> (View, Vec<Head>) {
+fn view(shared: &EmbeddedShared) -> (LogView, Vec<Head>) {
     let catalog = shared.catalog();
     let snapshot = catalog.snapshot.clone();
     let covered = snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered);
     let behind = catalog.segments.windows(2).filter(|pair| pair[1].segment.header.first_group <= covered + 1).count();
     let segments = catalog.segments.iter().skip(behind).map(|kept| (kept.segment.clone(), kept.end)).collect();
-    (View { snapshot, segments }, catalog.heads.clone())
+    (LogView { snapshot, segments }, catalog.heads.clone())
 }
 
 fn check_owner(heads: &[Head], shard: ShardId, token: Token) -> Result<Head, StoreError> {
@@ -69,7 +69,7 @@ fn check_owner(heads: &[Head], shard: ShardId, token: Token) -> Result<Head, Sto
     }
 }
 
-fn load_all(view: &View, mut loads: Vec<Load>) {
+fn load_all(view: &LogView, mut loads: Vec<Load>) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(LOAD_THREADS_MAX);
     let share = loads.len().div_ceil(threads).max(1);
     let mut parts = Vec::with_capacity(threads);
@@ -95,7 +95,7 @@ fn load_all(view: &View, mut loads: Vec<Load>) {
     });
 }
 
-fn load_some(view: &View, loads: Vec<Load>) {
+fn load_some(view: &LogView, loads: Vec<Load>) {
     let shards: Vec<ShardId> = loads.iter().map(|(shard, ..)| *shard).collect();
     let mut overlays = HashMap::new();
     let read = view.overlays(&shards).map(|read| overlays = read);

@@ -16,23 +16,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
-use super::frame::{self, Entry, Frame};
+use super::frame::{self, Frame, FrameEntry};
 use super::meta::Meta;
 use super::problem;
 use super::replay::Misfit;
-use super::segment::{self, Header, LOG, Segment, Spare};
-use super::shared::Kept;
+use super::segment::{self, LOG, Segment, SegmentHeader, Spare};
+use super::shared::KeptSegment;
 use super::snapshot::{self, SNAP, Snapshot};
 use crate::store::codec;
-use crate::store::fence::{Line, Verdict};
+use crate::store::fence::{BatchFit, FenceLine};
 use crate::store::{ShardId, StoreError};
 
 /// A data directory that can be trusted.
 #[derive(Debug)]
 pub(super) struct Recovered {
-    pub lines: Vec<Line>,
+    pub lines: Vec<FenceLine>,
     /// Segments with a header, oldest first, each with the end of its last frame.
-    pub segments: Vec<Kept>,
+    pub segments: Vec<KeptSegment>,
     /// Blank segments behind them.
     pub spares: Vec<Spare>,
     pub snapshot: Option<Arc<Snapshot>>,
@@ -144,12 +144,12 @@ struct Scan<'a> {
     mark: (u64, u128),
     snapshot: Option<Arc<Snapshot>>,
     /// None: nothing of the shard was seen yet, and history begins after its beginning.
-    lines: Vec<Option<Line>>,
+    lines: Vec<Option<FenceLine>>,
     /// Last group and its digest; none before the first segment that is kept.
     last: Option<(u64, u128)>,
     /// Where the log ended; what comes behind must be blank.
     ended: Option<(PathBuf, u64)>,
-    segments: Vec<Kept>,
+    segments: Vec<KeptSegment>,
     spares: Vec<Spare>,
     last_frame: Option<u64>,
     open_end: Option<u64>,
@@ -166,7 +166,7 @@ impl<'a> Scan<'a> {
             dir,
             meta,
             mark,
-            lines: shards.map(|shard| from_start.then(|| Line::new(ShardId(shard)))).collect(),
+            lines: shards.map(|shard| from_start.then(|| FenceLine::new(ShardId(shard)))).collect(),
             last: from_start.then_some((0, 0)),
             snapshot,
             ended: None,
@@ -182,14 +182,14 @@ impl<'a> Scan<'a> {
 
     fn segment(&mut self, number: u64, path: PathBuf, file: Arc<dyn DiskFile>, bytes: &[u8]) -> Result<(), StoreError> {
         if let Some((end_path, end)) = &self.ended {
-            if Header::parse(bytes).is_some() || frame::find(bytes).is_some() {
+            if SegmentHeader::parse(bytes).is_some() || frame::find(bytes).is_some() {
                 let text = "the log breaks off there, though a later segment goes on";
                 return Err(problem::damaged_at(end_path, *end, text));
             }
             self.blank(number, path, file, bytes);
             return Ok(());
         }
-        let Some(header) = Header::parse(bytes) else {
+        let Some(header) = SegmentHeader::parse(bytes) else {
             if frame::find(bytes).is_some() {
                 return Err(problem::damaged_at(&path, 0, "its header is unreadable, though frames stand behind it"));
             }
@@ -200,7 +200,7 @@ impl<'a> Scan<'a> {
         self.check_header(&header, number, &path, bytes.len() as u64)?;
         let segment = Arc::new(Segment { header, path, file, marks: segment::Marks::default() });
         let end = self.frames(&segment, bytes)?;
-        self.segments.push(Kept { segment, end });
+        self.segments.push(KeptSegment { segment, end });
         Ok(())
     }
 
@@ -219,7 +219,13 @@ impl<'a> Scan<'a> {
         self.spares.push(spare);
     }
 
-    fn check_header(&mut self, header: &Header, number: u64, path: &Path, length: u64) -> Result<(), StoreError> {
+    fn check_header(
+        &mut self,
+        header: &SegmentHeader,
+        number: u64,
+        path: &Path,
+        length: u64,
+    ) -> Result<(), StoreError> {
         if header.register != self.meta.register {
             return Err(problem::foreign(path, "is of another register; put back the file that belongs here"));
         }
@@ -279,7 +285,7 @@ impl<'a> Scan<'a> {
         let shards = lines.len();
         let unknown = |shard: ShardId| Misfit::Other(format!("shard {} is none of {shards}", shard.0));
         frame::entries(frame.payload, |entry| match entry {
-            Entry::Batch(parent, bytes) => {
+            FrameEntry::Batch(parent, bytes) => {
                 let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
                 segment.marks.note(header.shard, (header.seq, header.seq), at);
                 let known = lines.get(usize::from(header.shard.0)).and_then(Option::as_ref);
@@ -291,26 +297,26 @@ impl<'a> Scan<'a> {
                     None => Err(unknown(header.shard)),
                     Some(None) => Ok(()),
                     Some(Some(line)) => match line.check(&header, bytes) {
-                        Ok(Verdict::Next(digest)) => {
+                        Ok(BatchFit::Next(digest)) => {
                             line.follow(&header, digest);
                             Ok(())
                         }
-                        Ok(Verdict::Applied(_)) | Err(_) => {
+                        Ok(BatchFit::Applied(_)) | Err(_) => {
                             let text = format!("batch {} of shard {} does not follow", header.seq.0, header.shard.0);
                             Err(Misfit::Other(text))
                         }
                     },
                 }
             }
-            Entry::Take(shard, head) => {
+            FrameEntry::Take(shard, head) => {
                 let line = lines.get_mut(usize::from(shard.0)).ok_or_else(|| unknown(shard))?;
                 match line {
                     Some(line) => line.take(head),
-                    None => *line = Some(Line::at(shard, head)),
+                    None => *line = Some(FenceLine::at(shard, head)),
                 }
                 Ok(())
             }
-            Entry::Seal => {
+            FrameEntry::Seal => {
                 sealed = true;
                 Ok(())
             }
@@ -351,7 +357,7 @@ impl<'a> Scan<'a> {
                     return Err(problem::damaged(&snapshot.path, text));
                 }
                 Some(_) => {}
-                None => *line = Some(Line::at(ShardId(shard as u16), head)),
+                None => *line = Some(FenceLine::at(ShardId(shard as u16), head)),
             }
         }
         Ok(())
@@ -396,7 +402,7 @@ impl<'a> Scan<'a> {
             return Err(problem::damaged(&path, "is missing, though the segment before it is sealed"));
         }
         let lines = self.lines.into_iter().enumerate();
-        let lines = lines.map(|(shard, line)| line.unwrap_or_else(|| Line::new(ShardId(shard as u16)))).collect();
+        let lines = lines.map(|(shard, line)| line.unwrap_or_else(|| FenceLine::new(ShardId(shard as u16)))).collect();
         Ok(Recovered {
             lines,
             segments: self.segments,

@@ -10,19 +10,19 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::frame::{self, Entry, Frame};
+use super::frame::{self, Frame, FrameEntry};
 use super::problem;
 use super::segment::{self, Segment};
 use super::snapshot::Snapshot;
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
 use crate::store::codec::{self, CodecError};
-use crate::store::fence::{Line, Verdict};
+use crate::store::fence::{BatchFit, FenceLine};
 use crate::store::{ShardId, StoreError};
 
 /// A snapshot and the segments behind it, each up to where it is durable.
 #[derive(Debug, Clone)]
-pub(super) struct View {
+pub(super) struct LogView {
     pub snapshot: Option<Arc<Snapshot>>,
     pub segments: Vec<(Arc<Segment>, u64)>,
 }
@@ -31,7 +31,7 @@ pub(super) struct View {
 #[derive(Debug)]
 pub(super) struct Overlay {
     /// Its line at the end of the log.
-    pub line: Line,
+    pub line: FenceLine,
     records: Pieces,
     changes: HashMap<NetworkId, Vec<Change>>,
 }
@@ -100,7 +100,7 @@ impl std::fmt::Display for Misfit {
     }
 }
 
-impl View {
+impl LogView {
     /// Shows every frame behind the snapshot, in order.
     pub(super) fn frames(&self, mut each: impl FnMut(&Frame<'_>) -> Result<(), Misfit>) -> Result<(), StoreError> {
         let covered = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered);
@@ -127,25 +127,25 @@ impl View {
     /// What the log did to some shards.
     pub(super) fn overlays(&self, shards: &[ShardId]) -> Result<HashMap<ShardId, Overlay>, StoreError> {
         let line = |shard: ShardId| match &self.snapshot {
-            Some(snapshot) => Line::at(shard, snapshot.heads[usize::from(shard.0)]),
-            None => Line::new(shard),
+            Some(snapshot) => FenceLine::at(shard, snapshot.heads[usize::from(shard.0)]),
+            None => FenceLine::new(shard),
         };
         let empty =
             |&shard| (shard, Overlay { line: line(shard), records: Pieces::default(), changes: HashMap::new() });
         let mut overlays: HashMap<ShardId, Overlay> = shards.iter().map(empty).collect();
         self.frames(|frame| {
             frame::entries(frame.payload, |entry| match entry {
-                Entry::Batch(_, bytes) => {
+                FrameEntry::Batch(_, bytes) => {
                     let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
                     overlays.get_mut(&header.shard).map_or(Ok(()), |overlay| overlay.batch(bytes))
                 }
-                Entry::Take(shard, head) => {
+                FrameEntry::Take(shard, head) => {
                     if let Some(overlay) = overlays.get_mut(&shard) {
                         overlay.line.take(head);
                     }
                     Ok(())
                 }
-                Entry::Seal => Ok(()),
+                FrameEntry::Seal => Ok(()),
             })
         })?;
         Ok(overlays)
@@ -181,11 +181,11 @@ impl Overlay {
             Ok::<(), Misfit>(())
         })?;
         match self.line.check(&header, bytes) {
-            Ok(Verdict::Next(digest)) => {
+            Ok(BatchFit::Next(digest)) => {
                 self.line.follow(&header, digest);
                 Ok(())
             }
-            Ok(Verdict::Applied(_)) | Err(_) => {
+            Ok(BatchFit::Applied(_)) | Err(_) => {
                 Err(Misfit::Other(format!("batch {} of shard {} does not follow", header.seq.0, header.shard.0)))
             }
         }

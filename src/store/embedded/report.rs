@@ -13,7 +13,7 @@ use super::disk::{Disk, DiskFile, RealDisk, read_exact};
 use super::meta::{Mark, Meta};
 use super::problem;
 use super::recovery::{self, Recovered};
-use super::segment::{self, Header, LOG};
+use super::segment::{self, LOG, SegmentHeader};
 use super::shared::now_ms;
 use super::snapshot::{self, SNAP};
 use super::source::SourceDisk;
@@ -53,7 +53,8 @@ pub fn verify(dir: &Path) -> Result<Report, StoreError> {
     Ok(report(&meta, &recovered))
 }
 
-/// The same beside a server that may start meanwhile: nothing is locked, so what is wrong may be that it began to write.
+/// Reads everything in a data directory beside a server that may start meanwhile, and changes nothing. Nothing is
+/// locked, so what is wrong may be that it began to write.
 ///
 /// # Errors
 /// As of [`verify`], without [`StoreError::Locked`].
@@ -63,7 +64,7 @@ pub fn look(dir: &Path) -> Result<Report, StoreError> {
     Ok(report(&meta, &recovered))
 }
 
-fn read(disk: &dyn Disk, dir: &Path) -> Result<(super::Lock, Meta, Recovered), StoreError> {
+fn read(disk: &dyn Disk, dir: &Path) -> Result<(super::DirectoryLock, Meta, Recovered), StoreError> {
     // Locking makes the directory: a slip in the name must not.
     check_there(disk, dir)?;
     let lock = super::directory::lock(disk, dir)?;
@@ -87,7 +88,7 @@ fn report(meta: &Meta, recovered: &Recovered) -> Report {
         register: meta.register,
         restored_from: Some(meta.restored_from).filter(|&register| register != 0),
         created_ms: meta.created_ms,
-        heads: recovered.lines.iter().map(crate::store::fence::Line::head).collect(),
+        heads: recovered.lines.iter().map(crate::store::fence::FenceLine::head).collect(),
         groups: recovered.group,
         segments: recovered.segments.len(),
         snapshot_bytes: recovered.snapshot.as_ref().map(|snapshot| snapshot.length),
@@ -155,7 +156,7 @@ fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered
         disk.create_dir(&target.join(folder))?;
     }
     for kept in &recovered.segments {
-        let header = Header { register: meta.register, ..kept.segment.header };
+        let header = SegmentHeader { register: meta.register, ..kept.segment.header };
         let copy = segment::create(disk, target, header.number, header.length, segment::AT_ONCE)?;
         copy_bytes(&*kept.segment.file, &*copy.file, kept.end)?;
         copy.file.write_at(&header.bytes(), 0)?;
@@ -165,10 +166,11 @@ fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered
     let oldest = recovered.snapshot.as_ref().map_or(1, |snapshot| snapshot.place.oldest);
     let last = recovered.segments.last().map(|kept| (kept.segment.header.number + 1, kept.segment.header.length));
     let spare_bytes = recovered.spares.first().map(|spare| spare.length);
-    let (number, length) = last.unwrap_or((oldest, spare_bytes.unwrap_or(super::Options::default().segment_bytes)));
+    let (number, length) =
+        last.unwrap_or((oldest, spare_bytes.unwrap_or(super::EmbeddedOptions::default().segment_bytes)));
     segment::create(disk, target, number, length, segment::AT_ONCE)?;
     if let Some(snapshot) = &recovered.snapshot {
-        let place = snapshot::Place { register: meta.register, ..snapshot.place };
+        let place = snapshot::SnapshotPlace { register: meta.register, ..snapshot.place };
         let snap = target.join(SNAP);
         let copy = disk.create(&snap.join(snapshot::name(place.covered)))?;
         copy_bytes(snapshot.file(), &*copy, snapshot.length)?;

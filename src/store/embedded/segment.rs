@@ -28,7 +28,7 @@ const ZERO_BYTES: usize = 512 << 10;
 
 /// What stands in front of the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct SegmentHeader {
     pub number: u64,
     pub register: u128,
     pub first_group: u64,
@@ -37,7 +37,7 @@ pub(super) struct Header {
     pub length: u64,
 }
 
-impl Header {
+impl SegmentHeader {
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend_from_slice(MAGIC);
@@ -70,7 +70,7 @@ impl Header {
 /// A segment of the log that has a header.
 #[derive(Debug)]
 pub(super) struct Segment {
-    pub header: Header,
+    pub header: SegmentHeader,
     pub path: PathBuf,
     pub file: Arc<dyn DiskFile>,
     /// Where history begins to read.
@@ -82,7 +82,7 @@ const MARK_STRIDE_BYTES: u64 = 256 << 10;
 
 /// Where in a segment a shard's batches lie.
 #[derive(Debug, Default)]
-struct Places {
+struct BatchOffsets {
     /// A batch and the offset of its frame: the first one, and one further on in every so many bytes.
     of: Vec<(Seq, u64)>,
     /// The last batch.
@@ -91,7 +91,7 @@ struct Places {
 
 /// Where in a segment the batches of each shard lie.
 #[derive(Debug, Default)]
-pub(super) struct Marks(Mutex<HashMap<ShardId, Places>>);
+pub(super) struct Marks(Mutex<HashMap<ShardId, BatchOffsets>>);
 
 impl Marks {
     /// The frame at this offset holds batches from `first` to `last`. Told in the order of the log.
@@ -107,7 +107,7 @@ impl Marks {
     /// Offset of a frame, if there is one, behind which the first batch behind `after` lies; none if that is beyond `until`.
     pub(super) fn offset_of(&self, shard: ShardId, after: Seq, until: Seq) -> Option<u64> {
         let marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Places { of, last } = marks.get(&shard)?;
+        let BatchOffsets { of, last } = marks.get(&shard)?;
         let &(first, offset) = of.first()?;
         if *last <= after || first > until {
             return None;

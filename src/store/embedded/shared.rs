@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::Options;
+use super::EmbeddedOptions;
 use super::disk::Disk;
 use super::meta::Meta;
 use super::segment::{Segment, Spare};
@@ -26,18 +26,18 @@ pub(super) const NO_ROOM: &str = "the disk under the data directory is full";
 
 /// A segment of the log, and up to where it is durable.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct KeptSegment {
     pub segment: Arc<Segment>,
     pub end: u64,
 }
 
 /// Which files hold the register now.
 #[derive(Debug)]
-pub(super) struct Catalog {
+pub(super) struct LogFiles {
     /// Head of each shard after the last durable group.
     pub heads: Vec<Head>,
     /// Segments with frames, oldest first; the last one is being written.
-    pub segments: Vec<Kept>,
+    pub segments: Vec<KeptSegment>,
     pub spares: VecDeque<Spare>,
     /// A commit waits for the next spare.
     pub is_awaited: bool,
@@ -59,21 +59,27 @@ pub(super) struct Counters {
 
 /// What the threads share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct EmbeddedShared {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
     pub meta: Meta,
-    pub options: Options,
+    pub options: EmbeddedOptions,
     pub counters: Counters,
-    catalog: Mutex<Catalog>,
+    catalog: Mutex<LogFiles>,
     changed: Condvar,
     health: AtomicU8,
     /// Why the next segment could not be made, while it cannot.
     obstacle: Mutex<Option<Arc<str>>>,
 }
 
-impl Shared {
-    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, meta: Meta, options: Options, catalog: Catalog) -> Self {
+impl EmbeddedShared {
+    pub(super) fn new(
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        meta: Meta,
+        options: EmbeddedOptions,
+        catalog: LogFiles,
+    ) -> Self {
         Self {
             disk,
             dir,
@@ -87,13 +93,13 @@ impl Shared {
         }
     }
 
-    pub(super) fn catalog(&self) -> MutexGuard<'_, Catalog> {
+    pub(super) fn catalog(&self) -> MutexGuard<'_, LogFiles> {
         // Changes of the catalog are single assignments: a panic leaves none half done.
         self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until something in the catalog changes, or a time is over.
-    pub(super) fn wait<'a>(&self, guard: MutexGuard<'a, Catalog>, longest: Duration) -> MutexGuard<'a, Catalog> {
+    pub(super) fn wait<'a>(&self, guard: MutexGuard<'a, LogFiles>, longest: Duration) -> MutexGuard<'a, LogFiles> {
         self.changed.wait_timeout(guard, longest).unwrap_or_else(PoisonError::into_inner).0
     }
 

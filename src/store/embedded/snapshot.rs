@@ -45,7 +45,7 @@ const RECORD: u8 = 1;
 
 /// Where a snapshot stands in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SnapshotPlace {
     pub register: u128,
     /// Last group whose effect is in it.
     pub covered: u64,
@@ -55,7 +55,7 @@ pub(super) struct Place {
     pub oldest: u64,
 }
 
-impl Place {
+impl SnapshotPlace {
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend_from_slice(MAGIC);
@@ -90,7 +90,7 @@ pub(super) fn covered_of(file_name: &str) -> Option<u64> {
 /// A snapshot that was read once and found good.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    pub place: Place,
+    pub place: SnapshotPlace,
     pub path: PathBuf,
     pub length: u64,
     pub heads: Vec<Head>,
@@ -137,7 +137,8 @@ impl Snapshot {
         let mut header = [0; HEADER_BYTES];
         read_exact(&*file, &mut header, 0)
             .map_err(|error| problem::damaged(path, format_args!("is cut off ({error})")))?;
-        let place = Place::parse(&header).ok_or_else(|| problem::damaged_at(path, 0, "its header is unreadable"))?;
+        let place =
+            SnapshotPlace::parse(&header).ok_or_else(|| problem::damaged_at(path, 0, "its header is unreadable"))?;
         if place.register != register {
             return Err(problem::foreign(path, "is of another register; put back the file that belongs here"));
         }
@@ -265,7 +266,7 @@ pub(super) struct SnapshotWriter {
 
 impl SnapshotWriter {
     /// Begins under a temporary name.
-    pub(super) fn create(disk: &dyn Disk, dir: &Path, place: &Place) -> Result<Self, StoreError> {
+    pub(super) fn create(disk: &dyn Disk, dir: &Path, place: &SnapshotPlace) -> Result<Self, StoreError> {
         let path = dir.join(SNAP).join(format!("{}.tmp", name(place.covered)));
         let create = || {
             let file = disk.create(&path)?;
@@ -329,7 +330,12 @@ impl SnapshotWriter {
     }
 
     /// Ends it, reads it back, and makes it durable under its name: what stands there is what the next start relies on.
-    pub(super) fn finish(mut self, disk: &dyn Disk, place: &Place, heads: &[Head]) -> Result<Snapshot, StoreError> {
+    pub(super) fn finish(
+        mut self,
+        disk: &dyn Disk,
+        place: &SnapshotPlace,
+        heads: &[Head],
+    ) -> Result<Snapshot, StoreError> {
         if self.current.is_some() {
             self.flush(RECORDS)?;
         }

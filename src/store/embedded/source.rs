@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 
-use super::disk::{Disk, DiskFile, Lock, RealDisk, RealFile, holder};
+use super::disk::{DirectoryLock, Disk, DiskFile, RealDisk, RealFile, holder};
 
 /// The file system of this machine, to read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,7 +54,7 @@ impl Disk for SourceDisk {
         never()
     }
 
-    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<Lock, String>> {
+    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
         match RealDisk.lock(path, owner) {
             Err(error) if cannot_be_written(&error) => lock_as_it_lies(path),
             locked => locked,
@@ -67,7 +67,7 @@ fn cannot_be_written(error: &io::Error) -> bool {
 }
 
 /// Locks a file that is there, without a word in it. Together with others who only read.
-fn lock_as_it_lies(path: &Path) -> io::Result<Result<Lock, String>> {
+fn lock_as_it_lies(path: &Path) -> io::Result<Result<DirectoryLock, String>> {
     let file = match OpenOptions::new().read(true).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(Box::new(()))),
@@ -83,19 +83,19 @@ fn lock_as_it_lies(path: &Path) -> io::Result<Result<Lock, String>> {
 #[cfg(test)]
 mod tests {
     use super::super::directory::LOCK;
-    use super::super::{EmbeddedStore, Options};
+    use super::super::{EmbeddedOptions, EmbeddedStore};
     use super::*;
 
     #[test]
     fn a_lock_that_cannot_be_written_still_tells_of_a_server_that_runs_and_keeps_one_away() {
         let directory = tempfile::tempdir().unwrap();
         let (dir, lock) = (directory.path().join("data"), directory.path().join("data").join(LOCK));
-        let store = EmbeddedStore::open(&dir, 1, Options::default()).unwrap();
+        let store = EmbeddedStore::open(&dir, 1, EmbeddedOptions::default()).unwrap();
         let held = lock_as_it_lies(&lock).unwrap().map(drop);
         assert_eq!(held, Err(format!("process {}", std::process::id())));
         drop(store);
         let taken = lock_as_it_lies(&lock).unwrap().unwrap_or_else(|holder| panic!("{holder} holds it"));
-        assert!(EmbeddedStore::open(&dir, 1, Options::default()).is_err(), "it is read");
+        assert!(EmbeddedStore::open(&dir, 1, EmbeddedOptions::default()).is_err(), "it is read");
         drop(taken);
         std::fs::remove_file(&lock).unwrap();
         assert!(lock_as_it_lies(&lock).unwrap().is_ok(), "no server has ever run on it");

@@ -18,10 +18,10 @@ use tokio::sync::oneshot;
 
 use super::frame;
 use super::meta::Mark;
-use super::segment::{self, Header, Segment};
-use super::shared::{Kept, Shared, now_ms};
+use super::segment::{self, Segment, SegmentHeader};
+use super::shared::{EmbeddedShared, KeptSegment, now_ms};
 use crate::core::types::Generation;
-use crate::store::fence::{self, Line, Verdict};
+use crate::store::fence::{self, BatchFit, FenceLine};
 use crate::store::{Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth, Token};
 
 /// A group is closed when it is longer than this.
@@ -30,32 +30,34 @@ const GROUP_BYTES: usize = 4 << 20;
 const ROOM_BYTES: u64 = GROUP_BYTES as u64 * 2;
 
 /// What the writer is asked to do.
-pub(super) enum Job {
+pub(super) enum WriteJob {
     Commit(Arc<[Batch]>, oneshot::Sender<Result<Vec<Committed>, CommitError>>),
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
     Close,
 }
 
 /// An answer that waits for the flush.
-enum Answer {
+enum FlushAnswer {
     Commit(oneshot::Sender<Result<Vec<Committed>, CommitError>>, Result<Vec<Committed>, CommitError>),
     Take(oneshot::Sender<Result<Head, StoreError>>, Result<Head, StoreError>),
 }
 
-impl Answer {
+impl FlushAnswer {
     /// Who asked may have gone; then nobody wants to know.
     fn send(self) {
         match self {
-            Answer::Commit(reply, answer) => drop(reply.send(answer)),
-            Answer::Take(reply, answer) => drop(reply.send(answer)),
+            FlushAnswer::Commit(reply, answer) => drop(reply.send(answer)),
+            FlushAnswer::Take(reply, answer) => drop(reply.send(answer)),
         }
     }
 
     /// What was to be written may or may not be there; what was refused stays refused.
     fn unknown(self, cause: &StoreError) -> Self {
         match self {
-            Answer::Commit(reply, Ok(_)) => Answer::Commit(reply, Err(CommitError::Unknown { cause: cause.clone() })),
-            Answer::Take(reply, Ok(_)) => Answer::Take(reply, Err(cause.clone())),
+            FlushAnswer::Commit(reply, Ok(_)) => {
+                FlushAnswer::Commit(reply, Err(CommitError::Unknown { cause: cause.clone() }))
+            }
+            FlushAnswer::Take(reply, Ok(_)) => FlushAnswer::Take(reply, Err(cause.clone())),
             refused => refused,
         }
     }
@@ -84,9 +86,9 @@ impl From<CommitError> for Unstaged {
 
 /// State of the thread.
 pub(super) struct Writer {
-    pub shared: Arc<Shared>,
-    pub jobs: Receiver<Job>,
-    pub lines: Vec<Line>,
+    pub shared: Arc<EmbeddedShared>,
+    pub jobs: Receiver<WriteJob>,
+    pub lines: Vec<FenceLine>,
     pub active: Option<Active>,
     pub group: u64,
     pub digest: u128,
@@ -95,14 +97,14 @@ pub(super) struct Writer {
     pub frame: Vec<u8>,
     pub scratch: Vec<u8>,
     /// First job of the next group.
-    pub carried: Option<Job>,
+    pub carried: Option<WriteJob>,
 }
 
 impl Writer {
     /// Serves until it is closed.
     pub(super) fn run(mut self) {
         while let Some(job) = self.carried.take().or_else(|| self.jobs.recv().ok()) {
-            if matches!(job, Job::Close) {
+            if matches!(job, WriteJob::Close) {
                 break;
             }
             if self.shared.health() == StoreHealth::Failed {
@@ -123,16 +125,16 @@ impl Writer {
         }
     }
 
-    fn refuse(&self, job: Job) {
+    fn refuse(&self, job: WriteJob) {
         let cause = self.shared.poisoned();
         match job {
-            Job::Commit(_, reply) => drop(reply.send(Err(CommitError::NotApplied { cause }))),
-            Job::Take(_, _, reply) => drop(reply.send(Err(cause))),
-            Job::Close => {}
+            WriteJob::Commit(_, reply) => drop(reply.send(Err(CommitError::NotApplied { cause }))),
+            WriteJob::Take(_, _, reply) => drop(reply.send(Err(cause))),
+            WriteJob::Close => {}
         }
     }
 
-    fn group(&mut self, first: Job) {
+    fn group(&mut self, first: WriteJob) {
         let room = self.wait_for_room();
         self.frame.clear();
         self.frame.resize(frame::HEADER_BYTES, 0);
@@ -164,7 +166,7 @@ impl Writer {
                 }
             }
         }
-        answers.into_iter().for_each(Answer::send);
+        answers.into_iter().for_each(FlushAnswer::send);
     }
 
     /// Bytes left for frames in the active segment.
@@ -194,32 +196,38 @@ impl Writer {
     }
 
     /// Makes a job part of the group, or refuses it, or gives it back for the next group.
-    fn stage(&mut self, job: Job, room: usize, answers: &mut Vec<Answer>, touched: &mut Vec<ShardId>) -> Option<Job> {
+    fn stage(
+        &mut self,
+        job: WriteJob,
+        room: usize,
+        answers: &mut Vec<FlushAnswer>,
+        touched: &mut Vec<ShardId>,
+    ) -> Option<WriteJob> {
         let start = self.frame.len();
         match job {
-            Job::Close => return Some(Job::Close),
-            Job::Commit(batches, reply) => match self.stage_commit(&batches, room, touched) {
-                Ok(committed) => answers.push(Answer::Commit(reply, Ok(committed))),
+            WriteJob::Close => return Some(WriteJob::Close),
+            WriteJob::Commit(batches, reply) => match self.stage_commit(&batches, room, touched) {
+                Ok(committed) => answers.push(FlushAnswer::Commit(reply, Ok(committed))),
                 Err(Unstaged::Refused(error)) => {
                     self.frame.truncate(start);
-                    answers.push(Answer::Commit(reply, Err(error)));
+                    answers.push(FlushAnswer::Commit(reply, Err(error)));
                 }
                 Err(Unstaged::NoRoom) => {
                     self.frame.truncate(start);
                     if start > frame::HEADER_BYTES {
-                        return Some(Job::Commit(batches, reply));
+                        return Some(WriteJob::Commit(batches, reply));
                     }
-                    answers.push(Answer::Commit(reply, Err(CommitError::NotApplied { cause: self.no_room() })));
+                    answers.push(FlushAnswer::Commit(reply, Err(CommitError::NotApplied { cause: self.no_room() })));
                 }
             },
-            Job::Take(shard, token, reply) => match self.stage_take(shard, token, room, touched) {
-                Ok(head) => answers.push(Answer::Take(reply, Ok(head))),
+            WriteJob::Take(shard, token, reply) => match self.stage_take(shard, token, room, touched) {
+                Ok(head) => answers.push(FlushAnswer::Take(reply, Ok(head))),
                 Err(error) => {
                     self.frame.truncate(start);
                     if start > frame::HEADER_BYTES && matches!(error, StoreError::Full) {
-                        return Some(Job::Take(shard, token, reply));
+                        return Some(WriteJob::Take(shard, token, reply));
                     }
-                    answers.push(Answer::Take(reply, Err(error)));
+                    answers.push(FlushAnswer::Take(reply, Err(error)));
                 }
             },
         }
@@ -254,7 +262,7 @@ impl Writer {
             self.scratch.clear();
             fence::encode(batch, line.head().format, &mut self.scratch)?;
             let verdict = line.check(&header, &self.scratch)?;
-            if let Verdict::Next(_) = verdict {
+            if let BatchFit::Next(_) = verdict {
                 if full && !batch.lets_go() {
                     return Err(CommitError::NotApplied { cause: StoreError::Full }.into());
                 }
@@ -268,7 +276,7 @@ impl Writer {
         // Every check has passed. From here on there are only changes.
         let mut committed = Vec::with_capacity(batches.len());
         for (header, verdict) in verdicts {
-            if let Verdict::Next(digest) = verdict {
+            if let BatchFit::Next(digest) = verdict {
                 self.lines[usize::from(header.shard.0)].follow(&header, digest);
                 touched.push(header.shard);
             }
@@ -277,7 +285,7 @@ impl Writer {
         Ok(committed)
     }
 
-    fn line(&mut self, shard: ShardId) -> Result<&mut Line, StoreError> {
+    fn line(&mut self, shard: ShardId) -> Result<&mut FenceLine, StoreError> {
         let count = self.lines.len();
         self.lines.get_mut(usize::from(shard.0)).ok_or_else(|| super::unknown_shard(shard, count))
     }
@@ -353,7 +361,7 @@ impl Writer {
                 kept.end = active.at + seal.len() as u64;
             }
         }
-        let header = Header {
+        let header = SegmentHeader {
             number: spare.number,
             register: self.shared.meta.register,
             first_group: self.group + 1,
@@ -380,7 +388,7 @@ impl Writer {
         match catalog.segments.last_mut() {
             Some(kept) if kept.segment.header.number == active.segment.header.number => kept.end = active.at,
             _ => {
-                catalog.segments.push(Kept { segment: active.segment.clone(), end: active.at });
+                catalog.segments.push(KeptSegment { segment: active.segment.clone(), end: active.at });
                 drop(catalog);
                 self.shared.notify();
             }

@@ -18,19 +18,19 @@ const TABLE_RECORDS: usize = 1_024;
 
 /// State by key. Finding, adding and removing cost the same at any size.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct StateByKey {
     tables: Vec<HashTable<(Key, State)>>,
     hasher: DefaultHashBuilder,
     len: usize,
 }
 
-impl Default for Records {
+impl Default for StateByKey {
     fn default() -> Self {
         Self { tables: vec![HashTable::new()], hasher: DefaultHashBuilder::default(), len: 0 }
     }
 }
 
-impl Records {
+impl StateByKey {
     /// What is there of a key.
     pub(super) fn get(&self, key: &Key) -> Option<&State> {
         let hash = self.hasher.hash_one(key);
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn every_record_is_found_while_tables_are_split_and_none_is_when_it_is_taken_away() {
         let state = State::Entry(Held::Held(Arc::new(samples::typical())));
-        let mut records = Records::default();
+        let mut records = StateByKey::default();
         let count = 40 * TABLE_RECORDS as u32;
         for number in 0..count {
             records.insert(key(number), state.clone());
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn no_table_has_to_hold_much_more_than_its_share() {
         let state = State::Entry(Held::Held(Arc::new(samples::typical())));
-        let mut records = Records::default();
+        let mut records = StateByKey::default();
         for number in 0..48 * TABLE_RECORDS as u32 {
             records.insert(key(number), state.clone());
             let most = records.tables.iter().map(HashTable::len).max().unwrap_or(0);

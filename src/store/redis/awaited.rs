@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::heal::Unplayed;
-use super::journal::{Found, Journal, Missing, Point};
+use super::journal::{Forgotten, Journal, Point, ToReplay};
 use super::link::Link;
 use super::playing;
-use super::shared::Shared;
+use super::shared::RedisShared;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::{Epoch, Head, ShardId, StoreError};
 
@@ -84,14 +84,14 @@ fn may_lead(head: &Head, point: Point, epoch: Epoch) -> bool {
 
 /// Plays this process's next part, keeps the register for whoever has the one after it, and says what is waited for.
 pub(super) async fn wait(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     heads: &[(ShardId, Head)],
     points: &Points,
     standing: &Points,
     awaited: &[ShardId],
 ) -> Result<(), Unplayed> {
-    let Found { mut missing, .. } = {
+    let ToReplay { mut missing, .. } = {
         let journal = shared.journal();
         let goal = |&(shard, goal): &(ShardId, Point)| match points.iter().find(|(other, _)| *other == shard) {
             Some((_, head)) if awaited.contains(&shard) => (shard, journal.onward(shard, *head)),
@@ -102,7 +102,7 @@ pub(super) async fn wait(
     };
     // What moves several shards waits for the one that others bring there first, and what follows it waits with it.
     let mut stand: HashMap<ShardId, Point> = points.iter().copied().collect();
-    missing.retain(|Missing { moves, .. }| {
+    missing.retain(|Forgotten { moves, .. }| {
         let fits = moves.iter().all(|one| stand.get(&one.shard) == Some(&one.before));
         if fits {
             stand.extend(moves.iter().map(|one| (one.shard, one.after)));

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::failed::{self, Failed};
-use super::identity::{Behind, Identity};
+use super::identity::{Behind, IdentityFile};
 use super::keys::{FORMAT, Keys};
 use super::link::Link;
-use super::scripts::{self, Call, Initialised, Loaded, Shas};
-use super::server::Server;
-use super::{Options, checks, moving};
+use super::scripts::{self, Initialised, LoadedScript, ScriptCall, Shas};
+use super::server::ServerFacts;
+use super::{RedisOptions, checks, moving};
 use crate::store::codec::Format;
-use crate::store::moving::{Notice, Opening};
+use crate::store::moving::{MoveNotice, Opening};
 use crate::store::{ShardId, StoreError};
 
 /// How long the first answers may take.
@@ -22,22 +22,22 @@ const START_WITHIN: Duration = Duration::from_secs(5);
 /// What was found, or made, at the start.
 #[derive(Debug)]
 pub(super) struct Begun {
-    pub(super) server: Server,
+    pub(super) server: ServerFacts,
     pub(super) shas: Arc<Shas>,
     pub(super) register: u128,
     pub(super) shards: u16,
-    pub(super) notice: Option<Notice>,
+    pub(super) notice: Option<MoveNotice>,
 }
 
 /// Checks the server, and opens or makes the register.
 pub(super) async fn begin(
     link: &mut Link,
     keys: &Keys,
-    options: &Options,
-    identity: Option<&Identity>,
+    options: &RedisOptions,
+    identity: Option<&IdentityFile>,
 ) -> Result<Begun, StoreError> {
     let shas = link.shas().await.map_err(Failed::into_error)?;
-    let server = Server::look(link, &shas, keys, options.replicas).await?;
+    let server = ServerFacts::look(link, &shas, keys, options.replicas).await?;
     let (shards, making) = moving::prepare(link, keys, options).await?;
     let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
     let names: Vec<String> =
@@ -47,9 +47,9 @@ pub(super) async fn begin(
         Opening::Target { .. } => true,
         Opening::Source | Opening::Unfinished(_) => false,
     };
-    let notice = making.as_ref().map_or_else(String::new, Notice::text);
+    let notice = making.as_ref().map_or_else(String::new, MoveNotice::text);
     let call = |may_make: bool| {
-        let mut call = Call::new(&shas, Loaded::Init, &names);
+        let mut call = ScriptCall::new(&shas, LoadedScript::Init, &names);
         call.arg(scripts::hex(rand::random::<u128>().max(1))).arg(FORMAT).number(shards.into());
         call.number(now_ms()).arg(if may_make { "1" } else { "0" }).arg(&notice);
         call
@@ -89,7 +89,7 @@ pub(super) async fn begin(
 
 /// How far Redis reaches now that it had gone back behind what was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum RedisReach {
     /// What was missing is there again.
     There,
     /// Another node went on from where it stood: what is granted is no more this server's to decide.
@@ -99,25 +99,25 @@ pub(super) enum Reach {
 }
 
 /// How far it reaches by the head of the shard that was noted.
-pub(super) async fn reach(link: &mut Link, keys: &Keys, noted: Behind) -> Result<Reach, StoreError> {
+pub(super) async fn reach(link: &mut Link, keys: &Keys, noted: Behind) -> Result<RedisReach, StoreError> {
     let (shard, acknowledged, then) = noted;
     let mut command = redis::Cmd::new();
     command.arg("HMGET").arg(keys.head(shard)).arg(&["seq", "epoch"]);
     let (there, epoch): (u64, u64) = redis::from_redis_value(link.ask(command, START_WITHIN).await?)
         .map_err(|_| failed::strange(link.name(), "a head is none"))?;
     Ok(match there {
-        _ if epoch > then.0 => Reach::WentOn,
-        there if there >= acknowledged.0 => Reach::There,
-        there => Reach::Behind(there),
+        _ if epoch > then.0 => RedisReach::WentOn,
+        there if there >= acknowledged.0 => RedisReach::There,
+        there => RedisReach::Behind(there),
     })
 }
 
 /// What a process before this one acknowledged must be there, unless it is `accepted` that it is not: it may be in use.
-async fn check_reach(link: &mut Link, keys: &Keys, identity: &Identity, accepted: bool) -> Result<(), StoreError> {
+async fn check_reach(link: &mut Link, keys: &Keys, identity: &IdentityFile, accepted: bool) -> Result<(), StoreError> {
     let Some(noted) = identity.behind else { return Ok(()) };
     let (shard, acknowledged, epoch) = noted;
     match reach(link, keys, noted).await? {
-        Reach::WentOn => tracing::error!(
+        RedisReach::WentOn => tracing::error!(
             redis = %link.name(),
             shard = shard.0,
             batch = acknowledged.0,
@@ -125,20 +125,20 @@ async fn check_reach(link: &mut Link, keys: &Keys, identity: &Identity, accepted
             "Redis went back behind what this server acknowledged, and another one went on: what was granted then may be \
              granted to others by now; compare with who uses it"
         ),
-        Reach::There => tracing::warn!(
+        RedisReach::There => tracing::warn!(
             redis = %link.name(),
             shard = shard.0,
             batch = acknowledged.0,
             "what was missing in Redis is there again"
         ),
-        Reach::Behind(there) if accepted => tracing::warn!(
+        RedisReach::Behind(there) if accepted => tracing::warn!(
             redis = %link.name(),
             shard = shard.0,
             batch = there,
             acknowledged = acknowledged.0,
             "going on from what Redis has, as `--accept-rollback` says"
         ),
-        Reach::Behind(there) => {
+        RedisReach::Behind(there) => {
             let text = format!(
                 "Redis at {} went back behind what this server acknowledged: shard {} was told of up to batch {} \
                  and stands at {there} ({} says so). What is missing may be in use, and would be granted once more. Bring the \
@@ -160,8 +160,8 @@ fn check_register(
     found: Initialised,
     place: &Arc<str>,
     keys: &Keys,
-    (options, wanted): (&Options, u16),
-    identity: Option<&Identity>,
+    (options, wanted): (&RedisOptions, u16),
+    identity: Option<&IdentityFile>,
 ) -> Result<u128, StoreError> {
     let prefix = keys.prefix();
     let noted = identity.map_or_else(String::new, |identity| format!(" ({} says so)", identity.path().display()));

@@ -9,10 +9,10 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{RedisStore, Running, Senders, checks, closed, commits, confirms, ended, load};
-use crate::store::history::{Recorded, Stretch};
+use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::late::Late;
 use crate::store::{
-    Batch, CommitError, Committed, Digest, Followed, Head, Holder, Later, NodeCard, Seen, Seq, ShardId, ShardImage,
+    Batch, CommitError, Committed, Digest, Followed, Head, Holder, Later, NodeCard, SeenNode, Seq, ShardId, ShardImage,
     Store, StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
 };
 
@@ -48,8 +48,8 @@ impl RedisStore {
         })
     }
 
-    fn lease(&self, what: checks::Lease) -> Later<Result<(), StoreError>> {
-        self.asked(|reply| checks::Job::Lease(what, reply), |senders| Ok(&senders.checks))
+    fn lease(&self, what: checks::LeaseChange) -> Later<Result<(), StoreError>> {
+        self.asked(|reply| checks::CheckJob::Lease(what, reply), |senders| Ok(&senders.checks))
     }
 }
 
@@ -78,19 +78,19 @@ impl Store for RedisStore {
     }
 
     fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>> {
-        self.asked(|reply| checks::Job::Take(shard, token, reply), |senders| Ok(&senders.checks))
+        self.asked(|reply| checks::CheckJob::Take(shard, token, reply), |senders| Ok(&senders.checks))
     }
 
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
-        self.asked(|reply| load::Job::Load(shard, token, reply), |senders| Ok(&senders.loads))
+        self.asked(|reply| load::LoadJob::Load(shard, token, reply), |senders| Ok(&senders.loads))
     }
 
     fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
-        self.asked(|reply| load::Job::Beside(shard, reply), |senders| Ok(&senders.loads))
+        self.asked(|reply| load::LoadJob::Beside(shard, reply), |senders| Ok(&senders.loads))
     }
 
     fn follow(&self, shard: ShardId, from: Head) -> Later<Result<Option<Followed>, StoreError>> {
-        self.asked(|reply| load::Job::Follow(shard, from, reply), |senders| Ok(&senders.loads))
+        self.asked(|reply| load::LoadJob::Follow(shard, from, reply), |senders| Ok(&senders.loads))
     }
 
     fn commits_from_here(&self) {
@@ -104,7 +104,7 @@ impl Store for RedisStore {
             return Box::pin(std::future::ready(Ok(Vec::new())));
         }
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(commits::Job { batches, reply }, |senders| self.commits(senders));
+        let queued = self.queue(commits::CommitJob { batches, reply }, |senders| self.commits(senders));
         Box::pin(async move {
             queued.map_err(|cause| CommitError::NotApplied { cause })?;
             answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
@@ -113,7 +113,7 @@ impl Store for RedisStore {
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
         let (reply, answer) = oneshot::channel();
-        let job = confirms::Job { names: batches, since: None, tells: true, reply };
+        let job = confirms::ConfirmJob { names: batches, since: None, tells: true, reply };
         let queued = self.queue(job, |senders| Ok(&senders.confirms));
         Box::pin(async move {
             queued.map_err(|cause| CommitError::NotApplied { cause })?;
@@ -122,7 +122,7 @@ impl Store for RedisStore {
     }
 
     fn review(&self) -> Later<Result<(), StoreError>> {
-        self.asked(checks::Job::Review, |senders| Ok(&senders.checks))
+        self.asked(checks::CheckJob::Review, |senders| Ok(&senders.checks))
     }
 
     fn late(&self) -> Vec<Arc<Late>> {
@@ -144,7 +144,7 @@ impl Store for RedisStore {
     /// Does not wait for what is played again: that renews the leases as it goes.
     fn renew(&self) -> Later<Result<(), StoreError>> {
         let (shared, begun) = (Arc::clone(&self.shared), Instant::now());
-        let renewed = self.lease(checks::Lease::Renewed);
+        let renewed = self.lease(checks::LeaseChange::Renewed);
         Box::pin(async move {
             tokio::select! {
                 biased;
@@ -155,19 +155,19 @@ impl Store for RedisStore {
     }
 
     fn release(&self) -> Later<Result<(), StoreError>> {
-        self.lease(checks::Lease::Ended)
+        self.lease(checks::LeaseChange::Ended)
     }
 
-    fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
-        self.asked(|reply| checks::Job::Meet(here, reply), |senders| Ok(&senders.checks))
+    fn meet(&self, here: bool) -> Later<Result<Vec<SeenNode>, StoreError>> {
+        self.asked(|reply| checks::CheckJob::Meet(here, reply), |senders| Ok(&senders.checks))
     }
 
     fn holder(&self) -> Later<Result<Option<Holder>, StoreError>> {
-        self.asked(checks::Job::Holder, |senders| Ok(&senders.checks))
+        self.asked(checks::CheckJob::Holder, |senders| Ok(&senders.checks))
     }
 
-    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
-        self.asked(|reply| load::Job::Recorded(stretches, bytes, reply), |senders| Ok(&senders.loads))
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>> {
+        self.asked(|reply| load::LoadJob::Recorded(stretches, bytes, reply), |senders| Ok(&senders.loads))
     }
 
     fn directory(&self) -> Option<PathBuf> {

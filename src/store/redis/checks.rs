@@ -13,80 +13,80 @@ use super::heal;
 use super::late;
 use super::link::Link;
 use super::moving;
-use super::scripts::{self, Call, Loaded, Met, Verdict};
-use super::shared::Shared;
+use super::scripts::{self, LoadedScript, Met, ScriptCall, Verdict};
+use super::shared::RedisShared;
 use super::take;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
-use crate::store::moving::{LastOf, Notice};
-use crate::store::{CommitError, Head, Holder, NodeCard, Seen, ShardId, StoreError, Token};
+use crate::store::moving::{LastOf, MoveNotice};
+use crate::store::{CommitError, Head, Holder, NodeCard, SeenNode, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// What becomes of the leases of all shards that are owned.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Lease {
+pub(super) enum LeaseChange {
     Renewed,
     Ended,
 }
 
 /// A call of `take`, `renew`, `release`, `post`, `holder`, `review` or `meet`.
-pub(super) enum Job {
+pub(super) enum CheckJob {
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
     /// What is owned when its turn comes: a take-over before it may have drawn new tokens.
-    Lease(Lease, oneshot::Sender<Result<(), StoreError>>),
+    Lease(LeaseChange, oneshot::Sender<Result<(), StoreError>>),
     /// The register says this of its move, if these are the ends of these shards.
-    Post(Option<Notice>, Vec<LastOf>, oneshot::Sender<Result<(), StoreError>>),
+    Post(Option<MoveNotice>, Vec<LastOf>, oneshot::Sender<Result<(), StoreError>>),
     /// Who owns the register?
     Holder(oneshot::Sender<Result<Option<Holder>, StoreError>>),
     /// Is everything that somebody was told of where the shards are owned now?
     Review(oneshot::Sender<Result<(), StoreError>>),
     /// This node is here, or gone.
-    Meet(bool, oneshot::Sender<Result<Vec<Seen>, StoreError>>),
+    Meet(bool, oneshot::Sender<Result<Vec<SeenNode>, StoreError>>),
 }
 
 /// Runs until every sender is gone.
 pub(super) async fn run(
-    shared: Arc<Shared>,
+    shared: Arc<RedisShared>,
     mut link: Link,
-    mut jobs: mpsc::Receiver<Job>,
-    confirms: mpsc::Sender<confirms::Job>,
+    mut jobs: mpsc::Receiver<CheckJob>,
+    confirms: mpsc::Sender<confirms::ConfirmJob>,
 ) {
     while let Some(job) = jobs.recv().await {
         // Nobody may wait any more: then the outcome is nobody's.
         match job {
-            Job::Take(shard, token, reply) => {
+            CheckJob::Take(shard, token, reply) => {
                 let taken = take::take(&shared, &mut link, shard, token).await;
                 let (shared, confirms) = (Arc::clone(&shared), shared.waits().then(|| confirms.clone()));
                 // Beside the next one: their proofs go together.
                 tokio::spawn(async move { drop(reply.send(proved(&shared, taken, shard, confirms).await)) });
             }
             // What was played again meanwhile renewed it (see `playing`).
-            Job::Lease(Lease::Renewed, reply) if reply.is_closed() => {}
-            Job::Lease(what, reply) => drop(reply.send(lease(&shared, &mut link, what).await)),
-            Job::Post(notice, shards, reply) => {
+            CheckJob::Lease(LeaseChange::Renewed, reply) if reply.is_closed() => {}
+            CheckJob::Lease(what, reply) => drop(reply.send(lease(&shared, &mut link, what).await)),
+            CheckJob::Post(notice, shards, reply) => {
                 drop(reply.send(moving::post(&shared, &mut link, notice.as_ref(), &shards).await));
             }
-            Job::Holder(reply) => drop(reply.send(holder(&shared, &mut link).await)),
-            Job::Review(reply) => {
+            CheckJob::Holder(reply) => drop(reply.send(holder(&shared, &mut link).await)),
+            CheckJob::Review(reply) => {
                 let reviewed = match heal::ready(&shared, &mut link).await {
                     Ok(_) => late::review(&shared, &mut link).await,
                     Err(failed) => Err(failed.into_error()),
                 };
                 drop(reply.send(reviewed));
             }
-            Job::Meet(here, reply) => drop(reply.send(meet(&shared, &mut link, here).await)),
+            CheckJob::Meet(here, reply) => drop(reply.send(meet(&shared, &mut link, here).await)),
         }
     }
 }
 
 /// A take-over counts when as many replicas have it as are wanted: nothing is loaded before.
 async fn proved(
-    shared: &Shared,
+    shared: &RedisShared,
     taken: Result<Head, StoreError>,
     shard: ShardId,
-    confirms: Option<mpsc::Sender<confirms::Job>>,
+    confirms: Option<mpsc::Sender<confirms::ConfirmJob>>,
 ) -> Result<Head, StoreError> {
     let head = taken?;
     if let Some(confirms) = confirms {
@@ -101,11 +101,11 @@ async fn proved(
     Ok(head)
 }
 
-async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), StoreError> {
+async fn lease(shared: &RedisShared, link: &mut Link, what: LeaseChange) -> Result<(), StoreError> {
     shared.sound()?;
     let (shards, ms) = match what {
-        Lease::Renewed => (shared.owned(), NODE_LEASE_MS),
-        Lease::Ended => (shared.let_go(), 0),
+        LeaseChange::Renewed => (shared.owned(), NODE_LEASE_MS),
+        LeaseChange::Ended => (shared.let_go(), 0),
     };
     if shards.is_empty() {
         return Ok(());
@@ -119,18 +119,18 @@ async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), Stor
         ended => ended,
     };
     match (what, &ended) {
-        (Lease::Renewed, Ok(())) => shared.sees_owner_on(link.number()),
+        (LeaseChange::Renewed, Ok(())) => shared.sees_owner_on(link.number()),
         // What it finds may be a tenure of before: who woke late is not who owned the register last.
-        (Lease::Ended, Ok(())) => shared.yields(true),
-        (Lease::Renewed | Lease::Ended, Err(_)) => {}
+        (LeaseChange::Ended, Ok(())) => shared.yields(true),
+        (LeaseChange::Renewed | LeaseChange::Ended, Err(_)) => {}
     }
     ended
 }
 
 /// The call that sets the leases of shards that stand under these tokens.
-pub(super) fn lease_call(shared: &Shared, shards: &[(ShardId, Token)], ms: u64) -> Call {
+pub(super) fn lease_call(shared: &RedisShared, shards: &[(ShardId, Token)], ms: u64) -> ScriptCall {
     let keys: Vec<String> = shards.iter().map(|(shard, _)| shared.keys.head(*shard)).collect();
-    let mut call = Call::new(&shared.shas, Loaded::Lease, &keys);
+    let mut call = ScriptCall::new(&shared.shas, LoadedScript::Lease, &keys);
     call.number(ms);
     for (_, token) in shards {
         call.arg(scripts::hex(token.0));
@@ -138,7 +138,12 @@ pub(super) fn lease_call(shared: &Shared, shards: &[(ShardId, Token)], ms: u64) 
     call
 }
 
-async fn lease_once(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)], ms: u64) -> Result<(), StoreError> {
+async fn lease_once(
+    shared: &RedisShared,
+    link: &mut Link,
+    shards: &[(ShardId, Token)],
+    ms: u64,
+) -> Result<(), StoreError> {
     let answer = link.call(&lease_call(shared, shards, ms), ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || failed::strange(&shared.place, "the script answered something else");
     let of = |at: usize| shards.get(at).map(|(shard, _)| *shard).ok_or_else(strange);
@@ -151,15 +156,15 @@ async fn lease_once(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)
 }
 
 /// By the head of the first shard: whoever has that takes the others (see `actors::service`).
-async fn holder(shared: &Shared, link: &mut Link) -> Result<Option<Holder>, StoreError> {
+async fn holder(shared: &RedisShared, link: &mut Link) -> Result<Option<Holder>, StoreError> {
     shared.sound()?;
-    let Owner { holder, lease, now } = owner(shared, link).await?;
+    let RegisterOwner { holder, lease, now } = owner(shared, link).await?;
     // As the script that takes shards sees it: a lease that ends later than any given now is from a clock that went back.
     Ok(holder.filter(|_| lease > now && lease - now <= 2 * NODE_LEASE_MS))
 }
 
 /// What the head of the first shard says of its owner.
-pub(super) struct Owner {
+pub(super) struct RegisterOwner {
     /// None: nobody has taken it yet.
     pub(super) holder: Option<Holder>,
     /// Until when, by the clock of Redis, in milliseconds; 0: it was let go.
@@ -167,7 +172,7 @@ pub(super) struct Owner {
     now: u64,
 }
 
-pub(super) async fn owner(shared: &Shared, link: &mut Link) -> Result<Owner, StoreError> {
+pub(super) async fn owner(shared: &RedisShared, link: &mut Link) -> Result<RegisterOwner, StoreError> {
     let mut pipeline = Pipeline::with_capacity(2);
     pipeline.cmd("TIME").cmd("HMGET").arg(shared.keys.head(ShardId(0))).arg(&["owner", "node", "address", "lease"]);
     let answer = link.read(&pipeline, ANSWER_WITHIN).await?;
@@ -184,12 +189,13 @@ pub(super) async fn owner(shared: &Shared, link: &mut Link) -> Result<Owner, Sto
             Some(Holder { name: name.into(), process, address: address.unwrap_or_default().into() })
         }
     };
-    Ok(Owner { holder, lease, now: seconds * 1_000 + micros / 1_000 })
+    Ok(RegisterOwner { holder, lease, now: seconds * 1_000 + micros / 1_000 })
 }
 
-async fn meet(shared: &Shared, link: &mut Link, here: bool) -> Result<Vec<Seen>, StoreError> {
+async fn meet(shared: &RedisShared, link: &mut Link, here: bool) -> Result<Vec<SeenNode>, StoreError> {
     let own = shared.card();
-    let mut call = Call::new(&shared.shas, Loaded::Nodes, &[shared.keys.nodes(), shared.keys.head(ShardId(0))]);
+    let mut call =
+        ScriptCall::new(&shared.shas, LoadedScript::Nodes, &[shared.keys.nodes(), shared.keys.head(ShardId(0))]);
     let text = if here { card_text(&own) } else { String::new() };
     call.arg(&own.name).arg(scripts::hex(own.process)).arg(text).number(NODE_LEASE_MS);
     call.number(Format::NEWEST.number().into());
@@ -209,7 +215,7 @@ async fn meet(shared: &Shared, link: &mut Link, here: bool) -> Result<Vec<Seen>,
     };
     Ok(nodes
         .into_iter()
-        .filter_map(|(name, age_ms, text)| Some(Seen { card: card_of(name, &text)?, age_ms }))
+        .filter_map(|(name, age_ms, text)| Some(SeenNode { card: card_of(name, &text)?, age_ms }))
         .collect())
 }
 

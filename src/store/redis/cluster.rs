@@ -17,47 +17,47 @@ use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
 use tokio::task::JoinSet;
 
-use super::following::{Following, Named};
+use super::following::{Following, NamedPrimary};
 
 /// How long one server may take; all are asked at once.
 const ANSWER_WITHIN: Duration = Duration::from_millis(400);
 const SCHEME: &str = "redis+cluster://";
 
-type Address = (String, u16);
+type ServerAddress = (String, u16);
 
 /// The servers of a cluster, and the slot that counts.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(super) struct RedisCluster {
     /// Those that the URL names.
-    seeds: Vec<Address>,
+    seeds: Vec<ServerAddress>,
     /// How each is spoken to: everything but where it is.
     info: ConnectionInfo,
     /// A key of the register.
     key: String,
     following: Following,
     /// Those that the cluster named last.
-    members: Mutex<Vec<Address>>,
+    members: Mutex<Vec<ServerAddress>>,
     /// Where the slot goes at the moment, if it is moved.
     moving: Mutex<Option<Arc<str>>>,
 }
 
 /// What one server of the cluster says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct View {
+struct ClusterView {
     slot: u16,
     /// Who has the slot.
-    owner: Option<Named>,
+    owner: Option<NamedPrimary>,
     /// All that it knows to be there.
-    members: Vec<Address>,
+    members: Vec<ServerAddress>,
     /// Those of them that are primaries.
-    primaries: Vec<Address>,
+    primaries: Vec<ServerAddress>,
     /// To which other one it gives the slot at the moment; only its owner says so.
     moves_to: Option<String>,
 }
 
-impl View {
+impl ClusterView {
     /// Reads the answer of CLUSTER NODES of the server at an address.
-    fn read(slot: u16, nodes: &str, asked: &Address) -> Self {
+    fn read(slot: u16, nodes: &str, asked: &ServerAddress) -> Self {
         let mut view = Self { slot, owner: None, members: Vec::new(), primaries: Vec::new(), moves_to: None };
         let mut moves_to = None;
         let lines: Vec<Vec<&str>> = nodes.lines().map(|line| line.split(' ').collect()).collect();
@@ -80,7 +80,7 @@ impl View {
             if has("master") {
                 view.primaries.push((host.clone(), port));
                 if slots.iter().any(|range| contains(range, slot)) {
-                    view.owner = Some(Named { epoch, host, port });
+                    view.owner = Some(NamedPrimary { epoch, host, port });
                 }
             }
             let given = format!("[{slot}->-");
@@ -101,7 +101,7 @@ fn contains(range: &str, slot: u16) -> bool {
     matches!((first.parse::<u16>(), last.parse::<u16>()), (Ok(first), Ok(last)) if (first..=last).contains(&slot))
 }
 
-impl Cluster {
+impl RedisCluster {
     /// Reads `redis+cluster://[user:password@]host:port[,host:port…][/0]`; none if it is another kind of URL. `key` is one of
     /// the register's.
     pub(super) fn of(url: &str, settings: &TcpSettings, key: String) -> Option<Result<Self, RedisError>> {
@@ -142,7 +142,7 @@ impl Cluster {
         format!("cluster of {}", hosts.join(","))
     }
 
-    fn client(&self, (host, port): Address) -> Result<Client, RedisError> {
+    fn client(&self, (host, port): ServerAddress) -> Result<Client, RedisError> {
         Client::open(self.info.clone().set_addr(ConnectionAddr::Tcp(host, port)))
     }
 
@@ -158,9 +158,9 @@ impl Cluster {
             self.following.steps_down(&last.host, last.port);
         }
         let whose = || format!("slot {} of {}", views.first().map_or(0, |(_, view)| view.slot), self.name());
-        let named: Vec<Named> = views.iter().filter_map(|(_, view)| view.owner.clone()).collect();
+        let named: Vec<NamedPrimary> = views.iter().filter_map(|(_, view)| view.owner.clone()).collect();
         let elected = self.following.elect(&named, asked, &whose());
-        let of_view = |latest: &Named| views.iter().find(|(_, view)| view.owner.as_ref() == Some(latest));
+        let of_view = |latest: &NamedPrimary| views.iter().find(|(_, view)| view.owner.as_ref() == Some(latest));
         let Some((view, latest)) = elected.map(|latest| (of_view(&latest), latest)) else {
             let slots: Vec<String> = views.iter().map(|(_, view)| view.slot.to_string()).take(1).collect();
             let detail = slots.concat();
@@ -173,7 +173,7 @@ impl Cluster {
         if let Some((_, view)) = view {
             *locked(&self.members) = view.members.clone();
         }
-        let Named { host, port, .. } = self.following.follow(latest, &whose());
+        let NamedPrimary { host, port, .. } = self.following.follow(latest, &whose());
         if let Some((_, view)) = said(&host, port) {
             self.moves(view.slot, &host, port, view.moves_to.as_deref());
         }
@@ -207,7 +207,7 @@ impl Cluster {
     }
 
     /// What every server says that answers, and how many were asked.
-    async fn views(&self) -> Result<(Vec<(Address, View)>, usize), RedisError> {
+    async fn views(&self) -> Result<(Vec<(ServerAddress, ClusterView)>, usize), RedisError> {
         let mut addresses = locked(&self.members).clone();
         addresses.extend(self.seeds.iter().filter(|seed| !addresses.contains(seed)).cloned().collect::<Vec<_>>());
         let (mut asking, asked) = (JoinSet::new(), addresses.len());
@@ -271,20 +271,20 @@ async fn connect(client: &Client) -> Result<MultiplexedConnection, RedisError> {
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
-async fn view(client: &Client, key: &str, address: &Address) -> Result<View, RedisError> {
+async fn view(client: &Client, key: &str, address: &ServerAddress) -> Result<ClusterView, RedisError> {
     let mut connection = connect(client).await?;
     let mut both = redis::pipe();
     both.cmd("CLUSTER").arg("KEYSLOT").arg(key).cmd("CLUSTER").arg("NODES");
     let (slot, nodes): (u16, String) = both.query_async(&mut connection).await?;
-    Ok(View::read(slot, &nodes, address))
+    Ok(ClusterView::read(slot, &nodes, address))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(url: &str) -> Result<Cluster, RedisError> {
-        Cluster::of(url, &TcpSettings::default(), "{allod}:register".to_owned()).unwrap()
+    fn of(url: &str) -> Result<RedisCluster, RedisError> {
+        RedisCluster::of(url, &TcpSettings::default(), "{allod}:register".to_owned()).unwrap()
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
         assert!(of("redis+cluster://10.0.0.1").is_ok());
         assert!(of("redis+cluster://10.0.0.1/1").is_err(), "there is no other database");
         assert!(of("redis+cluster://").is_err());
-        assert!(Cluster::of("redis://127.0.0.1/", &TcpSettings::default(), String::new()).is_none());
+        assert!(RedisCluster::of("redis://127.0.0.1/", &TcpSettings::default(), String::new()).is_none());
     }
 
     #[test]
@@ -307,18 +307,18 @@ mod tests {
                     dd 127.0.0.1:7003@17003 master,fail - 0 1 1 disconnected\n\
                     ee :0@0 master,noaddr - 0 1 1 disconnected 100\n";
         let asked = ("127.0.0.1".to_owned(), 7000);
-        let owner = |slot| View::read(slot, text, &asked).owner.map(|owner| (owner.port, owner.epoch));
+        let owner = |slot| ClusterView::read(slot, text, &asked).owner.map(|owner| (owner.port, owner.epoch));
         assert_eq!(
             [owner(0), owner(99), owner(101), owner(100), owner(16_383)],
             [Some((7000, 4)), Some((7000, 4)), Some((7000, 4)), Some((7001, 2)), Some((7001, 2))]
         );
-        let view = View::read(100, text, &asked);
+        let view = ClusterView::read(100, text, &asked);
         assert_eq!(view.moves_to.as_deref(), Some("127.0.0.1:7001"));
         assert_eq!(view.members.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7002]);
         assert_eq!(view.primaries.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7003]);
-        assert_eq!(View::read(101, text, &asked).moves_to, None);
+        assert_eq!(ClusterView::read(101, text, &asked).moves_to, None);
         // Alone and never spoken to: it does not know its address.
-        let alone = View::read(3, "aa :7000@17000 myself,master - 0 0 0 connected 0-16383\n", &asked);
-        assert_eq!(alone.owner, Some(Named { epoch: 0, host: "127.0.0.1".to_owned(), port: 7000 }));
+        let alone = ClusterView::read(3, "aa :7000@17000 myself,master - 0 0 0 connected 0-16383\n", &asked);
+        assert_eq!(alone.owner, Some(NamedPrimary { epoch: 0, host: "127.0.0.1".to_owned(), port: 7000 }));
     }
 }

@@ -15,12 +15,12 @@ use super::confirms;
 use super::failed::{self, Failed};
 use super::heal;
 use super::journal::{Move, Point};
-use super::keys::{Kind, key_of};
+use super::keys::{HashKind, key_of};
 use super::line;
 use super::link::{self, Link};
 use super::net::Net;
-use super::scripts::{self, Call, Loaded, Verdict};
-use super::shared::Shared;
+use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
+use super::shared::RedisShared;
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
 use crate::store::{Batch, CommitError, Committed, Seq, StoreError, codec, fence};
@@ -30,22 +30,22 @@ use crate::store::{Batch, CommitError, Committed, Seq, StoreError, codec, fence}
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// A call of `commit`.
-pub(super) struct Job {
+pub(super) struct CommitJob {
     pub(super) batches: Arc<[Batch]>,
     pub(super) reply: oneshot::Sender<Result<Vec<Committed>, CommitError>>,
 }
 
 /// Runs until every sender is gone, then waits for what is under way.
 pub(super) async fn run(
-    shared: Arc<Shared>,
+    shared: Arc<RedisShared>,
     mut link: Link,
-    mut jobs: mpsc::Receiver<Job>,
-    confirms: mpsc::Sender<confirms::Job>,
+    mut jobs: mpsc::Receiver<CommitJob>,
+    confirms: mpsc::Sender<confirms::ConfirmJob>,
 ) {
     let under_way = TaskTracker::new();
     // Connections on which an answer did not come: told by the tasks that wait for answers.
     let (broken, mut breaks) = mpsc::channel(64);
-    while let Some(Job { batches, reply }) = jobs.recv().await {
+    while let Some(CommitJob { batches, reply }) = jobs.recv().await {
         while let Ok(number) = breaks.try_recv() {
             link.broken(number);
         }
@@ -95,12 +95,12 @@ pub(super) async fn run(
 }
 
 /// The call that commits these batches, and the digests with which it does.
-fn call_of(shared: &Shared, batches: &[Batch]) -> Result<(Call, Vec<line::Link>), CommitError> {
+fn call_of(shared: &RedisShared, batches: &[Batch]) -> Result<(ScriptCall, Vec<line::Lineage>), CommitError> {
     let refused = |cause| CommitError::NotApplied { cause };
     shared.sound().map_err(refused)?;
     fence::check_once_each(batches)?;
     let lets_go = batches.iter().all(Batch::lets_go);
-    let script = if lets_go { Loaded::CommitLettingGo } else { Loaded::Commit };
+    let script = if lets_go { LoadedScript::CommitLettingGo } else { LoadedScript::Commit };
     let mut encoded = Vec::with_capacity(batches.len());
     for batch in batches {
         let mut bytes = Vec::with_capacity(256 + batch.acts.len() * 128);
@@ -114,7 +114,7 @@ fn call_of(shared: &Shared, batches: &[Batch]) -> Result<(Call, Vec<line::Link>)
         [shared.keys.head(batch.shard), shared.keys.log(batch.shard), shared.keys.networks(batch.shard)]
     });
     let keys: Vec<String> = std::iter::once(shared.keys.guard()).chain(of_shards).collect();
-    let mut call = Call::new(&shared.shas, script, &keys);
+    let mut call = ScriptCall::new(&shared.shas, script, &keys);
     call.number(batches.len() as u64).number(shared.keep_seconds).number(shared.keep_bytes);
     let mut links = Vec::with_capacity(batches.len());
     for ((batch, bytes), net) in batches.iter().zip(&encoded).zip(&nets) {
@@ -136,11 +136,11 @@ fn call_of(shared: &Shared, batches: &[Batch]) -> Result<(Call, Vec<line::Link>)
 
 /// What is applied is acknowledged when as many replicas have it as are wanted. Until then nobody knows whether it stays.
 async fn confirmed(
-    shared: &Shared,
+    shared: &RedisShared,
     batches: &[Batch],
     committed: Vec<Committed>,
     since: u64,
-    confirms: &mpsc::Sender<confirms::Job>,
+    confirms: &mpsc::Sender<confirms::ConfirmJob>,
 ) -> Result<Vec<Committed>, CommitError> {
     let with_tokens = || batches.iter().zip(&committed);
     if shared.waits() {
@@ -158,7 +158,7 @@ async fn confirmed(
 }
 
 /// Where the shards stand before and after it. What follows nothing that was sent is refused, and moves none.
-fn moves_of(batches: &[Batch], links: &[line::Link]) -> Vec<Move> {
+fn moves_of(batches: &[Batch], links: &[line::Lineage]) -> Vec<Move> {
     let moves = batches.iter().zip(links).filter_map(|(batch, link)| {
         let &Batch { shard, token, seq, .. } = batch;
         let before = Point { token, seq: Seq(seq.0.checked_sub(1)?), digest: link.parent? };
@@ -176,9 +176,9 @@ fn commit_error(failed: Failed) -> CommitError {
 
 /// What an answer means for the caller.
 fn judge(
-    shared: &Shared,
+    shared: &RedisShared,
     batches: &[Batch],
-    links: &[line::Link],
+    links: &[line::Lineage],
     answer: Result<redis::Value, Failed>,
 ) -> Result<Vec<Committed>, CommitError> {
     let value = answer.map_err(|failed| {
@@ -196,7 +196,7 @@ fn judge(
             if !batches.iter().all(Batch::lets_go) {
                 shared.has_room();
             }
-            let committed = |(batch, link): (&Batch, &line::Link)| {
+            let committed = |(batch, link): (&Batch, &line::Lineage)| {
                 let &Batch { shard, seq, .. } = batch;
                 Committed { shard, seq, digest: link.digest }
             };
@@ -232,10 +232,10 @@ fn judge(
 
 /// Tells what a step expected and what is there instead.
 fn mismatch(
-    shared: &Shared,
+    shared: &RedisShared,
     batch: &Batch,
     network: NetworkId,
-    kind: Kind,
+    kind: HashKind,
     (low, field): (&[u8], &[u8]),
     found: Option<&[u8]>,
 ) -> Result<Vec<Committed>, CommitError> {

@@ -18,9 +18,9 @@ use super::failed::{self, Failed};
 use super::heal;
 use super::journal::Point;
 use super::link::Link;
-use super::scripts::{self, Call, Loaded, Verdict};
-use super::server::Waiting;
-use super::shared::Shared;
+use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
+use super::server::ReplicaWait;
+use super::shared::RedisShared;
 use crate::store::{CommitError, Digest, Seq, ShardId, StoreError, Token};
 
 /// How long an answer may take.
@@ -31,11 +31,11 @@ const REPLICAS_WITHIN: Duration = Duration::from_millis(500);
 const ROUND_CALLS_MAX: usize = 256;
 
 /// What is to be proved: a batch on a shard's line, and the token under which it is asked.
-pub(super) type Name = (ShardId, Token, Seq, Digest);
+pub(super) type ProofName = (ShardId, Token, Seq, Digest);
 
 /// A call of `confirm`; or the end of a commit or of a take-over.
-pub(super) struct Job {
-    pub(super) names: Vec<Name>,
+pub(super) struct ConfirmJob {
+    pub(super) names: Vec<ProofName>,
     /// The connection of this task that stood before what is named was written; none: it may be any.
     pub(super) since: Option<u64>,
     /// Answers leave under it: what it names is told.
@@ -44,15 +44,19 @@ pub(super) struct Job {
 }
 
 /// Asks for a proof in the next round, and waits for it.
-pub(super) async fn ask(jobs: &mpsc::Sender<Job>, names: Vec<Name>, since: Option<u64>) -> Result<(), CommitError> {
+pub(super) async fn ask(
+    jobs: &mpsc::Sender<ConfirmJob>,
+    names: Vec<ProofName>,
+    since: Option<u64>,
+) -> Result<(), CommitError> {
     let (reply, answer) = oneshot::channel();
     let ended = || CommitError::Unknown { cause: super::ended() };
-    jobs.send(Job { names, since, tells: false, reply }).await.map_err(|_| ended())?;
+    jobs.send(ConfirmJob { names, since, tells: false, reply }).await.map_err(|_| ended())?;
     answer.await.unwrap_or_else(|_| Err(ended()))
 }
 
 /// Runs until every sender is gone.
-pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
+pub(super) async fn run(shared: Arc<RedisShared>, mut link: Link, mut jobs: mpsc::Receiver<ConfirmJob>) {
     let mut next = Vec::new();
     while jobs.recv_many(&mut next, ROUND_CALLS_MAX).await > 0 {
         let number = match heal::ready(&shared, &mut link).await {
@@ -80,11 +84,11 @@ pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Rec
 }
 
 /// Proves what all of these ask for; each alone if that cannot be proved together.
-async fn prove(shared: &Shared, link: &mut Link, round: Vec<Job>) {
+async fn prove(shared: &RedisShared, link: &mut Link, round: Vec<ConfirmJob>) {
     if round.is_empty() {
         return;
     }
-    let mut names: Vec<Name> = Vec::with_capacity(round.len());
+    let mut names: Vec<ProofName> = Vec::with_capacity(round.len());
     for name in round.iter().flat_map(|job| &job.names) {
         if !names.contains(name) {
             names.push(*name);
@@ -103,7 +107,7 @@ async fn prove(shared: &Shared, link: &mut Link, round: Vec<Job>) {
     for job in round {
         let mut proved = if alone { confirm(shared, link, &job.names).await } else { proved.clone() };
         if job.tells && proved.is_ok() {
-            let told = |&(shard, token, seq, digest): &Name| shared.tells(shard, Point { token, seq, digest });
+            let told = |&(shard, token, seq, digest): &ProofName| shared.tells(shard, Point { token, seq, digest });
             proved = job.names.iter().try_for_each(told);
         }
         // Nobody may wait any more.
@@ -111,7 +115,7 @@ async fn prove(shared: &Shared, link: &mut Link, round: Vec<Job>) {
     }
 }
 
-async fn confirm(shared: &Shared, link: &mut Link, names: &[Name]) -> Result<(), CommitError> {
+async fn confirm(shared: &RedisShared, link: &mut Link, names: &[ProofName]) -> Result<(), CommitError> {
     let refused = |cause| CommitError::NotApplied { cause };
     shared.sound().map_err(refused)?;
     let mut keys = Vec::with_capacity(2 * names.len());
@@ -120,7 +124,7 @@ async fn confirm(shared: &Shared, link: &mut Link, names: &[Name]) -> Result<(),
         keys.extend([shared.keys.head(shard), shared.keys.log(shard)]);
     }
     let waiting = shared.waiting();
-    let mut call = Call::new(&shared.shas, Loaded::Confirm, &keys);
+    let mut call = ScriptCall::new(&shared.shas, LoadedScript::Confirm, &keys);
     call.arg(if waiting.is_some() { "1" } else { "0" });
     for &(_, token, seq, digest) in names {
         call.arg(scripts::hex(token.0)).number(seq.0).arg(scripts::hex(digest.0));
@@ -149,11 +153,11 @@ fn error_of(failed: Failed) -> CommitError {
 }
 
 /// The command that waits for so many replicas.
-fn wait_of(waiting: Waiting, replicas: u32) -> Cmd {
+fn wait_of(waiting: ReplicaWait, replicas: u32) -> Cmd {
     let mut command = Cmd::new();
     match waiting {
-        Waiting::Memory => command.arg("WAIT"),
-        Waiting::Disk => command.arg("WAITAOF").arg(1),
+        ReplicaWait::Memory => command.arg("WAIT"),
+        ReplicaWait::Disk => command.arg("WAITAOF").arg(1),
     };
     command.arg(replicas).arg(REPLICAS_WITHIN.as_millis() as u64);
     command
@@ -182,8 +186,11 @@ mod tests {
         assert_eq!(answering(&Value::Array(vec![Value::Int(1), Value::Int(2)])), Some(2));
         assert_eq!(answering(&Value::Array(vec![Value::Int(0), Value::Int(2)])), Some(0));
         assert_eq!(answering(&Value::Okay), None);
-        assert_eq!(wait_of(Waiting::Memory, 2).get_packed_command(), b"*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$3\r\n500\r\n");
-        let disk = wait_of(Waiting::Disk, 2).get_packed_command();
+        assert_eq!(
+            wait_of(ReplicaWait::Memory, 2).get_packed_command(),
+            b"*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$3\r\n500\r\n"
+        );
+        let disk = wait_of(ReplicaWait::Disk, 2).get_packed_command();
         assert_eq!(disk, b"*4\r\n$7\r\nWAITAOF\r\n$1\r\n1\r\n$1\r\n2\r\n$3\r\n500\r\n");
     }
 }

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, Value};
 
-use super::begin::{self, Reach};
+use super::begin::{self, RedisReach};
 use super::failed::strange;
-use super::identity::Identity;
+use super::identity::IdentityFile;
 use super::keys::{FORMAT, Keys};
 use super::link::Link;
-use super::place::Place;
-use super::server::Server;
+use super::place::RedisPlace;
+use super::server::ServerFacts;
 pub use super::server::{Finding, Memory};
-use super::{Options, checks, moving, runtime};
+use super::{RedisOptions, checks, moving, runtime};
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
 use crate::store::{NodeCard, ShardId, StoreError};
@@ -21,9 +21,18 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Calls whose time is taken.
 const ROUND_TRIPS: usize = 100;
 
+/// Numbers of batches of a shard that Redis has less of than it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WentBack {
+    /// Up to this one it was acknowledged by this server.
+    pub acknowledged: u64,
+    /// It stands here.
+    pub stands_at: u64,
+}
+
 /// The register that Redis holds under the prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldRegister {
     /// Its identity, 32 hex digits.
     pub register: String,
     /// Version of its keys, as it says.
@@ -38,7 +47,7 @@ pub struct Held {
 
 /// What was seen.
 #[derive(Debug)]
-pub struct Examined {
+pub struct ExaminedServer {
     /// Where it was asked.
     pub place: String,
     /// Its version, if it tells.
@@ -56,11 +65,11 @@ pub struct Examined {
     /// How long calls took, the shortest first.
     pub round_trips: Vec<Duration>,
     /// The register under the prefix, if there is one.
-    pub held: Option<Held>,
+    pub held: Option<HeldRegister>,
     /// The register that this server kept there, by its directory; 32 hex digits.
     pub known: Option<String>,
-    /// Up to which batch this server acknowledged the shard that went back, and where Redis stands still.
-    pub behind: Option<(u64, u64)>,
+    /// The shard that went back, if one did and stays there.
+    pub behind: Option<WentBack>,
     /// Nodes that were seen lately, with how long ago in milliseconds.
     pub nodes: Vec<(NodeCard, u64)>,
 }
@@ -72,8 +81,8 @@ pub const KNOWN_FORMAT: &str = FORMAT;
 ///
 /// # Errors
 /// It is not reached, is no primary, or does not answer.
-pub fn examine(options: &Options) -> Result<Examined, StoreError> {
-    let identity = options.directory.as_deref().map(Identity::read).transpose()?;
+pub fn examine(options: &RedisOptions) -> Result<ExaminedServer, StoreError> {
+    let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
     let replicas = options.replicas;
     on_a_link(options, move |link, keys| async move { look(link, &keys, replicas, identity.as_ref()).await })
 }
@@ -82,23 +91,23 @@ pub fn examine(options: &Options) -> Result<Examined, StoreError> {
 ///
 /// # Errors
 /// It is not reached, cannot keep a register, or has one under that prefix.
-pub fn look_at_target(options: &Options) -> Result<(), StoreError> {
+pub fn look_at_target(options: &RedisOptions) -> Result<(), StoreError> {
     let replicas = options.replicas;
     on_a_link(options, move |mut link, keys| async move {
         let place = link.name().clone();
-        Server::facts(&mut link).await.check(&place, replicas, link.place().is_in_cluster())?;
+        ServerFacts::facts(&mut link).await.check(&place, replicas, link.place().is_in_cluster())?;
         moving::look_at_target(&mut link, &keys).await
     })
 }
 
 /// Does this over a connection, on a runtime of its own.
-fn on_a_link<T, F>(options: &Options, work: impl FnOnce(Link, Keys) -> F + Send + 'static) -> Result<T, StoreError>
+fn on_a_link<T, F>(options: &RedisOptions, work: impl FnOnce(Link, Keys) -> F + Send + 'static) -> Result<T, StoreError>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, StoreError>> + Send,
 {
     let keys = Keys::new(&options.prefix)?;
-    let place = Place::new(&options.url, &keys)?;
+    let place = RedisPlace::new(&options.url, &keys)?;
     let runtime = runtime("store-redis-look", 1)?;
     let (told, asked) = std::sync::mpsc::sync_channel(1);
     runtime.spawn(async move {
@@ -111,9 +120,14 @@ where
     done
 }
 
-async fn look(mut link: Link, keys: &Keys, replicas: u32, identity: Option<&Identity>) -> Result<Examined, StoreError> {
+async fn look(
+    mut link: Link,
+    keys: &Keys,
+    replicas: u32,
+    identity: Option<&IdentityFile>,
+) -> Result<ExaminedServer, StoreError> {
     let time_ms = time(&mut link).await?;
-    let server = Server::facts(&mut link).await;
+    let server = ServerFacts::facts(&mut link).await;
     let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
     for _ in 0..ROUND_TRIPS {
         let begun = Instant::now();
@@ -128,12 +142,12 @@ async fn look(mut link: Link, keys: &Keys, replicas: u32, identity: Option<&Iden
     let is_known = held.as_ref().is_some_and(|held| known.as_ref() == Some(&held.register));
     let behind = match identity.and_then(|identity| identity.behind).filter(|_| is_known) {
         Some(noted) => match begin::reach(&mut link, keys, noted).await? {
-            Reach::Behind(there) => Some((noted.1.0, there)),
-            Reach::There | Reach::WentOn => None,
+            RedisReach::Behind(stands_at) => Some(WentBack { acknowledged: noted.1.0, stands_at }),
+            RedisReach::There | RedisReach::WentOn => None,
         },
         None => None,
     };
-    Ok(Examined {
+    Ok(ExaminedServer {
         place: link.name().to_string(),
         version: server.version().map(str::to_owned),
         is_known: server.is_known(),
@@ -158,7 +172,7 @@ async fn time(link: &mut Link) -> Result<u64, StoreError> {
     Ok(seconds * 1_000 + micros / 1_000)
 }
 
-async fn held(link: &mut Link, keys: &Keys) -> Result<Option<Held>, StoreError> {
+async fn held(link: &mut Link, keys: &Keys) -> Result<Option<HeldRegister>, StoreError> {
     let mut pipeline = Pipeline::with_capacity(2);
     pipeline.cmd("HMGET").arg(keys.register()).arg(&["register", "format", "shards", "moved"]);
     pipeline.cmd("HGET").arg(keys.head(ShardId(0))).arg("format");
@@ -167,7 +181,7 @@ async fn held(link: &mut Link, keys: &Keys) -> Result<Option<Held>, StoreError> 
     let fields: Fields =
         redis::from_redis_value(Value::Array(answer)).map_err(|_| strange(link.name(), "its register is none"))?;
     let ((register, format, shards, moved), records) = fields;
-    Ok(register.map(|register| Held {
+    Ok(register.map(|register| HeldRegister {
         register,
         format: format.unwrap_or_default(),
         records: records.unwrap_or(Format::FIRST.number().into()),

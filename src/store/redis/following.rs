@@ -18,13 +18,13 @@ const OUT_OF_REACH_AFTER: Duration = Duration::from_secs(5);
 
 /// A primary, and the failover, or move of a slot, that made it one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedPrimary {
     pub(super) epoch: u64,
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-impl Named {
+impl NamedPrimary {
     pub(super) fn is_at(&self, host: &str, port: u16) -> bool {
         (self.host.as_str(), self.port) == (host, port)
     }
@@ -34,30 +34,36 @@ impl Named {
 #[derive(Debug, Default)]
 pub(super) struct Following {
     /// Where it was last.
-    known: Mutex<Option<Named>>,
+    known: Mutex<Option<NamedPrimary>>,
     /// How often that changed.
     changes: AtomicU64,
     doubt: Mutex<Doubt>,
 }
 
+/// That a primary was not reached, the first time since it was and the last.
+#[derive(Debug, Clone, Copy)]
+struct Unreached {
+    first: Instant,
+    last: Instant,
+}
+
 /// What speaks against the one that is followed.
 #[derive(Debug, Default)]
 struct Doubt {
-    /// When it was not reached for the first time since it was, and for the last.
-    unreached: Option<(Instant, Instant)>,
+    unreached: Option<Unreached>,
     /// Whom more than half name instead, under a lower epoch.
-    instead: Option<Named>,
+    instead: Option<NamedPrimary>,
     /// The one that was followed before more than half named another, and its epoch.
-    passed_over: Option<Named>,
+    passed_over: Option<NamedPrimary>,
 }
 
 impl Following {
-    fn known(&self) -> MutexGuard<'_, Option<Named>> {
+    fn known(&self) -> MutexGuard<'_, Option<NamedPrimary>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Who it was last.
-    pub(super) fn last(&self) -> Option<Named> {
+    pub(super) fn last(&self) -> Option<NamedPrimary> {
         self.known().clone()
     }
 
@@ -73,14 +79,16 @@ impl Following {
         let mut doubt = self.doubt();
         doubt.unreached = match doubt.unreached {
             _ if reached => None,
-            Some((first, last)) if now.saturating_duration_since(last) < OUT_OF_REACH_AFTER => Some((first, now)),
-            Some(_) | None => Some((now, now)),
+            Some(Unreached { first, last }) if now.saturating_duration_since(last) < OUT_OF_REACH_AFTER => {
+                Some(Unreached { first, last: now })
+            }
+            Some(_) | None => Some(Unreached { first: now, last: now }),
         };
     }
 
     /// Whom those who answered name, of so many who were asked. None where nobody is named who may be followed.
-    pub(super) fn elect(&self, named: &[Named], asked: usize, whose: &str) -> Option<Named> {
-        let votes = |one: &Named| named.iter().filter(|other| other.is_at(&one.host, one.port)).count();
+    pub(super) fn elect(&self, named: &[NamedPrimary], asked: usize, whose: &str) -> Option<NamedPrimary> {
+        let votes = |one: &NamedPrimary| named.iter().filter(|other| other.is_at(&one.host, one.port)).count();
         let by_most = named.iter().filter(|one| votes(one) * 2 > asked).max_by_key(|one| one.epoch);
         let (mut known, mut doubt) = (self.known(), self.doubt());
         if let Some(most) = by_most
@@ -89,9 +97,10 @@ impl Following {
             doubt.passed_over = None;
         }
         let passed = doubt.passed_over.as_ref();
-        let is_passed = |one: &&Named| passed.is_some_and(|it| it.is_at(&one.host, one.port) && one.epoch <= it.epoch);
+        let is_passed =
+            |one: &&NamedPrimary| passed.is_some_and(|it| it.is_at(&one.host, one.port) && one.epoch <= it.epoch);
         let latest = named.iter().filter(|one| !is_passed(one)).max_by_key(|one| one.epoch).cloned();
-        let is_instead = |(most, last): &(&Named, &Named)| {
+        let is_instead = |(most, last): &(&NamedPrimary, &NamedPrimary)| {
             let is_news = latest.as_ref().is_some_and(|latest| latest.epoch > last.epoch);
             !is_news && !last.is_at(&most.host, most.port) && most.epoch < last.epoch
         };
@@ -111,7 +120,9 @@ impl Following {
                  it: it is followed when this one was not reached for some seconds"
             );
         }
-        if doubt.unreached.is_some_and(|(first, last)| last.saturating_duration_since(first) >= OUT_OF_REACH_AFTER) {
+        let lasts =
+            |unreached: Unreached| unreached.last.saturating_duration_since(unreached.first) >= OUT_OF_REACH_AFTER;
+        if doubt.unreached.is_some_and(lasts) {
             tracing::warn!(redis = whose, primary, named, "the primary of Redis is out of reach, and passed over");
             *doubt = Doubt { passed_over: Some(last), ..Doubt::default() };
             if let Some(known) = &mut *known {
@@ -127,7 +138,7 @@ impl Following {
     }
 
     /// Whom to go to: the one named, unless a later one is known. `whose` is for people.
-    pub(super) fn follow(&self, named: Named, whose: &str) -> Named {
+    pub(super) fn follow(&self, named: NamedPrimary, whose: &str) -> NamedPrimary {
         let mut known = self.known();
         if let Some(known) = &mut *known {
             if known.epoch > named.epoch {
@@ -164,7 +175,7 @@ impl Following {
 }
 
 /// `host:port`
-fn address(named: &Named) -> String {
+fn address(named: &NamedPrimary) -> String {
     format!("{}:{}", named.host, named.port)
 }
 
@@ -174,8 +185,8 @@ mod tests {
 
     /// Who is gone to, where each of three says a port under an epoch, or nothing.
     fn gone_to(following: &Following, said: [Option<(u64, u16)>; 3]) -> u16 {
-        let named = |(epoch, port)| Named { epoch, host: "10.0.0.9".to_owned(), port };
-        let named: Vec<Named> = said.into_iter().flatten().map(named).collect();
+        let named = |(epoch, port)| NamedPrimary { epoch, host: "10.0.0.9".to_owned(), port };
+        let named: Vec<NamedPrimary> = said.into_iter().flatten().map(named).collect();
         let elected = following.elect(&named, said.len(), "register").unwrap();
         following.follow(elected, "register").port
     }
@@ -212,11 +223,11 @@ mod tests {
         let following = Following::default();
         // Epoch, port, and which port is gone to; an earlier failover is no news.
         for (epoch, port, to, changes) in [(0, 1, 1, 0), (0, 1, 1, 0), (1, 2, 2, 1), (0, 1, 2, 1), (2, 1, 1, 2)] {
-            let named = following.follow(Named { epoch, host: "10.0.0.9".to_owned(), port }, "register");
+            let named = following.follow(NamedPrimary { epoch, host: "10.0.0.9".to_owned(), port }, "register");
             assert_eq!((named.port, following.changes()), (to, changes));
         }
         following.steps_down("10.0.0.9", 1);
-        let named = following.follow(Named { epoch: 1, host: "10.0.0.9".to_owned(), port: 2 }, "register");
+        let named = following.follow(NamedPrimary { epoch: 1, host: "10.0.0.9".to_owned(), port: 2 }, "register");
         assert_eq!((named.port, following.changes()), (2, 3));
     }
 
@@ -225,7 +236,7 @@ mod tests {
     fn where_sentinels_begin_to_count_anew_a_failover_is_followed_all_the_same() {
         let following = Following::default();
         let follow =
-            |epoch, port| following.follow(Named { epoch, host: "10.0.0.9".to_owned(), port }, "register").port;
+            |epoch, port| following.follow(NamedPrimary { epoch, host: "10.0.0.9".to_owned(), port }, "register").port;
         assert_eq!([follow(7, 1), follow(0, 1), follow(1, 2)], [1, 1, 1]);
         // Another one is none, which says nothing of the one that is followed.
         following.steps_down("10.0.0.9", 2);

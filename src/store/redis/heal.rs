@@ -25,12 +25,12 @@ use redis::{Cmd, Pipeline, Value};
 
 use super::awaited;
 use super::failed::{self, Failed};
-use super::journal::{Found, Point};
+use super::journal::{Point, ToReplay};
 use super::late;
 use super::link::Link;
 use super::playing;
 use super::scripts;
-use super::shared::{Known, Shared};
+use super::shared::{KnownLine, RedisShared};
 use super::takes::Takes;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 
@@ -38,7 +38,7 @@ use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// A connection on which nothing is missing.
-pub(super) async fn ready(shared: &Shared, link: &mut Link) -> Result<(MultiplexedConnection, u64), Failed> {
+pub(super) async fn ready(shared: &RedisShared, link: &mut Link) -> Result<(MultiplexedConnection, u64), Failed> {
     let (connection, number) = link.connected().await?;
     if link.is_new() {
         shared.doubt();
@@ -48,7 +48,7 @@ pub(super) async fn ready(shared: &Shared, link: &mut Link) -> Result<(Multiplex
 }
 
 /// An answer does not fit: is something missing? Tells whether something was, and is there again.
-pub(super) async fn again(shared: &Shared, link: &mut Link) -> Result<bool, StoreError> {
+pub(super) async fn again(shared: &RedisShared, link: &mut Link) -> Result<bool, StoreError> {
     let before = shared.healed();
     shared.doubt();
     settle(shared, link).await?;
@@ -56,7 +56,7 @@ pub(super) async fn again(shared: &Shared, link: &mut Link) -> Result<bool, Stor
 }
 
 /// Ends the doubt, if there is any.
-async fn settle(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
+async fn settle(shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
     if !shared.in_doubt() {
         return Ok(());
     }
@@ -90,21 +90,21 @@ async fn settle(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
 /// How often it is looked where the shards stand, when what is missing does not fit there.
 const TRIES: u32 = 3;
 
-fn gone_back(shared: &Shared, shard: ShardId, head: Option<Head>, why: &str) -> StoreError {
+fn gone_back(shared: &RedisShared, shard: ShardId, head: Option<Head>, why: &str) -> StoreError {
     let told = shared.line(shard, |line| line.known(shard).told.seq).unwrap_or_default();
     let at = head.map_or_else(String::new, |head| format!("at batch {} in epoch {}", head.seq.0, head.epoch.0));
     shared.went_back(shard, told.0, &format!("{at}, {why}"))
 }
 
 /// Looks where the shards stand, and mends what does not stand where it should.
-async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
+async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
     // Before the heads are read: what Redis acknowledges meanwhile may be missing in them. And in this order: what somebody
     // is told of a line was applied in the journal before.
     let lines = shared.lines();
     let standing = shared.journal().standing();
     let heads = heads_of(shared, link, &lines).await?;
     let points: Vec<(ShardId, Point)> = heads.iter().map(|(shard, head)| (*shard, Point::of(head))).collect();
-    let Found { missing, elsewhere, held_up } = shared.journal().missing(&points, &standing);
+    let ToReplay { missing, elsewhere, held_up } = shared.journal().missing(&points, &standing);
     let awaited = awaited::may_come(&shared.journal(), &elsewhere, &heads, &standing);
     if !awaited.is_empty() && shared.awaits(&points) {
         return awaited::wait(shared, link, &heads, &points, &standing, &awaited).await;
@@ -164,19 +164,19 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
 }
 
 /// Does a shard stand under a token of this process's, as far as is remembered?
-pub(super) fn is_own(shared: &Shared, line: &Known, head: &Head) -> bool {
+pub(super) fn is_own(shared: &RedisShared, line: &KnownLine, head: &Head) -> bool {
     head.token == line.token || shared.journal().is_own(line.shard, head.token)
 }
 
 /// The tenure is over for a shard that goes on as another owner's.
-fn part(shared: &Shared, shard: ShardId, head: &Head) -> Result<(), StoreError> {
+fn part(shared: &RedisShared, shard: ShardId, head: &Head) -> Result<(), StoreError> {
     shared.line(shard, |line| line.part(head))?;
     shared.heals(0);
     Ok(())
 }
 
 /// The tenure is over for a shard, which goes on from its head.
-fn cut_off(shared: &Shared, line: &Known, head: &Head) -> Result<(), Unplayed> {
+fn cut_off(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<(), Unplayed> {
     // What was on its way elsewhere may have been answered since it was looked whether all that was told is there.
     let is_cut = shared.line(line.shard, |now| {
         let is_as_seen = now.known(line.shard).told == line.told;
@@ -203,7 +203,7 @@ fn cut_off(shared: &Shared, line: &Known, head: &Head) -> Result<(), Unplayed> {
 }
 
 /// Is everything that somebody was told of on the line that is there?
-async fn has_told(shared: &Shared, link: &mut Link, line: &Known, head: &Head) -> Result<bool, Unplayed> {
+async fn has_told(shared: &RedisShared, link: &mut Link, line: &KnownLine, head: &Head) -> Result<bool, Unplayed> {
     let (shard, told, point) = (line.shard, line.told, Point::of(head));
     if told.seq == Seq(0) {
         return Ok(true);
@@ -220,7 +220,7 @@ async fn has_told(shared: &Shared, link: &mut Link, line: &Known, head: &Head) -
 /// remembers of take-overs. Where neither does, it is taken to be there: what is older than both was most likely kept by
 /// all who came since, and nothing could be given back of it.
 pub(super) async fn is_on_line(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
     (batch, epoch): (Point, Epoch),
@@ -254,7 +254,7 @@ pub(super) async fn is_on_line(
     Ok(*there == scripts::hex(batch.digest.0).as_bytes())
 }
 
-async fn takes(shared: &Shared, link: &mut Link, shard: ShardId) -> Result<Takes, StoreError> {
+async fn takes(shared: &RedisShared, link: &mut Link, shard: ShardId) -> Result<Takes, StoreError> {
     let mut command = Cmd::new();
     command.arg("HGET").arg(shared.keys.head(shard)).arg("takes");
     let takes = match link.ask(command, ANSWER_WITHIN).await? {
@@ -267,7 +267,11 @@ async fn takes(shared: &Shared, link: &mut Link, shard: ShardId) -> Result<Takes
 }
 
 /// The heads of shards that were taken, in the order of their lines.
-async fn heads_of(shared: &Shared, link: &mut Link, lines: &[Known]) -> Result<Vec<(ShardId, Head)>, Unplayed> {
+async fn heads_of(
+    shared: &RedisShared,
+    link: &mut Link,
+    lines: &[KnownLine],
+) -> Result<Vec<(ShardId, Head)>, Unplayed> {
     let read =
         read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await.map_err(Unplayed::Later)?;
     let there = |(shard, head): (ShardId, Option<Head>)| Ok((shard, head.ok_or_else(|| shared.absent(shard))?));
@@ -275,7 +279,7 @@ async fn heads_of(shared: &Shared, link: &mut Link, lines: &[Known]) -> Result<V
 }
 
 pub(super) async fn read_heads(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     shards: Vec<ShardId>,
 ) -> Result<Vec<(ShardId, Option<Head>)>, StoreError> {
@@ -301,7 +305,7 @@ pub(super) enum Unplayed {
 }
 
 /// Redis is behind what this process knows: to be asked again when that is mended.
-pub(super) fn behind(shared: &Shared) -> StoreError {
+pub(super) fn behind(shared: &RedisShared) -> StoreError {
     shared.doubt();
     let source = std::io::Error::other("it went back; what is missing is played again first");
     StoreError::Io { context: format!("asking Redis at {}", shared.place).into(), source: Arc::new(source) }

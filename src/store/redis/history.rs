@@ -13,8 +13,8 @@ use redis::{Pipeline, Value};
 use super::failed;
 use super::link::Link;
 use super::load::{PIECE_WITHIN, damaged, list};
-use super::shared::Shared;
-use crate::store::history::{Recorded, Stretch, is_full};
+use super::shared::RedisShared;
+use crate::store::history::{RecordedBatch, Stretch, is_full};
 use crate::store::{Digest, Seq, StoreError};
 
 /// Entries of one stream that are asked for at once: the first time, and at most.
@@ -25,7 +25,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// A stretch and what was read of it and not taken yet.
 struct Stream {
     stretch: Stretch,
-    read: VecDeque<(u64, Recorded)>,
+    read: VecDeque<(u64, RecordedBatch)>,
     /// Digest of the last one that was read.
     parent: Option<Digest>,
     /// Nothing more of it is there.
@@ -34,11 +34,11 @@ struct Stream {
 
 /// Batches of the stretches.
 pub(super) async fn read(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     stretches: Vec<Stretch>,
     bytes: usize,
-) -> Result<Vec<Recorded>, StoreError> {
+) -> Result<Vec<RecordedBatch>, StoreError> {
     shared.sound()?;
     let mut streams = Vec::with_capacity(stretches.len());
     for stretch in stretches {
@@ -74,7 +74,7 @@ pub(super) async fn read(
 }
 
 /// Asks for the next entries of the streams of which nothing is left.
-async fn ask(shared: &Shared, link: &mut Link, streams: &mut [Stream], count: usize) -> Result<(), StoreError> {
+async fn ask(shared: &RedisShared, link: &mut Link, streams: &mut [Stream], count: usize) -> Result<(), StoreError> {
     let mut pipeline = Pipeline::new();
     for stream in streams.iter().filter(|stream| stream.read.is_empty()) {
         let Stretch { shard, after, until } = stream.stretch;
@@ -88,9 +88,9 @@ async fn ask(shared: &Shared, link: &mut Link, streams: &mut [Stream], count: us
         stream.ended = entries.len() < count;
         let (shard, key) = (stream.stretch.shard, shared.keys.log(stream.stretch.shard));
         for entry in entries {
-            let Entry { seq, digest, at, bytes } =
+            let LogEntry { seq, digest, at, bytes } =
                 entry_of(entry).ok_or_else(|| damaged(shared, &key, "has an entry that is no batch"))?;
-            let recorded = Recorded { shard, seq: Seq(seq), digest: Some(digest), bytes: bytes.into() };
+            let recorded = RecordedBatch { shard, seq: Seq(seq), digest: Some(digest), bytes: bytes.into() };
             if stream.parent.is_some_and(|parent| recorded.follows(parent).is_none()) {
                 return Err(damaged(
                     shared,
@@ -106,14 +106,14 @@ async fn ask(shared: &Shared, link: &mut Link, streams: &mut [Stream], count: us
 }
 
 /// An entry of a log.
-pub(super) struct Entry {
+pub(super) struct LogEntry {
     pub(super) seq: u64,
     pub(super) digest: Digest,
     at: u64,
     pub(super) bytes: Vec<u8>,
 }
 
-pub(super) fn entry_of(entry: Value) -> Option<Entry> {
+pub(super) fn entry_of(entry: Value) -> Option<LogEntry> {
     let Value::Array(parts) = entry else { return None };
     let [Value::BulkString(id), Value::Array(fields)] = <[Value; 2]>::try_from(parts).ok()? else { return None };
     let seq = std::str::from_utf8(&id).ok()?.strip_suffix("-0")?.parse().ok()?;
@@ -128,5 +128,5 @@ pub(super) fn entry_of(entry: Value) -> Option<Entry> {
             _ => {}
         }
     }
-    Some(Entry { seq, digest: digest?, at, bytes: batch? })
+    Some(LogEntry { seq, digest: digest?, at, bytes: batch? })
 }

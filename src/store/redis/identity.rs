@@ -20,7 +20,7 @@ pub(super) type Behind = (ShardId, Seq, Epoch);
 
 /// The file in a directory of this machine.
 #[derive(Debug)]
-pub(super) struct Identity {
+pub(super) struct IdentityFile {
     path: PathBuf,
     /// What it says.
     pub(super) known: Option<u128>,
@@ -28,7 +28,7 @@ pub(super) struct Identity {
     pub(super) behind: Option<Behind>,
 }
 
-impl Identity {
+impl IdentityFile {
     /// Reads it; none where there is none yet.
     pub(super) fn read(directory: &Path) -> Result<Self, StoreError> {
         let path = directory.join(FILE);
@@ -83,16 +83,16 @@ mod tests {
     fn what_is_remembered_is_read_again() {
         let directory = tempfile::tempdir().unwrap();
         let inside = directory.path().join("new");
-        let identity = Identity::read(&inside).unwrap();
+        let identity = IdentityFile::read(&inside).unwrap();
         assert_eq!(identity.known, None);
         identity.remember(7).unwrap();
-        assert_eq!(Identity::read(&inside).unwrap().known, Some(7));
-        Identity::read(&inside).unwrap().remember(8).unwrap();
-        assert_eq!(Identity::read(&inside).unwrap().known, Some(8));
+        assert_eq!(IdentityFile::read(&inside).unwrap().known, Some(7));
+        IdentityFile::read(&inside).unwrap().remember(8).unwrap();
+        assert_eq!(IdentityFile::read(&inside).unwrap().known, Some(8));
         identity.went_back(8, (ShardId(3), Seq(17), Epoch(2))).unwrap();
-        let behind = Identity::read(&inside).unwrap();
+        let behind = IdentityFile::read(&inside).unwrap();
         assert_eq!((behind.known, behind.behind), (Some(8), Some((ShardId(3), Seq(17), Epoch(2)))));
         behind.remember(8).unwrap();
-        assert_eq!(Identity::read(&inside).unwrap().behind, None);
+        assert_eq!(IdentityFile::read(&inside).unwrap().behind, None);
     }
 }

@@ -9,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::scripts::Call;
+use super::scripts::ScriptCall;
 use crate::store::{Digest, Epoch, Head, Seq, ShardId, Token};
 
 /// What is allocated by itself takes so many bytes more.
@@ -46,13 +46,13 @@ pub(super) struct Move {
 #[derive(Debug, Clone)]
 pub(super) enum Deed {
     /// The call of a commit, byte for byte.
-    Commit(Arc<Call>),
+    Commit(Arc<ScriptCall>),
     /// The take-over of a shard, after which this was its epoch.
     Take(Epoch),
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct JournalEntry {
     deed: Deed,
     moves: Vec<Move>,
     /// Redis said that it did it.
@@ -61,7 +61,7 @@ struct Entry {
     bytes: usize,
 }
 
-impl Entry {
+impl JournalEntry {
     fn new(deed: Deed, mut moves: Vec<Move>, applied: bool) -> Self {
         moves.shrink_to_fit();
         // A queue that grew has room for as many again.
@@ -78,16 +78,16 @@ impl Entry {
 
 /// Something that Redis has forgotten.
 #[derive(Debug, Clone)]
-pub(super) struct Missing {
+pub(super) struct Forgotten {
     pub(super) deed: Deed,
     pub(super) moves: Vec<Move>,
 }
 
 /// What there is to be played again, and what not.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ToReplay {
     /// In order.
-    pub(super) missing: Vec<Missing>,
+    pub(super) missing: Vec<Forgotten>,
     /// Shards that do not stand on the way to where they stood.
     pub(super) elsewhere: Vec<ShardId>,
     /// Shards that lack something which was sent together with something of those.
@@ -97,7 +97,7 @@ pub(super) struct Found {
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Journal {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<JournalEntry>,
     bytes: usize,
     bytes_max: usize,
 }
@@ -109,8 +109,8 @@ impl Journal {
         Self { entries: VecDeque::new(), bytes: 0, bytes_max }
     }
 
-    /// A call is about to be sent, the first time or again. It has no spare room ([`Call::fitted`]).
-    pub(super) fn sends(&mut self, call: &Arc<Call>, moves: Vec<Move>) {
+    /// A call is about to be sent, the first time or again. It has no spare room ([`ScriptCall::fitted`]).
+    pub(super) fn sends(&mut self, call: &Arc<ScriptCall>, moves: Vec<Move>) {
         if self.bytes_max == 0 {
             return;
         }
@@ -121,7 +121,7 @@ impl Journal {
         // Numbers are used again only when what had them certainly was not applied.
         let again = |one: &Move| moves.iter().any(|m| m.shard == one.shard && m.after.token == one.after.token);
         let later = |one: &Move| moves.iter().any(|m| m.shard == one.shard && m.after.seq <= one.after.seq);
-        let keep = |entry: &Entry| entry.applied || !entry.moves.iter().any(|one| again(one) && later(one));
+        let keep = |entry: &JournalEntry| entry.applied || !entry.moves.iter().any(|one| again(one) && later(one));
         if let Some(at) = (recent..self.entries.len()).find(|&at| !keep(&self.entries[at])) {
             for entry in self.entries.split_off(at) {
                 if keep(&entry) {
@@ -131,7 +131,7 @@ impl Journal {
                 }
             }
         }
-        self.push(Entry::new(Deed::Commit(Arc::clone(call)), moves, false));
+        self.push(JournalEntry::new(Deed::Commit(Arc::clone(call)), moves, false));
     }
 
     /// Redis said that it did what moves its shards so.
@@ -147,11 +147,11 @@ impl Journal {
         if self.entries.iter().any(|entry| entry.moves == moves) {
             return;
         }
-        let entry = Entry::new(Deed::Take(epoch), moves, true);
+        let entry = JournalEntry::new(Deed::Take(epoch), moves, true);
         if self.bytes_max > 0 {
             return self.push(entry);
         }
-        let is_of_shard = |entry: &Entry| entry.moves.iter().any(|one| one.shard == taken.shard);
+        let is_of_shard = |entry: &JournalEntry| entry.moves.iter().any(|one| one.shard == taken.shard);
         if self.entries.iter().filter(|&entry| is_of_shard(entry)).count() == TAKES_OF_SHARD
             && let Some(oldest) = self.entries.iter().position(is_of_shard)
         {
@@ -167,7 +167,7 @@ impl Journal {
         }
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: JournalEntry) {
         self.bytes += entry.bytes;
         self.entries.push_back(entry);
         while self.bytes > self.bytes_max && self.entries.len() > 1 {
@@ -189,7 +189,7 @@ impl Journal {
     }
 
     /// What is missing in Redis, where shards stand so, of what leads to where each stood at least ([`Self::standing`]).
-    pub(super) fn missing(&self, heads: &[(ShardId, Point)], standing: &[(ShardId, Point)]) -> Found {
+    pub(super) fn missing(&self, heads: &[(ShardId, Point)], standing: &[(ShardId, Point)]) -> ToReplay {
         let mut wanted = vec![false; self.entries.len()];
         let mut elsewhere = Vec::new();
         for &(shard, goal) in standing {
@@ -217,11 +217,11 @@ impl Journal {
                 // Nor what follows it.
                 closed.extend(entry.moves.iter().map(|one| one.shard));
             } else {
-                missing.push(Missing { deed: entry.deed.clone(), moves: entry.moves.clone() });
+                missing.push(Forgotten { deed: entry.deed.clone(), moves: entry.moves.clone() });
             }
         }
         closed.retain(|shard| !elsewhere.contains(shard));
-        Found { missing, elsewhere, held_up: closed }
+        ToReplay { missing, elsewhere, held_up: closed }
     }
 
     /// Does a shard come from one point to another by what was sent?
@@ -230,12 +230,12 @@ impl Journal {
     }
 
     /// All that is remembered of how a shard came to a point, oldest first.
-    pub(super) fn way_to(&self, shard: ShardId, to: Point) -> Vec<Missing> {
+    pub(super) fn way_to(&self, shard: ShardId, to: Point) -> Vec<Forgotten> {
         let (mut way, mut stands) = (Vec::new(), to);
         for (at, one) in self.of_shard(shard).rev() {
             if one.after == stands {
-                let Entry { deed, moves, .. } = &self.entries[at];
-                way.push(Missing { deed: deed.clone(), moves: moves.clone() });
+                let JournalEntry { deed, moves, .. } = &self.entries[at];
+                way.push(Forgotten { deed: deed.clone(), moves: moves.clone() });
                 stands = one.before;
             }
         }
@@ -297,7 +297,7 @@ impl Journal {
     }
 
     fn of_shard(&self, shard: ShardId) -> impl DoubleEndedIterator<Item = (usize, Move)> + '_ {
-        let of_shard = move |entry: &Entry| entry.moves.iter().find(|one| one.shard == shard).copied();
+        let of_shard = move |entry: &JournalEntry| entry.moves.iter().find(|one| one.shard == shard).copied();
         self.entries.iter().enumerate().filter_map(move |(at, entry)| Some((at, of_shard(entry)?)))
     }
 
@@ -324,7 +324,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::scripts::{Loaded, Shas};
+    use crate::store::redis::scripts::{LoadedScript, Shas};
 
     fn point(token: u128, seq: u64) -> Point {
         Point { token: Token(token), seq: Seq(seq), digest: Digest(u128::from(seq) * 7) }
@@ -334,8 +334,8 @@ mod tests {
         Move { shard: ShardId(shard), before: point(token, seq - 1), after: point(token, seq) }
     }
 
-    fn call() -> Arc<Call> {
-        Arc::new(Call::new(&Shas(Default::default()), Loaded::Commit, &[]))
+    fn call() -> Arc<ScriptCall> {
+        Arc::new(ScriptCall::new(&Shas(Default::default()), LoadedScript::Commit, &[]))
     }
 
     /// A line that was taken from token 1 at 5 by token 2, with batches 6 to 8 of which Redis said that it has 7.
@@ -352,7 +352,7 @@ mod tests {
 
     /// Of what is missing, how far each goes; none where the shard stands elsewhere.
     fn missing(journal: &Journal, head: Point) -> Option<Vec<u64>> {
-        let Found { missing, elsewhere, held_up } = journal.missing(&[(ShardId(0), head)], &journal.standing());
+        let ToReplay { missing, elsewhere, held_up } = journal.missing(&[(ShardId(0), head)], &journal.standing());
         assert!(held_up.is_empty() && (missing.is_empty() || elsewhere.is_empty()));
         elsewhere.is_empty().then(|| missing.iter().map(|missing| missing.moves[0].after.seq.0).collect())
     }
@@ -468,7 +468,7 @@ mod tests {
     /// Of the calls of single grants most is not the text of their arguments.
     #[test]
     fn all_that_is_kept_of_a_call_counts() {
-        let mut call = Call::new(&Shas(Default::default()), Loaded::Commit, &["k".repeat(1_000)]);
+        let mut call = ScriptCall::new(&Shas(Default::default()), LoadedScript::Commit, &["k".repeat(1_000)]);
         for _ in 0..1_000 {
             call.arg("").number(1_000_000);
         }

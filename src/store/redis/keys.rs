@@ -107,11 +107,11 @@ impl Keys {
         self.of(shard, &format!("c:{network}"))
     }
 
-    pub(super) fn index(&self, shard: ShardId, kind: Kind, network: NetworkId) -> String {
+    pub(super) fn index(&self, shard: ShardId, kind: HashKind, network: NetworkId) -> String {
         self.of(shard, &format!("i{}:{network}", kind.letter()))
     }
 
-    pub(super) fn records(&self, shard: ShardId, kind: Kind, network: NetworkId, low: &str) -> String {
+    pub(super) fn records(&self, shard: ShardId, kind: HashKind, network: NetworkId, low: &str) -> String {
         self.of(shard, &format!("{}:{network}:{low}", kind.letter()))
     }
 }
@@ -126,41 +126,41 @@ pub fn check_prefix(prefix: &str) -> Result<(), StoreError> {
 
 /// What lies in a hash, by the letter of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum HashKind {
     Config,
     V4,
     V6,
 }
 
-impl Kind {
+impl HashKind {
     pub(super) const fn letter(self) -> &'static str {
         match self {
-            Kind::Config => "c",
-            Kind::V4 => "4",
-            Kind::V6 => "6",
+            HashKind::Config => "c",
+            HashKind::V4 => "4",
+            HashKind::V6 => "6",
         }
     }
 
     pub(super) fn from_letter(letter: &[u8]) -> Option<Self> {
-        [Kind::Config, Kind::V4, Kind::V6].into_iter().find(|kind| kind.letter().as_bytes() == letter)
+        [HashKind::Config, HashKind::V4, HashKind::V6].into_iter().find(|kind| kind.letter().as_bytes() == letter)
     }
 }
 
 /// Where the record of a key lies: which kind of hash, from which address on, which field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) kind: Kind,
+pub(super) struct FieldPlace {
+    pub(super) kind: HashKind,
     /// Of IPv4: the first address of the bucket.
     pub(super) low: Option<u32>,
     key: Key,
 }
 
-impl Place {
+impl FieldPlace {
     pub(super) fn of(key: Key) -> Self {
         let (kind, low) = match key {
-            Key::Config | Key::Subnet(_) | Key::Deployment => (Kind::Config, None),
-            Key::Address(Address::V4(bits)) => (Kind::V4, Some(bits & !(BUCKET_ADDRESSES - 1))),
-            Key::Address(Address::V6(_)) => (Kind::V6, None),
+            Key::Config | Key::Subnet(_) | Key::Deployment => (HashKind::Config, None),
+            Key::Address(Address::V4(bits)) => (HashKind::V4, Some(bits & !(BUCKET_ADDRESSES - 1))),
+            Key::Address(Address::V6(_)) => (HashKind::V6, None),
         };
         Self { kind, low, key }
     }
@@ -182,22 +182,22 @@ impl Place {
 }
 
 /// The key that a field stands for; none if no field of ours is called so.
-pub(super) fn key_of(kind: Kind, low: &[u8], field: &[u8]) -> Option<Key> {
+pub(super) fn key_of(kind: HashKind, low: &[u8], field: &[u8]) -> Option<Key> {
     let field = std::str::from_utf8(field).ok()?;
     let key = match kind {
-        Kind::Config if field == "config" => Key::Config,
-        Kind::Config if field == "deployment" => Key::Deployment,
-        Kind::Config => Key::Subnet(field.strip_prefix("subnet:")?.parse::<SubnetId>().ok()?),
-        Kind::V4 => {
+        HashKind::Config if field == "config" => Key::Config,
+        HashKind::Config if field == "deployment" => Key::Deployment,
+        HashKind::Config => Key::Subnet(field.strip_prefix("subnet:")?.parse::<SubnetId>().ok()?),
+        HashKind::V4 => {
             let low = u32::from_str_radix(std::str::from_utf8(low).ok()?, 16).ok()?;
             let bits = field.parse::<u32>().ok().filter(|&bits| bits < BUCKET_ADDRESSES)?;
             Key::Address(Address::V4(low | bits))
         }
-        Kind::V6 => Key::Address(Address::V6(u128::from_str_radix(field, 16).ok()?)),
+        HashKind::V6 => Key::Address(Address::V6(u128::from_str_radix(field, 16).ok()?)),
     };
     // One name for one thing: another spelling of it is no field of ours.
-    let place = Place::of(key);
-    let same_low = kind != Kind::V4 || place.low_text().as_bytes() == low;
+    let place = FieldPlace::of(key);
+    let same_low = kind != HashKind::V4 || place.low_text().as_bytes() == low;
     (place.field() == field && same_low).then_some(key)
 }
 
@@ -218,7 +218,7 @@ mod tests {
             Key::Address(Address::V6(u128::MAX)),
         ];
         for key in keys {
-            let place = Place::of(key);
+            let place = FieldPlace::of(key);
             assert_eq!(key_of(place.kind, place.low_text().as_bytes(), place.field().as_bytes()), Some(key));
         }
     }
@@ -226,14 +226,14 @@ mod tests {
     #[test]
     fn another_spelling_of_a_field_is_none_of_ours() {
         for (kind, low, field) in [
-            (Kind::V4, "0a000040", "64"),
-            (Kind::V4, "0a000040", "05"),
-            (Kind::V4, "0a000041", "1"),
-            (Kind::V4, "a000040", "1"),
-            (Kind::V6, "", "0A000000000000000000000000000000"),
-            (Kind::V6, "", "1"),
-            (Kind::Config, "", "subnet:x"),
-            (Kind::Config, "", "other"),
+            (HashKind::V4, "0a000040", "64"),
+            (HashKind::V4, "0a000040", "05"),
+            (HashKind::V4, "0a000041", "1"),
+            (HashKind::V4, "a000040", "1"),
+            (HashKind::V6, "", "0A000000000000000000000000000000"),
+            (HashKind::V6, "", "1"),
+            (HashKind::Config, "", "subnet:x"),
+            (HashKind::Config, "", "other"),
         ] {
             assert_eq!(key_of(kind, low.as_bytes(), field.as_bytes()), None, "{low} {field}");
         }
@@ -247,7 +247,7 @@ mod tests {
             assert!(key.starts_with("{allod}:"), "{key}");
         }
         assert_eq!(
-            keys.records(ShardId(3), Kind::V4, NetworkId(1), "0a000040"),
+            keys.records(ShardId(3), HashKind::V4, NetworkId(1), "0a000040"),
             "{allod}:3:4:00000000-0000-0000-0000-000000000001:0a000040"
         );
         for wrong in ["", "a{b}", "a b", "ä"] {

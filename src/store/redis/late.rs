@@ -10,10 +10,10 @@
 //! `store::late` keeps it.
 
 use super::heal;
-use super::journal::{Deed, Missing, Point};
+use super::journal::{Deed, Forgotten, Point};
 use super::link::Link;
-use super::scripts::Call;
-use super::shared::{Known, Shared};
+use super::scripts::ScriptCall;
+use super::shared::{KnownLine, RedisShared};
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError, codec};
 
 /// Looks whether everything that somebody was told of is on the lines of those who own the shards now; puts aside what is
@@ -21,9 +21,9 @@ use crate::store::{Epoch, Head, Seq, ShardId, StoreError, codec};
 ///
 /// # Errors
 /// Redis does not answer; it is not known what is missing; or it cannot be put aside.
-pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
-    let doubtful = |line: &Known| !line.owned && line.told.seq > Seq(0);
-    let lines: Vec<Known> = shared.lines().into_iter().filter(doubtful).collect();
+pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
+    let doubtful = |line: &KnownLine| !line.owned && line.told.seq > Seq(0);
+    let lines: Vec<KnownLine> = shared.lines().into_iter().filter(doubtful).collect();
     if lines.is_empty() {
         return Ok(());
     }
@@ -47,9 +47,9 @@ pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), Store
     }
     // What was changed together with something of those is missing with it, and nobody gives it back.
     loop {
-        let held_up = |line: &Known| {
+        let held_up = |line: &KnownLine| {
             let way = shared.journal().way_to(line.shard, line.told);
-            let apart = |shard: ShardId| parted.iter().any(|(other, _): &(Known, Head)| other.shard == shard);
+            let apart = |shard: ShardId| parted.iter().any(|(other, _): &(KnownLine, Head)| other.shard == shard);
             let head = own.iter().find(|(shard, _)| *shard == line.shard)?.1;
             let behind = way.iter().skip_while(|sent| of_shard(sent, line.shard) != Some(Point::of(&head)));
             let together = behind.flat_map(|sent| &sent.moves).any(|one| apart(one.shard));
@@ -68,9 +68,13 @@ pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), Store
 ///
 /// # Errors
 /// As [`review`].
-pub(super) async fn put_aside_forks(shared: &Shared, link: &mut Link, shards: &[ShardId]) -> Result<(), StoreError> {
-    let is_meant = |line: &Known| shards.contains(&line.shard) && line.told.seq > Seq(0);
-    let lines: Vec<Known> = shared.lines().into_iter().filter(is_meant).collect();
+pub(super) async fn put_aside_forks(
+    shared: &RedisShared,
+    link: &mut Link,
+    shards: &[ShardId],
+) -> Result<(), StoreError> {
+    let is_meant = |line: &KnownLine| shards.contains(&line.shard) && line.told.seq > Seq(0);
+    let lines: Vec<KnownLine> = shared.lines().into_iter().filter(is_meant).collect();
     let heads = heal::read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await?;
     let mut forked = Vec::with_capacity(lines.len());
     for (line, (shard, head)) in lines.into_iter().zip(heads) {
@@ -79,7 +83,7 @@ pub(super) async fn put_aside_forks(shared: &Shared, link: &mut Link, shards: &[
     put_all_aside(shared, link, &forked).await
 }
 
-async fn put_all_aside(shared: &Shared, link: &mut Link, parted: &[(Known, Head)]) -> Result<(), StoreError> {
+async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLine, Head)]) -> Result<(), StoreError> {
     let mut late = Vec::with_capacity(parted.len());
     for (line, head) in parted {
         late.push(missing(shared, link, line, head).await?.ok_or_else(|| {
@@ -101,28 +105,33 @@ async fn put_all_aside(shared: &Shared, link: &mut Link, parted: &[(Known, Head)
 
 /// Does it stand where this process brought it, before or behind what somebody was told of? Then nothing is missing, or it is
 /// played again.
-fn is_on_own_way(shared: &Shared, line: &Known, head: &Head) -> bool {
+fn is_on_own_way(shared: &RedisShared, line: &KnownLine, head: &Head) -> bool {
     let leads = |from: Point, to: Point| shared.journal().leads(line.shard, from, to);
     let stands = Point::of(head);
     heal::is_own(shared, line, head) && (leads(stands, line.told) || leads(line.told, stands))
 }
 
 /// Is it known here what the line of this head lacks of what somebody was told of?
-pub(super) async fn knows(shared: &Shared, link: &mut Link, line: &Known, head: &Head) -> Result<bool, StoreError> {
+pub(super) async fn knows(
+    shared: &RedisShared,
+    link: &mut Link,
+    line: &KnownLine,
+    head: &Head,
+) -> Result<bool, StoreError> {
     Ok(missing(shared, link, line, head).await?.is_some())
 }
 
 /// The batches that somebody was told of and that the line of this head has not, in order. None where they are forgotten.
 async fn missing(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
-    line: &Known,
+    line: &KnownLine,
     head: &Head,
 ) -> Result<Option<Vec<Vec<u8>>>, StoreError> {
     let way = shared.journal().way_to(line.shard, line.told);
     // Each with its epoch: a take-over raises it by one.
     let mut epoch = line.told_epoch;
-    let point = |sent: &Missing| {
+    let point = |sent: &Forgotten| {
         if let Deed::Take(begun) = sent.deed {
             epoch = Epoch(begun.0.saturating_sub(1));
         }
@@ -154,12 +163,12 @@ async fn missing(
     Ok(Some(batches))
 }
 
-fn of_shard(sent: &Missing, shard: ShardId) -> Option<Point> {
+fn of_shard(sent: &Forgotten, shard: ShardId) -> Option<Point> {
     sent.moves.iter().find(|one| one.shard == shard).map(|one| one.before)
 }
 
 /// The batch of a shard in a call that commits; none where there is none.
-fn batch_in(call: &Call, shard: ShardId) -> Option<Option<Vec<u8>>> {
+fn batch_in(call: &ScriptCall, shard: ShardId) -> Option<Option<Vec<u8>>> {
     let words: Vec<&[u8]> = call
         .command
         .args_iter()
@@ -180,7 +189,7 @@ fn batch_in(call: &Call, shard: ShardId) -> Option<Option<Vec<u8>>> {
     Some(None)
 }
 
-fn put_aside(shared: &Shared, line: &Known, head: &Head, batches: &[Vec<u8>]) -> Result<(), StoreError> {
+fn put_aside(shared: &RedisShared, line: &KnownLine, head: &Head, batches: &[Vec<u8>]) -> Result<(), StoreError> {
     if batches.is_empty() {
         return Ok(());
     }

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use super::journal::Point;
-use super::shared::Known;
+use super::shared::KnownLine;
 use crate::store::codec::Format;
 use crate::store::{Batch, Digest, Epoch, Head, Seq, ShardId, Token, fence};
 
@@ -25,7 +25,7 @@ const NOTHING: Point = Point { token: Token(0), seq: Seq(0), digest: Digest(0) }
 
 /// One shard.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct RedisLine {
     epoch: Epoch,
     token: Token,
     /// Digest of the line up to a batch, ascending and dense; the first is the head that was taken, or older.
@@ -46,7 +46,7 @@ pub(super) struct Line {
 
 /// What a batch is sent with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Link {
+pub(super) struct Lineage {
     /// Digest before it; none if it does not follow anything that was sent.
     pub(super) parent: Option<Digest>,
     /// Digest with it.
@@ -57,7 +57,7 @@ pub(super) struct Link {
     pub(super) epoch: Epoch,
 }
 
-impl Line {
+impl RedisLine {
     /// A shard that was not taken yet.
     pub(super) fn new() -> Self {
         let (epoch, token, known) = (Epoch(0), Token(0), VecDeque::new());
@@ -109,9 +109,9 @@ impl Line {
     }
 
     /// The digests of a batch that is about to be sent, in the order of sending.
-    pub(super) fn link(&mut self, batch: &Batch, bytes: &[u8]) -> Link {
+    pub(super) fn link(&mut self, batch: &Batch, bytes: &[u8]) -> Lineage {
         let Self { told: (Point { seq: told, .. }, _), epoch, .. } = *self;
-        let unlinked = Link { parent: None, digest: Digest(0), told, epoch };
+        let unlinked = Lineage { parent: None, digest: Digest(0), told, epoch };
         if batch.token != self.token {
             return unlinked;
         }
@@ -127,7 +127,7 @@ impl Line {
             }
             self.known.push_back((batch.seq, digest));
         }
-        Link { parent: Some(parent), digest, told, epoch }
+        Lineage { parent: Some(parent), digest, told, epoch }
     }
 
     /// Somebody is told that this stands. May he be? Not of a line that was cut off meanwhile.
@@ -182,9 +182,9 @@ impl Line {
     }
 
     /// What is known of it.
-    pub(super) fn known(&self, shard: ShardId) -> Known {
+    pub(super) fn known(&self, shard: ShardId) -> KnownLine {
         let &Self { epoch, token, told: (told, told_epoch), owned, cut, reviewed, .. } = self;
-        Known { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed }
+        KnownLine { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed }
     }
 }
 
@@ -204,14 +204,14 @@ mod tests {
         }
     }
 
-    fn told(line: &Line) -> (u128, u64, u64) {
-        let Known { told, told_epoch, .. } = line.known(ShardId(0));
+    fn told(line: &RedisLine) -> (u128, u64, u64) {
+        let KnownLine { told, told_epoch, .. } = line.known(ShardId(0));
         (told.token.0, told.seq.0, told_epoch.0)
     }
 
     #[test]
     fn a_take_over_alone_tells_nobody_and_what_another_owner_left_is_told_when_it_counts() {
-        let mut line = Line::new();
+        let mut line = RedisLine::new();
         line.take(&head(3, 2, 1, 5)).unwrap();
         assert_eq!(told(&line), (0, 0, 0), "it may be lost again");
         line.counts(Token(9));
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_was_cut_off_is_owned_by_nobody_tells_nothing_and_links_nothing() {
-        let mut line = Line::new();
+        let mut line = RedisLine::new();
         line.take(&head(3, 2, 1, 5)).unwrap();
         line.counts(Token(2));
         let batch = Batch {

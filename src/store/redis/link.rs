@@ -14,8 +14,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
 
 use super::failed::{Failed, classify, is_over, store_error, strange, timed_out};
-use super::place::Place;
-use super::scripts::{Call, Loaded, Shas};
+use super::place::RedisPlace;
+use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
 
 /// How long a connection may take to come up.
@@ -23,7 +23,7 @@ const CONNECT_WITHIN: Duration = Duration::from_millis(500);
 
 /// A connection that is made when it is needed.
 pub(super) struct Link {
-    place: Place,
+    place: RedisPlace,
     shas: Option<Arc<Shas>>,
     connection: Option<MultiplexedConnection>,
     /// Counts connections, so that an answer of an old one does not end the new one.
@@ -39,7 +39,7 @@ pub(super) struct Link {
 }
 
 /// Answers under way of commands that only read.
-pub(super) struct Reading {
+pub(super) struct PendingReads {
     reading: tokio::task::JoinHandle<Result<Vec<Value>, RedisError>>,
     number: u64,
 }
@@ -49,10 +49,10 @@ const CRASHED: (redis::ErrorKind, &str) = (redis::ErrorKind::Client, "the task t
 type Asked<T> = Pin<Box<dyn Future<Output = Result<T, RedisError>> + Send>>;
 
 /// An answer under way.
-pub(super) type Answer = Asked<Value>;
+pub(super) type PendingAnswer = Asked<Value>;
 
 impl Link {
-    pub(super) fn new(place: Place, shas: Option<Arc<Shas>>) -> Self {
+    pub(super) fn new(place: RedisPlace, shas: Option<Arc<Shas>>) -> Self {
         Self { place, shas, connection: None, made: 0, made_at: Instant::now(), told: 0, changes: 0, closed: false }
     }
 
@@ -60,7 +60,7 @@ impl Link {
         self.place.name()
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &RedisPlace {
         &self.place
     }
 
@@ -150,7 +150,7 @@ impl Link {
     }
 
     /// Calls a script and waits for its answer.
-    pub(super) async fn call(&mut self, call: &Call, within: Duration) -> Result<Value, Failed> {
+    pub(super) async fn call(&mut self, call: &ScriptCall, within: Duration) -> Result<Value, Failed> {
         let (connection, number) = self.connected().await?;
         let answer = begin(connection, Arc::new(call.clone())).await;
         let name = Arc::clone(self.name());
@@ -164,7 +164,7 @@ impl Link {
     /// Calls a script, and behind it on the same connection a command that waits for what the script wrote.
     pub(super) async fn call_then(
         &mut self,
-        call: &Call,
+        call: &ScriptCall,
         then: Option<Cmd>,
         within: Duration,
     ) -> Result<(Value, Option<Value>), Failed> {
@@ -203,16 +203,20 @@ impl Link {
     }
 
     /// Sends commands that only read, in the order of the calls.
-    pub(super) async fn begin_read(&mut self, pipeline: Pipeline) -> Result<Reading, StoreError> {
+    pub(super) async fn begin_read(&mut self, pipeline: Pipeline) -> Result<PendingReads, StoreError> {
         self.closed = false;
         let (mut connection, number) = self.connected().await.map_err(Failed::into_error)?;
         let reading = queued(async move { pipeline.query_async::<Vec<Value>>(&mut connection).await }).await;
-        Ok(Reading { reading: tokio::spawn(reading), number })
+        Ok(PendingReads { reading: tokio::spawn(reading), number })
     }
 
     /// Waits for what was asked by [`Link::begin_read`].
-    pub(super) async fn finish_read(&mut self, reading: Reading, within: Duration) -> Result<Vec<Value>, StoreError> {
-        let Reading { reading, number } = reading;
+    pub(super) async fn finish_read(
+        &mut self,
+        reading: PendingReads,
+        within: Duration,
+    ) -> Result<Vec<Value>, StoreError> {
+        let PendingReads { reading, number } = reading;
         let answered = tokio::time::timeout(within, reading).await;
         let error = match answered.map(|ended| ended.unwrap_or_else(|_| Err(RedisError::from(CRASHED)))) {
             Ok(Ok(values)) => return Ok(values),
@@ -247,17 +251,17 @@ async fn is_replica(connection: &mut MultiplexedConnection) -> Result<bool, Redi
 }
 
 async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<Shas, RedisError> {
-    let mut pipeline = Pipeline::with_capacity(Loaded::ALL.len());
-    for script in Loaded::ALL {
+    let mut pipeline = Pipeline::with_capacity(LoadedScript::ALL.len());
+    for script in LoadedScript::ALL {
         pipeline.cmd("SCRIPT").arg("LOAD").arg(script.text());
     }
-    let shas: [String; Loaded::ALL.len()] = pipeline.query_async(connection).await?;
+    let shas: [String; LoadedScript::ALL.len()] = pipeline.query_async(connection).await?;
     Ok(Shas(shas))
 }
 
 /// Hands a call to a connection: when this returns, calls that are begun later come after it. The answer is waited for
 /// by [`finish`], elsewhere.
-pub(super) async fn begin(mut connection: MultiplexedConnection, call: Arc<Call>) -> Answer {
+pub(super) async fn begin(mut connection: MultiplexedConnection, call: Arc<ScriptCall>) -> PendingAnswer {
     queued(async move {
         match call.command.query_async(&mut connection).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
@@ -283,7 +287,7 @@ async fn queued<T: Send + 'static>(asking: impl Future<Output = Result<T, RedisE
 }
 
 /// Waits for the answer of a call. Tells also whether the connection is to be replaced.
-pub(super) async fn finish(answer: Answer, within: Duration, name: &Arc<str>) -> (Result<Value, Failed>, bool) {
+pub(super) async fn finish(answer: PendingAnswer, within: Duration, name: &Arc<str>) -> (Result<Value, Failed>, bool) {
     match tokio::time::timeout(within, answer).await {
         Ok(Ok(value)) => (Ok(value), false),
         Ok(Err(error)) => (Err(classify(&error, name)), is_over(&error)),

@@ -14,17 +14,17 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::failed::{self, Failed};
-use super::keys::{Kind, key_of};
+use super::keys::{HashKind, key_of};
 use super::link::Link;
 use super::scripts;
-use super::shared::Shared;
+use super::shared::RedisShared;
 use super::whole::Empty;
 use super::{heal, history, surplus};
 use crate::core::address::Address;
 use crate::core::deployment::Deployment;
 use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
 use crate::core::types::NetworkId;
-use crate::store::history::{Recorded, Stretch};
+use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::image::RecordImage;
 use crate::store::{Batch, Followed, Head, Seq, ShardId, ShardImage, StoreError, Token, codec};
 
@@ -45,11 +45,11 @@ const TRIES: usize = 3;
 const FOLLOWED_BATCHES_MAX: u64 = 100_000;
 
 /// A call of `load`, `beside`, `follow` or `recorded`.
-pub(super) enum Job {
+pub(super) enum LoadJob {
     Load(ShardId, Token, oneshot::Sender<Result<ShardImage, StoreError>>),
     Beside(ShardId, oneshot::Sender<Result<ShardImage, StoreError>>),
     Follow(ShardId, Head, oneshot::Sender<Result<Option<Followed>, StoreError>>),
-    Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<Recorded>, StoreError>>),
+    Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<RecordedBatch>, StoreError>>),
 }
 
 /// Reads, and once more from the beginning where the connection turned out to be closed: nobody may have used it for hours.
@@ -63,17 +63,17 @@ macro_rules! reread {
 }
 
 /// Runs until every sender is gone.
-pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
+pub(super) async fn run(shared: Arc<RedisShared>, mut link: Link, mut jobs: mpsc::Receiver<LoadJob>) {
     let link = &mut link;
     while let Some(job) = jobs.recv().await {
         // Nobody may wait any more: then what was read is nobody's.
         match job {
-            Job::Load(shard, token, reply) => {
+            LoadJob::Load(shard, token, reply) => {
                 drop(reply.send(reread!(link, load(&shared, link, shard, Some(token)))));
             }
-            Job::Beside(shard, reply) => drop(reply.send(reread!(link, load(&shared, link, shard, None)))),
-            Job::Follow(shard, from, reply) => drop(reply.send(reread!(link, follow(&shared, link, shard, &from)))),
-            Job::Recorded(stretches, bytes, reply) => {
+            LoadJob::Beside(shard, reply) => drop(reply.send(reread!(link, load(&shared, link, shard, None)))),
+            LoadJob::Follow(shard, from, reply) => drop(reply.send(reread!(link, follow(&shared, link, shard, &from)))),
+            LoadJob::Recorded(stretches, bytes, reply) => {
                 drop(reply.send(reread!(link, history::read(&shared, link, stretches.clone(), bytes))));
             }
         }
@@ -115,7 +115,7 @@ impl Partial {
 }
 
 /// The head, which must be the owner's of this token; or whoever's.
-async fn head(shared: &Shared, link: &mut Link, shard: ShardId, token: Option<Token>) -> Result<Head, StoreError> {
+async fn head(shared: &RedisShared, link: &mut Link, shard: ShardId, token: Option<Token>) -> Result<Head, StoreError> {
     // Before it is asked: what is acknowledged meanwhile may be missing in the answer.
     let known = shared.line(shard, |line| line.known(shard))?;
     let mut command = Cmd::new();
@@ -134,7 +134,7 @@ async fn head(shared: &Shared, link: &mut Link, shard: ShardId, token: Option<To
 }
 
 async fn load(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
     token: Option<Token>,
@@ -200,7 +200,7 @@ fn image(head: Head, networks: BTreeMap<NetworkId, Partial>) -> Result<ShardImag
 }
 
 async fn read_networks(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
 ) -> Result<BTreeMap<NetworkId, Partial>, StoreError> {
@@ -224,7 +224,7 @@ async fn read_networks(
         let mut pipeline = Pipeline::new();
         for &(id, _) in some {
             pipeline.cmd("HGETALL").arg(shared.keys.config(shard, id));
-            for kind in [Kind::V4, Kind::V6] {
+            for kind in [HashKind::V4, HashKind::V6] {
                 lows(&mut pipeline, &shared.keys.index(shard, kind, id), None);
             }
         }
@@ -233,10 +233,10 @@ async fn read_networks(
             let id = *id;
             let mut next = || values.next().ok_or_else(|| failed::strange(&shared.place, "an answer is missing"));
             let key = || shared.keys.config(shard, id);
-            if !take_in(shared, networks.entry(id).or_default(), &key, (id, Kind::Config, b""), next()?)? {
-                empty.of_network(id, Kind::Config.letter(), kinds, key());
+            if !take_in(shared, networks.entry(id).or_default(), &key, (id, HashKind::Config, b""), next()?)? {
+                empty.of_network(id, HashKind::Config.letter(), kinds, key());
             }
-            for kind in [Kind::V4, Kind::V6] {
+            for kind in [HashKind::V4, HashKind::V6] {
                 let page = list(shared, next()?)?;
                 if page.is_empty() {
                     empty.of_network(id, kind.letter(), kinds, shared.keys.index(shard, kind, id));
@@ -259,10 +259,10 @@ fn lows(pipeline: &mut Pipeline, index: &str, after: Option<&[u8]>) {
 
 /// All names of an index of which the first page is known, ascending.
 async fn rest_of_index(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
-    (id, kind): (NetworkId, Kind),
+    (id, kind): (NetworkId, HashKind),
     mut page: Vec<Value>,
 ) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut all = Vec::with_capacity(page.len());
@@ -280,11 +280,11 @@ async fn rest_of_index(
     }
 }
 
-type Hash = (NetworkId, Kind, Vec<u8>);
+type Hash = (NetworkId, HashKind, Vec<u8>);
 
 /// Reads hashes in the order given. While one piece is taken in, Redis sends the next.
 async fn read_hashes(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     hashes: &[Hash],
     (networks, empty): (&mut BTreeMap<NetworkId, Partial>, &mut Empty),
@@ -313,7 +313,7 @@ async fn read_hashes(
             if !take_in(shared, partial, &key, (*id, *kind, low), value)? {
                 empty.hash(*id, *kind, low, key());
             }
-            if *kind == Kind::V6 {
+            if *kind == HashKind::V6 {
                 partial.read.insert(low.clone());
             }
         }
@@ -323,7 +323,7 @@ async fn read_hashes(
 
 /// Reads the hashes of IPv6 that were cut off others since those were read, until there are no more.
 async fn read_cuts(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
     networks: &mut BTreeMap<NetworkId, Partial>,
@@ -335,11 +335,11 @@ async fn read_cuts(
         let mut unread = Vec::new();
         for &id in &ids {
             let mut pipeline = Pipeline::new();
-            lows(&mut pipeline, &shared.keys.index(shard, Kind::V6, id), None);
+            lows(&mut pipeline, &shared.keys.index(shard, HashKind::V6, id), None);
             let page = list(shared, link.read(&pipeline, PIECE_WITHIN).await?.pop().unwrap_or(Value::Nil))?;
-            let all = rest_of_index(shared, link, shard, (id, Kind::V6), page).await?;
+            let all = rest_of_index(shared, link, shard, (id, HashKind::V6), page).await?;
             let read = &networks.entry(id).or_default().read;
-            unread.extend(all.into_iter().filter(|low| !read.contains(low)).map(|low| (id, Kind::V6, low)));
+            unread.extend(all.into_iter().filter(|low| !read.contains(low)).map(|low| (id, HashKind::V6, low)));
         }
         read_hashes(shared, link, &unread, (networks, &mut empty)).await?;
         ids = unread.into_iter().map(|(id, ..)| id).collect();
@@ -350,10 +350,10 @@ async fn read_cuts(
 
 /// Decodes the records of one hash; every one is checked. Tells whether there are any.
 fn take_in(
-    shared: &Shared,
+    shared: &RedisShared,
     partial: &mut Partial,
     name: &dyn Fn() -> String,
-    (network, kind, low): (NetworkId, Kind, &[u8]),
+    (network, kind, low): (NetworkId, HashKind, &[u8]),
     value: Value,
 ) -> Result<bool, StoreError> {
     let mut values = list(shared, value)?.into_iter();
@@ -374,7 +374,7 @@ fn take_in(
 
 /// Plays what was committed while the networks were read over them. Tells whether the log had all of it.
 async fn play(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
     (from, to): (Seq, Seq),
@@ -382,7 +382,7 @@ async fn play(
 ) -> Result<bool, StoreError> {
     let missed = usize::try_from(to.0 - from.0).unwrap_or(usize::MAX);
     let recorded = history::read(shared, link, vec![Stretch { shard, after: from, until: to }], usize::MAX).await?;
-    let batches = recorded.iter().map(Recorded::decode).collect::<Result<Vec<Batch>, StoreError>>()?;
+    let batches = recorded.iter().map(RecordedBatch::decode).collect::<Result<Vec<Batch>, StoreError>>()?;
     if batches.last().map(|batch| batch.seq) != Some(to) || batches.len() != missed {
         return Ok(false);
     }
@@ -410,7 +410,12 @@ async fn play(
 }
 
 /// What lies behind a head, if it is the same line.
-async fn follow(shared: &Shared, link: &mut Link, shard: ShardId, from: &Head) -> Result<Option<Followed>, StoreError> {
+async fn follow(
+    shared: &RedisShared,
+    link: &mut Link,
+    shard: ShardId,
+    from: &Head,
+) -> Result<Option<Followed>, StoreError> {
     shared.sound()?;
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
     let now = head(shared, link, shard, None).await?;
@@ -431,20 +436,20 @@ async fn follow(shared: &Shared, link: &mut Link, shard: ShardId, from: &Head) -
     Ok(whole.then_some((batches, now)))
 }
 
-pub(super) fn list(shared: &Shared, value: Value) -> Result<Vec<Value>, StoreError> {
+pub(super) fn list(shared: &RedisShared, value: Value) -> Result<Vec<Value>, StoreError> {
     match value {
         Value::Array(values) | Value::Set(values) => Ok(values),
         _ => Err(failed::strange(&shared.place, "an answer is no list")),
     }
 }
 
-pub(super) fn bytes(shared: &Shared, value: Value) -> Result<Vec<u8>, StoreError> {
+pub(super) fn bytes(shared: &RedisShared, value: Value) -> Result<Vec<u8>, StoreError> {
     match value {
         Value::BulkString(bytes) => Ok(bytes),
         _ => Err(failed::strange(&shared.place, "an answer is no text")),
     }
 }
 
-pub(super) fn damaged(shared: &Shared, key: &str, problem: impl std::fmt::Display) -> StoreError {
+pub(super) fn damaged(shared: &RedisShared, key: &str, problem: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged(format!("Redis at {}: `{key}` {problem}", shared.place).into())
 }

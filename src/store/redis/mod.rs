@@ -81,17 +81,17 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use self::begin::Begun;
-use self::identity::Identity;
+use self::identity::IdentityFile;
 use self::keys::Keys;
 pub use self::keys::check_prefix;
 use self::link::Link;
 pub use self::moving::without_secret;
-pub use self::options::Options;
-use self::place::Place;
+pub use self::options::RedisOptions;
+use self::place::RedisPlace;
 pub use self::place::check_url;
-use self::shared::{Parts, Shared};
+use self::shared::{RedisShared, StoreParts};
 use crate::store::late::Lates;
-use crate::store::moving::Notice;
+use crate::store::moving::MoveNotice;
 use crate::store::{NodeCard, StoreError, StoreInfo};
 
 /// Calls that wait for a task. A shard's committer has a few under way, so this is never reached in order.
@@ -100,23 +100,23 @@ const QUEUE_CALLS_MAX: usize = 65_536;
 /// Keeps the register in a Redis server.
 #[derive(Debug)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    shared: Arc<RedisShared>,
     senders: Mutex<Option<Senders>>,
     running: Mutex<Option<Running>>,
-    place: Place,
+    place: RedisPlace,
     /// Where it is, without a password.
     url: String,
-    notice: Arc<Mutex<Option<Notice>>>,
+    notice: Arc<Mutex<Option<MoveNotice>>>,
     directory: Option<PathBuf>,
 }
 
 #[derive(Debug)]
 struct Senders {
     /// Of the task that commits, once something was committed.
-    commits: Option<mpsc::Sender<commits::Job>>,
-    checks: mpsc::Sender<checks::Job>,
-    loads: mpsc::Sender<load::Job>,
-    confirms: mpsc::Sender<confirms::Job>,
+    commits: Option<mpsc::Sender<commits::CommitJob>>,
+    checks: mpsc::Sender<checks::CheckJob>,
+    loads: mpsc::Sender<load::LoadJob>,
+    confirms: mpsc::Sender<confirms::ConfirmJob>,
     /// Dropped with the rest: there is nothing more to watch.
     _watch: mpsc::Sender<()>,
 }
@@ -136,13 +136,13 @@ impl RedisStore {
     /// # Errors
     /// [`StoreError::Foreign`] if Redis cannot keep a register, or holds another one; [`StoreError::Damaged`] if what was
     /// there is gone.
-    pub fn open(options: Options) -> Result<Self, StoreError> {
+    pub fn open(options: RedisOptions) -> Result<Self, StoreError> {
         let keys = Keys::new(&options.prefix)?;
         if options.shards == 0 {
             return Err(StoreError::Invalid("a register has 1 shard at least".into()));
         }
-        let place = Place::new(&options.url, &keys)?;
-        let identity = options.directory.as_deref().map(Identity::read).transpose()?;
+        let place = RedisPlace::new(&options.url, &keys)?;
+        let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
         let runtimes = [runtime("store-redis", 1)?, runtime("store-redis-load", 2)?];
         // On the runtime's thread: this one may belong to a runtime of its own.
         let (told, asked) = std::sync::mpsc::sync_channel(1);
@@ -175,7 +175,7 @@ impl RedisStore {
             ownership_is_standing: false,
             restored_from: None,
         };
-        let parts = Parts {
+        let parts = StoreParts {
             keys,
             shas: Arc::clone(&shas),
             info,
@@ -191,15 +191,15 @@ impl RedisStore {
             identity,
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
-        let mut store = Self::start(Arc::new(Shared::new(parts)), place, (url, notice), link, runtimes);
+        let mut store = Self::start(Arc::new(RedisShared::new(parts)), place, (url, notice), link, runtimes);
         store.directory = options.directory;
         Ok(store)
     }
 
     fn start(
-        shared: Arc<Shared>,
-        place: Place,
-        (url, notice): (String, Arc<Mutex<Option<Notice>>>),
+        shared: Arc<RedisShared>,
+        place: RedisPlace,
+        (url, notice): (String, Arc<Mutex<Option<MoveNotice>>>),
         link: Link,
         runtimes: [Runtime; 2],
     ) -> Self {
@@ -233,7 +233,7 @@ impl RedisStore {
     }
 
     /// The way to the task that commits: on a thread of the store's own, unless a committer has it on its own.
-    fn commits<'a>(&self, senders: &'a mut Senders) -> Result<&'a mpsc::Sender<commits::Job>, StoreError> {
+    fn commits<'a>(&self, senders: &'a mut Senders) -> Result<&'a mpsc::Sender<commits::CommitJob>, StoreError> {
         if senders.commits.as_ref().is_none_or(mpsc::Sender::is_closed) {
             self.start_commits(senders, None)?;
         }

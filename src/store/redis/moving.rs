@@ -14,10 +14,10 @@ use redis::{Cmd, Value};
 use super::failed::{self, Failed};
 use super::keys::Keys;
 use super::link::Link;
-use super::scripts::{self, Call, Loaded, Verdict};
-use super::shared::Shared;
-use super::{Options, RedisStore, checks};
-use crate::store::moving::{LastOf, Movable, Notice, Opening};
+use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
+use super::shared::RedisShared;
+use super::{RedisOptions, RedisStore, checks};
+use crate::store::moving::{LastOf, Movable, MoveNotice, Opening};
 use crate::store::{Later, ShardId, StoreError};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -25,14 +25,14 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const KEYS_AT_ONCE: usize = 1_000;
 
 /// What is there before anything is made or opened.
-pub(super) struct Found {
+pub(super) struct FoundRegister {
     pub(super) register: u128,
     pub(super) shards: u16,
-    pub(super) notice: Option<Notice>,
+    pub(super) notice: Option<MoveNotice>,
 }
 
 /// Looks at the register's key. None where there is none.
-async fn look(link: &mut Link, keys: &Keys) -> Result<Option<Found>, StoreError> {
+async fn look(link: &mut Link, keys: &Keys) -> Result<Option<FoundRegister>, StoreError> {
     let mut command = Cmd::new();
     command.arg("HMGET").arg(keys.register()).arg(&["register", "shards", "moved"]);
     let strange = |link: &Link| failed::strange(link.name(), "its register's key is none");
@@ -46,10 +46,10 @@ async fn look(link: &mut Link, keys: &Keys) -> Result<Option<Found>, StoreError>
     let shards = next().and_then(|text| text.parse().ok());
     let (Some(shards), Ok(register)) = (shards, u128::from_str_radix(&register, 16)) else { return Err(strange(link)) };
     let notice = match next() {
-        Some(text) => Some(Notice::parse(&text).ok_or_else(|| strange(link))?),
+        Some(text) => Some(MoveNotice::parse(&text).ok_or_else(|| strange(link))?),
         None => None,
     };
-    Ok(Some(Found { register, shards, notice }))
+    Ok(Some(FoundRegister { register, shards, notice }))
 }
 
 fn refused(place: &Arc<str>, keys: &Keys, problem: impl std::fmt::Display) -> StoreError {
@@ -61,8 +61,8 @@ fn refused(place: &Arc<str>, keys: &Keys, problem: impl std::fmt::Display) -> St
 pub(super) async fn prepare(
     link: &mut Link,
     keys: &Keys,
-    options: &Options,
-) -> Result<(u16, Option<Notice>), StoreError> {
+    options: &RedisOptions,
+) -> Result<(u16, Option<MoveNotice>), StoreError> {
     if options.opening == Opening::Serve {
         return Ok((options.shards, None));
     }
@@ -71,29 +71,33 @@ pub(super) async fn prepare(
     match (&options.opening, found) {
         (Opening::Serve, _) => Ok((options.shards, None)),
         (Opening::Source | Opening::Unfinished(_), None) => Err(refused(&place, keys, "holds no register")),
-        (Opening::Source, Some(Found { shards, notice, .. })) => match notice {
-            None | Some(Notice::Moved { .. }) => Ok((shards, None)),
-            Some(notice @ Notice::Unfinished { .. }) => Err(refused(&place, keys, notice.refusal())),
+        (Opening::Source, Some(FoundRegister { shards, notice, .. })) => match notice {
+            None | Some(MoveNotice::Moved { .. }) => Ok((shards, None)),
+            Some(notice @ MoveNotice::Unfinished { .. }) => Err(refused(&place, keys, notice.refusal())),
         },
-        (Opening::Unfinished(wanted), Some(Found { shards, register, notice })) => match notice {
-            Some(Notice::Unfinished { .. }) if register == *wanted => Ok((shards, None)),
+        (Opening::Unfinished(wanted), Some(FoundRegister { shards, register, notice })) => match notice {
+            Some(MoveNotice::Unfinished { .. }) if register == *wanted => Ok((shards, None)),
             _ => Err(refused(&place, keys, "does not hold the unfinished copy of this register")),
         },
         (Opening::Target { from }, found) => {
             if empty_but_for_a_broken_move(&place, keys, found)? {
                 clear(link, keys).await?;
             }
-            Ok((options.shards, Some(Notice::Unfinished { from: from.clone() })))
+            Ok((options.shards, Some(MoveNotice::Unfinished { from: from.clone() })))
         }
     }
 }
 
 /// Refuses a target that holds a register. Tells whether an earlier move was broken off in it.
-fn empty_but_for_a_broken_move(place: &Arc<str>, keys: &Keys, found: Option<Found>) -> Result<bool, StoreError> {
+fn empty_but_for_a_broken_move(
+    place: &Arc<str>,
+    keys: &Keys,
+    found: Option<FoundRegister>,
+) -> Result<bool, StoreError> {
     match found.map(|found| found.notice) {
         None => Ok(false),
-        Some(Some(Notice::Unfinished { .. })) => Ok(true),
-        Some(Some(notice @ Notice::Moved { .. })) => Err(refused(place, keys, notice.refusal())),
+        Some(Some(MoveNotice::Unfinished { .. })) => Ok(true),
+        Some(Some(notice @ MoveNotice::Moved { .. })) => Err(refused(place, keys, notice.refusal())),
         Some(None) => Err(refused(place, keys, "holds a register already; choose another database or prefix")),
     }
 }
@@ -138,34 +142,35 @@ pub(super) fn check_notice(
     keys: &Keys,
     opening: &Opening,
     notice: &str,
-) -> Result<Option<Notice>, StoreError> {
+) -> Result<Option<MoveNotice>, StoreError> {
     match (opening, notice) {
         (_, "") => Ok(None),
         (Opening::Serve, notice) => Err(moved(place, keys.prefix(), notice)),
-        (Opening::Source | Opening::Target { .. } | Opening::Unfinished(_), notice) => Ok(Notice::parse(notice)),
+        (Opening::Source | Opening::Target { .. } | Opening::Unfinished(_), notice) => Ok(MoveNotice::parse(notice)),
     }
 }
 
 /// The refusal of a register that says this of its move.
 pub(super) fn moved(place: &Arc<str>, prefix: &str, notice: &str) -> StoreError {
-    let why = Notice::parse(notice).map_or_else(|| format!("says of its move `{notice}`"), |notice| notice.refusal());
+    let why =
+        MoveNotice::parse(notice).map_or_else(|| format!("says of its move `{notice}`"), |notice| notice.refusal());
     StoreError::Foreign(format!("Redis at {place}, `{{{prefix}}}:…`, {why}").into())
 }
 
 /// Says something else of the move, if every shard is where it is expected.
 pub(super) async fn post(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
-    notice: Option<&Notice>,
+    notice: Option<&MoveNotice>,
     shards: &[LastOf],
 ) -> Result<(), StoreError> {
     shared.sound()?;
     let all = (0..shared.info.shards).map(ShardId);
     let names: Vec<String> =
         std::iter::once(shared.keys.register()).chain(all.clone().map(|shard| shared.keys.head(shard))).collect();
-    let mut call = Call::new(&shared.shas, Loaded::Post, &names);
-    call.arg(notice.map_or_else(String::new, Notice::text));
-    call.arg(if matches!(notice, Some(Notice::Moved { .. })) { "1" } else { "0" });
+    let mut call = ScriptCall::new(&shared.shas, LoadedScript::Post, &names);
+    call.arg(notice.map_or_else(String::new, MoveNotice::text));
+    call.arg(if matches!(notice, Some(MoveNotice::Moved { .. })) { "1" } else { "0" });
     for shard in all {
         match shards.iter().find(|last| last.0 == shard) {
             Some((_, token, seq, digest)) => call.arg(scripts::hex(token.0)).number(seq.0).arg(scripts::hex(digest.0)),
@@ -205,13 +210,13 @@ impl Movable for RedisStore {
         format!("{}, keys `{{{}}}:…`", self.url, self.shared.keys.prefix())
     }
 
-    fn notice(&self) -> Option<Notice> {
+    fn notice(&self) -> Option<MoveNotice> {
         self.notice.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn post(&self, notice: Option<Notice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
+    fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
         let posted =
-            self.asked(|reply| checks::Job::Post(notice.clone(), shards, reply), |senders| Ok(&senders.checks));
+            self.asked(|reply| checks::CheckJob::Post(notice.clone(), shards, reply), |senders| Ok(&senders.checks));
         let kept = Arc::clone(&self.notice);
         Box::pin(async move {
             posted.await?;

@@ -5,8 +5,8 @@
 //!
 //! Neighbours: `commits` calls this before it sends; `scripts` says in which order the arguments stand.
 
-use super::keys::{Kind, Place};
-use super::scripts::Call;
+use super::keys::{FieldPlace, HashKind};
+use super::scripts::ScriptCall;
 use crate::core::address::{Address, Cidr};
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
@@ -106,12 +106,12 @@ impl<'a> Net<'a> {
         let mut groups = Vec::new();
         let mut rest = &self.operations[..];
         while let Some(first) = rest.first() {
-            let place = Place::of(first.key);
+            let place = FieldPlace::of(first.key);
             let same = |operation: &Operation<'_>| {
-                let other = Place::of(operation.key);
+                let other = FieldPlace::of(operation.key);
                 operation.network == first.network && (other.kind, other.low) == (place.kind, place.low)
             };
-            let most = if place.kind == Kind::Config { CONFIG_OPERATIONS_MAX } else { rest.len() };
+            let most = if place.kind == HashKind::Config { CONFIG_OPERATIONS_MAX } else { rest.len() };
             let length = rest.iter().take(most).take_while(|operation| same(operation)).count();
             let (group, after) = rest.split_at(length);
             groups.push(group);
@@ -121,18 +121,18 @@ impl<'a> Net<'a> {
     }
 
     /// Appends `size groups group…`: how many arguments the groups have, how many there are, and they.
-    pub(super) fn put(&self, call: &mut Call) {
+    pub(super) fn put(&self, call: &mut ScriptCall) {
         let groups = self.groups();
         let size = |group: &&[Operation<'_>]| 5 + 2 * group.len() + expects(group);
         call.number(groups.iter().map(size).sum::<usize>() as u64).number(groups.len() as u64);
         let mut mark = Vec::new();
         for group in groups {
             let Some(first) = group.first() else { continue };
-            let place = Place::of(first.key);
+            let place = FieldPlace::of(first.key);
             call.arg(place.kind.letter()).arg(first.network.to_string()).arg(place.low_text());
             call.number(group.len() as u64).number(expects(group) as u64);
             for operation in group {
-                call.arg(Place::of(operation.key).field());
+                call.arg(FieldPlace::of(operation.key).field());
             }
             for operation in group.iter().take(expects(group)) {
                 mark.clear();

@@ -8,7 +8,7 @@ use crate::store::moving::Opening;
 
 /// Where and how a register is kept.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RedisOptions {
     /// `redis://[user:password@]host:port/database`, `redis+unix:///path`,
     /// `redis+sentinel://[user:password@]host:port,host:port/SERVICE/database`, or
     /// `redis+cluster://[user:password@]host:port,host:port`.
@@ -42,7 +42,7 @@ pub struct Options {
     pub move_bytes_max: usize,
 }
 
-impl Options {
+impl RedisOptions {
     /// With the defaults of the configuration.
     pub fn new(url: impl Into<String>, shards: u16) -> Self {
         Self {

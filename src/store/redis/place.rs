@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisError};
 
-use super::cluster::Cluster;
+use super::cluster::RedisCluster;
 use super::failed::store_error;
 use super::following::Following;
 use super::keys::Keys;
@@ -23,7 +23,7 @@ const USER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why not, without the URL: it may hold a password.
 pub fn check_url(url: &str) -> Result<(), String> {
     let keys = Keys::new("allod").map_err(|error| error.to_string())?;
-    Place::read(url, &keys).map(drop).map_err(|error| why_wrong(&error))
+    RedisPlace::read(url, &keys).map(drop).map_err(|error| why_wrong(&error))
 }
 
 /// What is wrong with a URL, without the words of the program.
@@ -47,7 +47,7 @@ fn check_protocol(url: &str) -> Result<(), RedisError> {
 
 /// Where Redis is, without what must not be shown.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct RedisPlace {
     whom: Whom,
     name: Arc<str>,
 }
@@ -59,10 +59,10 @@ enum Whom {
     /// Whom the sentinels name.
     Named(Arc<Sentinels>),
     /// Who has the register's slot of a cluster.
-    Slot(Arc<Cluster>),
+    Slot(Arc<RedisCluster>),
 }
 
-impl Place {
+impl RedisPlace {
     pub(super) fn new(url: &str, keys: &Keys) -> Result<Self, StoreError> {
         Self::read(url, keys).map_err(|error| {
             let why = why_wrong(&error);
@@ -83,7 +83,7 @@ impl Place {
             let name = sentinels.name().into();
             return Ok(Self { whom: Whom::Named(Arc::new(sentinels)), name });
         }
-        if let Some(cluster) = Cluster::of(url, &settings, keys.register()) {
+        if let Some(cluster) = RedisCluster::of(url, &settings, keys.register()) {
             let cluster = cluster?;
             let name = cluster.name().into();
             return Ok(Self { whom: Whom::Slot(Arc::new(cluster)), name });
@@ -185,11 +185,11 @@ mod tests {
     #[test]
     fn a_password_is_not_shown() {
         let keys = Keys::new("allod").unwrap();
-        let place = Place::new("redis://user:secret@127.0.0.1:6390/2", &keys).unwrap();
+        let place = RedisPlace::new("redis://user:secret@127.0.0.1:6390/2", &keys).unwrap();
         assert_eq!(&**place.name(), "127.0.0.1:6390");
-        let place = Place::new("redis+cluster://user:secret@127.0.0.1:6390,127.0.0.2:1", &keys).unwrap();
+        let place = RedisPlace::new("redis+cluster://user:secret@127.0.0.1:6390,127.0.0.2:1", &keys).unwrap();
         assert_eq!(&**place.name(), "cluster of 127.0.0.1:6390,127.0.0.2:1");
-        let error = Place::new("http://user:secret@127.0.0.1", &keys).unwrap_err();
+        let error = RedisPlace::new("http://user:secret@127.0.0.1", &keys).unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 
@@ -206,10 +206,10 @@ mod tests {
             "redis+sentinel://127.0.0.1:26379/register/0?protocol=resp3",
             "redis+cluster://127.0.0.1:6390/0?protocol=resp3",
         ] {
-            let error = Place::new(url, &keys).unwrap_err().to_string();
+            let error = RedisPlace::new(url, &keys).unwrap_err().to_string();
             assert!(error.contains("leave out `protocol`") && !error.contains("secret"), "{url}: {error}");
             assert!(check_url(url).is_err());
         }
-        Place::new("redis://127.0.0.1:6390/0?protocol=resp2", &keys).unwrap();
+        RedisPlace::new("redis://127.0.0.1:6390/0?protocol=resp2", &keys).unwrap();
     }
 }

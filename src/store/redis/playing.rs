@@ -2,8 +2,8 @@
 //!
 //! That may take longer than a lease lasts, and the other nodes leave the register to its owner for no longer. So the leases
 //! are renewed before the first call and every second between them, under the tokens under which the shards stand then;
-//! whoever waits for a renewal is told of these (see `Shared::leased`). Like all else a renewal is on condition of the token:
-//! from somebody who took a shard meanwhile it takes nothing.
+//! whoever waits for a renewal is told of these (see `RedisShared::leased`). Like all else a renewal is on condition of the
+//! token: from somebody who took a shard meanwhile it takes nothing.
 //!
 //! It is sent so that it is carried out while the memory is full, too: all of it had room there before, and who lets something
 //! go must find it.
@@ -23,10 +23,10 @@ use redis::aio::MultiplexedConnection;
 use super::checks;
 use super::failed::Failed;
 use super::heal::Unplayed;
-use super::journal::{Deed, Missing, Move, Point};
-use super::link::{self, Answer, Link};
-use super::scripts::{self, Call, Taken, Verdict};
-use super::shared::Shared;
+use super::journal::{Deed, Forgotten, Move, Point};
+use super::link::{self, Link, PendingAnswer};
+use super::scripts::{self, ScriptCall, TakeAnswer, Verdict};
+use super::shared::RedisShared;
 use super::take::TakeOver;
 use crate::limits::{NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::store::{Epoch, Head, ShardId, Token};
@@ -40,10 +40,10 @@ const UNDER_WAY_MAX: usize = 16;
 
 /// Plays what is missing where the shards stand so.
 pub(super) async fn play(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     heads: &[(ShardId, Head)],
-    missing: &[Missing],
+    missing: &[Forgotten],
 ) -> Result<(), Unplayed> {
     if missing.is_empty() {
         return Ok(());
@@ -79,7 +79,7 @@ pub(super) async fn play(
 
 /// Renews the leases of the shards that stand under a token of this process. Where somebody else took one meanwhile, whoever
 /// asks next is told.
-pub(super) async fn keep(shared: &Shared, link: &mut Link, heads: &[(ShardId, Head)]) -> Result<(), Unplayed> {
+pub(super) async fn keep(shared: &RedisShared, link: &mut Link, heads: &[(ShardId, Head)]) -> Result<(), Unplayed> {
     let stands = own(shared, heads);
     if !stands.is_empty() {
         link.call(&checks::lease_call(shared, &stands, NODE_LEASE_MS), ANSWER_WITHIN).await.map_err(later)?;
@@ -92,7 +92,7 @@ fn later(failed: Failed) -> Unplayed {
 }
 
 /// The shards that stand under a token of this process.
-fn own(shared: &Shared, heads: &[(ShardId, Head)]) -> Vec<(ShardId, Token)> {
+fn own(shared: &RedisShared, heads: &[(ShardId, Head)]) -> Vec<(ShardId, Token)> {
     let (lines, journal) = (shared.lines(), shared.journal());
     let is_own = |&&(shard, head): &&(ShardId, Head)| {
         journal.is_own(shard, head.token) || lines.iter().any(|line| line.shard == shard && line.token == head.token)
@@ -102,16 +102,16 @@ fn own(shared: &Shared, heads: &[(ShardId, Head)]) -> Vec<(ShardId, Token)> {
 
 /// What a call that is on its way is about.
 enum Sent<'a> {
-    Part(&'a Missing),
+    Part(&'a Forgotten),
     /// The leases, renewed then; and whether these are the leases of all shards that are owned.
     Leases(Instant, bool),
 }
 
 struct Playing<'a> {
-    shared: &'a Shared,
+    shared: &'a RedisShared,
     /// One for all of it: what follows on another would not be in order.
     connection: MultiplexedConnection,
-    under_way: VecDeque<(Answer, Sent<'a>)>,
+    under_way: VecDeque<(PendingAnswer, Sent<'a>)>,
     /// The shards whose leases can be renewed, each with its token when all is done that was sent.
     stands: Vec<(ShardId, Token)>,
     /// The connection is to be replaced.
@@ -119,7 +119,7 @@ struct Playing<'a> {
 }
 
 impl<'a> Playing<'a> {
-    async fn all(&mut self, missing: &'a [Missing]) -> Result<(), Unplayed> {
+    async fn all(&mut self, missing: &'a [Forgotten]) -> Result<(), Unplayed> {
         let mut renewed: Option<Instant> = None;
         for part in missing {
             if renewed.is_none_or(|renewed| renewed.elapsed() >= RENEWED_EVERY) {
@@ -153,7 +153,7 @@ impl<'a> Playing<'a> {
     }
 
     /// Takes a shard over once more, under the same token, from exactly the head from which it was taken.
-    fn take_over(&mut self, &Move { shard, before, after }: &Move) -> Result<Call, Unplayed> {
+    fn take_over(&mut self, &Move { shard, before, after }: &Move) -> Result<ScriptCall, Unplayed> {
         let wanted = Some(self.shared.line(shard, |line| line.format()).map_err(Unplayed::Later)?);
         let Point { token, seq, digest } = before;
         let (mine, last, digest) = (Some(token), Some(token), Some(digest));
@@ -162,7 +162,7 @@ impl<'a> Playing<'a> {
         Ok(TakeOver { shard, token: after.token, mine, last, seq, digest, wanted }.call(self.shared))
     }
 
-    async fn send(&mut self, call: Arc<Call>, sent: Sent<'a>) -> Result<(), Unplayed> {
+    async fn send(&mut self, call: Arc<ScriptCall>, sent: Sent<'a>) -> Result<(), Unplayed> {
         while self.under_way.len() >= UNDER_WAY_MAX {
             self.end_one().await?;
         }
@@ -178,8 +178,8 @@ impl<'a> Playing<'a> {
         self.is_broken |= is_over;
         let value = answer.map_err(later)?;
         match sent {
-            Sent::Part(Missing { deed: Deed::Commit(_), moves }) => self.committed(value, moves),
-            Sent::Part(Missing { deed: Deed::Take(epoch), moves }) => self.taken(value, moves, *epoch),
+            Sent::Part(Forgotten { deed: Deed::Commit(_), moves }) => self.committed(value, moves),
+            Sent::Part(Forgotten { deed: Deed::Take(epoch), moves }) => self.taken(value, moves, *epoch),
             Sent::Leases(at, is_of_all) => {
                 // Of a shard that somebody else took the next call tells, or whoever renews next.
                 if is_of_all && scripts::verdict(value) == Some(Verdict::Done) {
@@ -204,7 +204,7 @@ impl<'a> Playing<'a> {
     fn taken(&self, value: Value, moves: &[Move], epoch: Epoch) -> Result<(), Unplayed> {
         let Some(&Move { shard, after, .. }) = moves.first() else { return Ok(()) };
         match scripts::taken(value) {
-            Some(Taken::Head(head)) if head.epoch == epoch && Point::of(&head) == after => {
+            Some(TakeAnswer::Head(head)) if head.epoch == epoch && Point::of(&head) == after => {
                 self.shared.heals(0);
                 Ok(())
             }

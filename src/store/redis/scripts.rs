@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use redis::{Arg, Cmd, Value};
 
-use super::keys::Kind;
+use super::keys::HashKind;
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::store::codec::Format;
 use crate::store::{Digest, Epoch, Head, Seq, Token};
@@ -94,7 +94,7 @@ pub(super) const CUT: Script = Script {
 };
 /// A script as it is loaded: its text may have been given flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loaded {
+pub(super) enum LoadedScript {
     Init,
     Probe,
     Take,
@@ -103,37 +103,37 @@ pub(super) enum Loaded {
     Post,
     Confirm,
     Commit,
-    /// The same as `Commit`, and runs while the memory is full: for batches that only let go, and what was lost.
+    /// A commit that runs while the memory is full, too: for batches that only let go, and what was lost.
     CommitLettingGo,
     Cut,
 }
 
-impl Loaded {
+impl LoadedScript {
     /// In the order of the enum.
-    pub(super) const ALL: [Loaded; 10] = [
-        Loaded::Init,
-        Loaded::Probe,
-        Loaded::Take,
-        Loaded::Lease,
-        Loaded::Nodes,
-        Loaded::Post,
-        Loaded::Confirm,
-        Loaded::Commit,
-        Loaded::CommitLettingGo,
-        Loaded::Cut,
+    pub(super) const ALL: [LoadedScript; 10] = [
+        LoadedScript::Init,
+        LoadedScript::Probe,
+        LoadedScript::Take,
+        LoadedScript::Lease,
+        LoadedScript::Nodes,
+        LoadedScript::Post,
+        LoadedScript::Confirm,
+        LoadedScript::Commit,
+        LoadedScript::CommitLettingGo,
+        LoadedScript::Cut,
     ];
 
     fn script(self) -> &'static Script {
         match self {
-            Loaded::Init => &INIT,
-            Loaded::Probe => &PROBE,
-            Loaded::Take => &TAKE,
-            Loaded::Lease => &LEASE,
-            Loaded::Nodes => &NODES,
-            Loaded::Post => &POST,
-            Loaded::Confirm => &CONFIRM,
-            Loaded::Commit | Loaded::CommitLettingGo => &COMMIT,
-            Loaded::Cut => &CUT,
+            LoadedScript::Init => &INIT,
+            LoadedScript::Probe => &PROBE,
+            LoadedScript::Take => &TAKE,
+            LoadedScript::Lease => &LEASE,
+            LoadedScript::Nodes => &NODES,
+            LoadedScript::Post => &POST,
+            LoadedScript::Confirm => &CONFIRM,
+            LoadedScript::Commit | LoadedScript::CommitLettingGo => &COMMIT,
+            LoadedScript::Cut => &CUT,
         }
     }
 
@@ -144,7 +144,7 @@ impl Loaded {
     /// What Redis is given.
     pub(super) fn text(self) -> String {
         let text = self.script().text;
-        if self == Loaded::CommitLettingGo {
+        if self == LoadedScript::CommitLettingGo {
             return text.replacen("#!lua\n", "#!lua flags=allow-oom\n", 1);
         }
         text.to_owned()
@@ -153,17 +153,17 @@ impl Loaded {
 
 /// The hashes by which Redis knows the scripts. They depend on the texts only, so one server's are every server's.
 #[derive(Debug, Clone)]
-pub(super) struct Shas(pub(super) [String; Loaded::ALL.len()]);
+pub(super) struct Shas(pub(super) [String; LoadedScript::ALL.len()]);
 
 /// A call of a script. The command can be sent again as it is.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
-    pub(super) script: Loaded,
+pub(super) struct ScriptCall {
+    pub(super) script: LoadedScript,
     pub(super) command: Cmd,
 }
 
-impl Call {
-    pub(super) fn new(shas: &Shas, script: Loaded, keys: &[String]) -> Self {
+impl ScriptCall {
+    pub(super) fn new(shas: &Shas, script: LoadedScript, keys: &[String]) -> Self {
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&shas.0[script as usize]).arg(keys.len()).arg(keys);
         Self { script, command }
@@ -179,7 +179,7 @@ impl Call {
         self
     }
 
-    /// The same without spare room, which is nearly as much again: for one that is kept.
+    /// The call without spare room, which is nearly as much again: for one that is kept.
     pub(super) fn fitted(&self) -> Self {
         let mut command = Cmd::with_capacity(self.command.args_iter().len(), self.text_bytes());
         self.texts().for_each(|text| {
@@ -188,12 +188,12 @@ impl Call {
         Self { script: self.script, command }
     }
 
-    /// The same commit, which is carried out while the memory is full, too.
+    /// The commit as a call that is carried out while the memory is full, too. Any other call as it is.
     pub(super) fn letting_go(self: &Arc<Self>, shas: &Shas) -> Arc<Self> {
-        if self.script != Loaded::Commit {
+        if self.script != LoadedScript::Commit {
             return Arc::clone(self);
         }
-        let script = Loaded::CommitLettingGo;
+        let script = LoadedScript::CommitLettingGo;
         let mut command = Cmd::with_capacity(self.command.args_iter().len(), self.text_bytes());
         // Behind `EVALSHA`.
         self.texts().enumerate().for_each(|(at, text)| {
@@ -236,7 +236,7 @@ pub(super) enum Verdict {
     Mismatch {
         at: usize,
         network: NetworkId,
-        kind: Kind,
+        kind: HashKind,
         low: Vec<u8>,
         field: Vec<u8>,
         found: Option<Vec<u8>>,
@@ -244,12 +244,12 @@ pub(super) enum Verdict {
 }
 
 /// Takes an answer apart from its front. An answer of another shape is none of ours: some other script, or server.
-struct Answer(std::vec::IntoIter<Value>);
+struct AnswerReader(std::vec::IntoIter<Value>);
 
-impl Answer {
+impl AnswerReader {
     fn of(value: Value) -> Option<(Vec<u8>, Self)> {
         let Value::Array(values) = value else { return None };
-        let mut answer = Answer(values.into_iter());
+        let mut answer = AnswerReader(values.into_iter());
         Some((answer.bytes()?, answer))
     }
 
@@ -291,7 +291,7 @@ impl Answer {
 
 /// The answer of `commit`, `confirm`, `lease`, `post` or `cut`.
 pub(super) fn verdict(value: Value) -> Option<Verdict> {
-    let (word, mut rest) = Answer::of(value)?;
+    let (word, mut rest) = AnswerReader::of(value)?;
     Some(match &word[..] {
         b"applied" | b"confirmed" | b"leased" | b"posted" | b"cut" => Verdict::Done,
         b"absent" => Verdict::Absent(rest.place()?),
@@ -304,7 +304,7 @@ pub(super) fn verdict(value: Value) -> Option<Verdict> {
         }
         b"mismatch" => {
             let at = rest.place()?;
-            let kind = Kind::from_letter(&rest.bytes()?)?;
+            let kind = HashKind::from_letter(&rest.bytes()?)?;
             let network = rest.text()?.parse().ok()?;
             Verdict::Mismatch { at, network, kind, low: rest.bytes()?, field: rest.bytes()?, found: rest.bytes() }
         }
@@ -314,7 +314,7 @@ pub(super) fn verdict(value: Value) -> Option<Verdict> {
 
 /// What `take` answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum TakeAnswer {
     Head(Head),
     /// By another node: its name, where it is reached, and what is left of its lease.
     Held {
@@ -333,27 +333,27 @@ pub(super) enum Taken {
 }
 
 /// The answer of `take`.
-pub(super) fn taken(value: Value) -> Option<Taken> {
-    let (word, mut rest) = Answer::of(value)?;
+pub(super) fn taken(value: Value) -> Option<TakeAnswer> {
+    let (word, mut rest) = AnswerReader::of(value)?;
     Some(match &word[..] {
-        b"taken" => Taken::Head(head_of(&mut rest)?),
-        b"held" => Taken::Held { owner: rest.text()?, address: rest.text()?, left_ms: rest.number()? },
-        b"fenced" => Taken::Fenced(Epoch(rest.number()?)),
-        b"behind" => Taken::Behind,
-        b"absent" => Taken::Absent,
-        b"moved" => Taken::Moved(rest.text()?),
-        b"newer" => Taken::Newer(rest.number()?),
+        b"taken" => TakeAnswer::Head(head_of(&mut rest)?),
+        b"held" => TakeAnswer::Held { owner: rest.text()?, address: rest.text()?, left_ms: rest.number()? },
+        b"fenced" => TakeAnswer::Fenced(Epoch(rest.number()?)),
+        b"behind" => TakeAnswer::Behind,
+        b"absent" => TakeAnswer::Absent,
+        b"moved" => TakeAnswer::Moved(rest.text()?),
+        b"newer" => TakeAnswer::Newer(rest.number()?),
         _ => return None,
     })
 }
 
 /// A node as `nodes` tells it: name, age in milliseconds, and card.
-pub(super) type Told = (String, u64, String);
+pub(super) type ToldNode = (String, u64, String);
 
 /// What `nodes` answers.
 pub(super) enum Met {
     /// Those that there are.
-    Nodes(Vec<Told>),
+    Nodes(Vec<ToldNode>),
     /// Another process of this name was seen so many milliseconds ago.
     Taken(u64),
     /// The records are written in this format, which this program does not read.
@@ -362,7 +362,7 @@ pub(super) enum Met {
 
 /// The answer of `nodes`.
 pub(super) fn nodes(value: Value) -> Option<Met> {
-    let (word, mut rest) = Answer::of(value)?;
+    let (word, mut rest) = AnswerReader::of(value)?;
     match &word[..] {
         b"taken" => Some(Met::Taken(rest.number()?)),
         b"newer" => Some(Met::Newer(rest.number()?)),
@@ -377,7 +377,7 @@ pub(super) fn nodes(value: Value) -> Option<Met> {
     }
 }
 
-fn head_of(rest: &mut Answer) -> Option<Head> {
+fn head_of(rest: &mut AnswerReader) -> Option<Head> {
     Some(Head {
         epoch: Epoch(rest.number()?),
         token: Token(rest.hex()?),
@@ -397,7 +397,7 @@ pub(super) const HEAD_FIELDS: [&str; 8] = ["epoch", "token", "parent", "seq", "d
 pub(super) fn head(value: Value) -> Option<Option<Head>> {
     match value {
         Value::Array(values) if values.first() == Some(&Value::Nil) => Some(None),
-        Value::Array(values) => Some(Some(head_of(&mut Answer(values.into_iter()))?)),
+        Value::Array(values) => Some(Some(head_of(&mut AnswerReader(values.into_iter()))?)),
         _ => None,
     }
 }
@@ -423,7 +423,7 @@ pub(super) enum Initialised {
 
 /// The answer of `init`.
 pub(super) fn initialised(value: Value) -> Option<Initialised> {
-    let (word, mut rest) = Answer::of(value)?;
+    let (word, mut rest) = AnswerReader::of(value)?;
     Some(match &word[..] {
         b"made" | b"there" => Initialised::Register {
             made: word == b"made",
@@ -534,7 +534,7 @@ mod tests {
 
     #[test]
     fn the_variant_that_lets_go_differs_in_its_flags_only() {
-        let (plain, letting_go) = (Loaded::Commit.text(), Loaded::CommitLettingGo.text());
+        let (plain, letting_go) = (LoadedScript::Commit.text(), LoadedScript::CommitLettingGo.text());
         assert!(letting_go.starts_with("#!lua flags=allow-oom\n"));
         assert_eq!(plain.split_once('\n').unwrap().1, letting_go.split_once('\n').unwrap().1);
     }

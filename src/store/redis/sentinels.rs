@@ -13,7 +13,7 @@ use std::time::Duration;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
 
-use super::following::{Following, Named};
+use super::following::{Following, NamedPrimary};
 
 /// How long one sentinel may take; there are several, and one that is gone must not hold up the others.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
@@ -72,7 +72,7 @@ impl Sentinels {
     /// The primary, as the sentinel says that knows of the latest failover.
     pub(super) async fn primary(&self) -> Result<Client, RedisError> {
         let mut last = RedisError::from((ErrorKind::Client, "no sentinel answers"));
-        let mut named: Vec<Named> = Vec::with_capacity(self.each.len());
+        let mut named: Vec<NamedPrimary> = Vec::with_capacity(self.each.len());
         for sentinel in &self.each {
             match ask(sentinel, &self.service).await {
                 Ok(Some(one)) => named.push(one),
@@ -86,13 +86,13 @@ impl Sentinels {
         if named.len() * 2 > self.each.len() {
             self.counts_anew(&latest);
         }
-        let Named { host, port, .. } = self.following.follow(latest, &self.service);
+        let NamedPrimary { host, port, .. } = self.following.follow(latest, &self.service);
         Client::open(self.primary.clone().set_addr(ConnectionAddr::Tcp(host, port)))
     }
 
     /// They name the one that is followed, and none of them knows of the failover that made it one.
-    fn counts_anew(&self, latest: &Named) {
-        let is_lower = |last: &Named| last.is_at(&latest.host, latest.port) && last.epoch > latest.epoch;
+    fn counts_anew(&self, latest: &NamedPrimary) {
+        let is_lower = |last: &NamedPrimary| last.is_at(&latest.host, latest.port) && last.epoch > latest.epoch;
         if self.following.last().as_ref().is_some_and(is_lower) {
             self.following.steps_down(&latest.host, latest.port);
         }
@@ -103,7 +103,7 @@ impl Sentinels {
     }
 }
 
-async fn ask(sentinel: &Client, service: &str) -> Result<Option<Named>, RedisError> {
+async fn ask(sentinel: &Client, service: &str) -> Result<Option<NamedPrimary>, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(ANSWER_WITHIN))
         .set_response_timeout(Some(ANSWER_WITHIN));
@@ -115,7 +115,7 @@ async fn ask(sentinel: &Client, service: &str) -> Result<Option<Named>, RedisErr
     let (address, about): Both = both.query_async(&mut connection).await?;
     let named = || {
         let (host, port) = address?;
-        Some(Named { epoch: about.get("config-epoch")?.parse().ok()?, host, port })
+        Some(NamedPrimary { epoch: about.get("config-epoch")?.parse().ok()?, host, port })
     };
     Ok(named())
 }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn sentinels_that_count_anew_are_followed_where_they_name_the_one_that_is_followed() {
         let sentinels = of("redis+sentinel://10.0.0.1:26379/register").unwrap();
-        let named = |epoch, port| Named { epoch, host: "10.0.0.9".to_owned(), port };
+        let named = |epoch, port| NamedPrimary { epoch, host: "10.0.0.9".to_owned(), port };
         let follow = |epoch, port| {
             sentinels.counts_anew(&named(epoch, port));
             sentinels.following.follow(named(epoch, port), "register").port

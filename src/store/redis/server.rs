@@ -12,7 +12,7 @@ use redis::{Cmd, Value};
 use super::failed::Failed;
 use super::keys::Keys;
 use super::link::Link;
-use super::scripts::{Call, Loaded, Shas};
+use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ const COMPACT_FIELDS: usize = 96;
 
 /// What was found out.
 #[derive(Debug, Default)]
-pub(super) struct Server {
+pub(super) struct ServerFacts {
     facts: HashMap<String, String>,
 }
 
@@ -49,7 +49,7 @@ pub struct Memory {
 
 /// What a batch waits for at its replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waiting {
+pub(super) enum ReplicaWait {
     /// They have it in memory: WAIT.
     Memory,
     /// They have it in their append-only files, and so has Redis itself: WAITAOF.
@@ -60,7 +60,7 @@ fn refused(place: &Arc<str>, problem: impl std::fmt::Display) -> StoreError {
     StoreError::Foreign(format!("Redis at {place} {problem}").into())
 }
 
-impl Server {
+impl ServerFacts {
     /// Asks, and refuses what cannot keep a register.
     pub(super) async fn look(link: &mut Link, shas: &Shas, keys: &Keys, replicas: u32) -> Result<Self, StoreError> {
         let place = Arc::clone(link.name());
@@ -128,10 +128,10 @@ impl Server {
 
     /// How replicas are waited for. On disk only where Redis flushes each change before it answers: with a flush a second
     /// each answer would wait for it, and such a Redis is meant to lose a second when the power fails.
-    pub(super) fn waiting(&self) -> Waiting {
+    pub(super) fn waiting(&self) -> ReplicaWait {
         match (self.fact("waitaof"), self.fact("appendfsync")) {
-            (Some("1"), Some("always")) => Waiting::Disk,
-            _ => Waiting::Memory,
+            (Some("1"), Some("always")) => ReplicaWait::Disk,
+            _ => ReplicaWait::Memory,
         }
     }
 
@@ -297,8 +297,8 @@ impl Server {
         let of = |count: u32| if count == 1 { "1 replica".to_owned() } else { format!("{count} replicas") };
         if replicas > 0 {
             let how = match self.waiting() {
-                Waiting::Memory => "has it",
-                Waiting::Disk => "has it on disk",
+                ReplicaWait::Memory => "has it",
+                ReplicaWait::Disk => "has it on disk",
             };
             return format!(
                 "{own}; and a failover to a replica that {how}: {} must, before a change is acknowledged",
@@ -317,7 +317,7 @@ impl Server {
 /// Full hashes of long records should lie in Redis's compact encoding; also proves that the scripts may do what they do.
 async fn keep_compact(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<(), StoreError> {
     let place = Arc::clone(link.name());
-    let mut probe = Call::new(shas, Loaded::Probe, &[keys.probe()]);
+    let mut probe = ScriptCall::new(shas, LoadedScript::Probe, &[keys.probe()]);
     probe.arg("x".repeat(COMPACT_VALUE_BYTES)).number(COMPACT_FIELDS as u64);
     for attempt in 0..2 {
         match link.call(&probe, ANSWER_WITHIN).await {
@@ -353,8 +353,8 @@ async fn keep_compact(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<(), S
 mod tests {
     use super::*;
 
-    fn server(facts: &[(&str, &str)]) -> Server {
-        Server { facts: facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect() }
+    fn server(facts: &[(&str, &str)]) -> ServerFacts {
+        ServerFacts { facts: facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect() }
     }
 
     #[test]
@@ -434,8 +434,8 @@ mod tests {
     #[test]
     fn replicas_are_waited_for_on_disk_where_redis_itself_flushes_each_change() {
         let waiting = |facts: &[(&str, &str)]| server(facts).waiting();
-        assert_eq!(waiting(&[("appendfsync", "always"), ("waitaof", "1")]), Waiting::Disk);
-        assert_eq!(waiting(&[("appendfsync", "everysec"), ("waitaof", "1")]), Waiting::Memory);
-        assert_eq!(waiting(&[("appendfsync", "always")]), Waiting::Memory);
+        assert_eq!(waiting(&[("appendfsync", "always"), ("waitaof", "1")]), ReplicaWait::Disk);
+        assert_eq!(waiting(&[("appendfsync", "everysec"), ("waitaof", "1")]), ReplicaWait::Memory);
+        assert_eq!(waiting(&[("appendfsync", "always")]), ReplicaWait::Memory);
     }
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::awaited::{self, Awaited};
-use super::identity::Identity;
+use super::identity::IdentityFile;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
-use super::line::Line;
+use super::line::RedisLine;
 use super::scripts::Shas;
-use super::server::Waiting;
+use super::server::ReplicaWait;
 use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
@@ -22,14 +22,14 @@ const FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RedisShared {
     pub(super) keys: Keys,
     pub(super) shas: Arc<Shas>,
     pub(super) info: StoreInfo,
     /// Where Redis is, for people.
     pub(super) place: Arc<str>,
     /// What the next start shall know of it; none where nothing is kept on this machine.
-    identity: Option<Identity>,
+    identity: Option<IdentityFile>,
     /// How this node is known to the others.
     card: Mutex<NodeCard>,
     pub(super) keep_seconds: u64,
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) keep_bytes: u64,
     pub(super) commits: AtomicU64,
     pub(super) commit_bytes: AtomicU64,
-    lines: Mutex<Vec<Line>>,
+    lines: Mutex<Vec<RedisLine>>,
     closed: AtomicBool,
     failure: OnceLock<Arc<str>>,
     full_since: Mutex<Option<Instant>>,
@@ -45,7 +45,7 @@ pub(super) struct Shared {
     pub(super) replicas: u32,
     /// In which format records are to be written, if that was said.
     pub(super) record_format: Option<Format>,
-    waiting: Waiting,
+    waiting: ReplicaWait,
     /// How many of them answered last; as many as are wanted until the first answer.
     answering: AtomicU64,
     /// Number of the connection on which batches are confirmed.
@@ -78,7 +78,7 @@ pub(super) struct Shared {
 
 /// What is known of a shard's line, at an instant.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct KnownLine {
     pub(super) shard: ShardId,
     pub(super) epoch: Epoch,
     pub(super) token: Token,
@@ -94,7 +94,7 @@ pub(super) struct Known {
 }
 
 /// How a store is described to its tasks.
-pub(super) struct Parts {
+pub(super) struct StoreParts {
     pub(super) keys: Keys,
     pub(super) shas: Arc<Shas>,
     pub(super) info: StoreInfo,
@@ -103,11 +103,11 @@ pub(super) struct Parts {
     pub(super) keep_seconds: u64,
     pub(super) keep_bytes: u64,
     pub(super) replicas: u32,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: ReplicaWait,
     pub(super) heal_bytes: usize,
     pub(super) record_format: Option<Format>,
     pub(super) lates: Lates,
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<IdentityFile>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -115,9 +115,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts {
+impl RedisShared {
+    pub(super) fn new(parts: StoreParts) -> Self {
+        let StoreParts {
             keys,
             shas,
             info,
@@ -132,7 +132,7 @@ impl Shared {
             lates,
             identity,
         } = parts;
-        let lines = Mutex::new(vec![Line::new(); usize::from(info.shards)]);
+        let lines = Mutex::new(vec![RedisLine::new(); usize::from(info.shards)]);
         Self {
             keys,
             shas,
@@ -181,22 +181,22 @@ impl Shared {
 
     /// Shards that are owned, and the token of each.
     pub(super) fn owned(&self) -> Vec<(ShardId, Token)> {
-        self.each(Line::mine)
+        self.each(RedisLine::mine)
     }
 
     /// The tenure is over. What was owned until now.
     pub(super) fn let_go(&self) -> Vec<(ShardId, Token)> {
         self.journal().let_go();
-        self.each(Line::let_go)
+        self.each(RedisLine::let_go)
     }
 
-    fn each(&self, token: impl Fn(&mut Line) -> Option<Token>) -> Vec<(ShardId, Token)> {
+    fn each(&self, token: impl Fn(&mut RedisLine) -> Option<Token>) -> Vec<(ShardId, Token)> {
         let mut lines = locked(&self.lines);
         lines.iter_mut().enumerate().filter_map(|(at, line)| Some((ShardId(at as u16), token(line)?))).collect()
     }
 
     /// Does something with the line of a shard.
-    pub(super) fn line<T>(&self, shard: ShardId, with: impl FnOnce(&mut Line) -> T) -> Result<T, StoreError> {
+    pub(super) fn line<T>(&self, shard: ShardId, with: impl FnOnce(&mut RedisLine) -> T) -> Result<T, StoreError> {
         let mut lines = locked(&self.lines);
         let count = lines.len();
         let unknown =
@@ -290,7 +290,7 @@ impl Shared {
     }
 
     /// How they are, if they are.
-    pub(super) fn waiting(&self) -> Option<Waiting> {
+    pub(super) fn waiting(&self) -> Option<ReplicaWait> {
         self.waits().then_some(self.waiting)
     }
 
@@ -322,7 +322,7 @@ impl Shared {
     }
 
     /// The lines of all shards that were ever taken.
-    pub(super) fn lines(&self) -> Vec<Known> {
+    pub(super) fn lines(&self) -> Vec<KnownLine> {
         let lines = locked(&self.lines);
         let known = lines.iter().enumerate().map(|(at, line)| line.known(ShardId(at as u16)));
         known.filter(|known| known.epoch > Epoch(0)).collect()

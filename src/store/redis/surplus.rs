@@ -11,25 +11,25 @@ use std::collections::HashMap;
 use redis::{Cmd, Value};
 
 use super::failed::{self, Failed};
-use super::history::{Entry, entry_of};
+use super::history::{LogEntry, entry_of};
 use super::link::Link;
 use super::load::{PIECE_WITHIN, damaged, list};
-use super::scripts::{self, Call, Loaded, Verdict};
-use super::shared::Shared;
+use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
+use super::shared::RedisShared;
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
-use crate::store::history::Recorded;
+use crate::store::history::RecordedBatch;
 use crate::store::{Head, Seq, ShardId, StoreError};
 
 /// What lies behind a head that still stands there: the first batch, and whether there are more.
 pub(super) struct Surplus {
-    recorded: Recorded,
+    recorded: RecordedBatch,
     is_alone: bool,
 }
 
 /// Looks behind the head. What was committed since moved it.
 pub(super) async fn behind(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
     head: &Head,
@@ -46,14 +46,14 @@ pub(super) async fn behind(
         return Ok(None);
     }
     let not_ours = || damaged(shared, &shared.keys.log(shard), "ends with an entry that is no batch");
-    let Entry { seq, digest, bytes, .. } = entry_of(first).ok_or_else(not_ours)?;
-    let recorded = Recorded { shard, seq: Seq(seq), digest: Some(digest), bytes: bytes.into() };
+    let LogEntry { seq, digest, bytes, .. } = entry_of(first).ok_or_else(not_ours)?;
+    let recorded = RecordedBatch { shard, seq: Seq(seq), digest: Some(digest), bytes: bytes.into() };
     Ok(Some(Surplus { recorded, is_alone: entries.next().is_none() }))
 }
 
 /// Cuts it off, if it changed nothing: `marks` are those of what is there.
 pub(super) async fn cut(
-    shared: &Shared,
+    shared: &RedisShared,
     link: &mut Link,
     head: &Head,
     surplus: &Surplus,
@@ -85,7 +85,7 @@ pub(super) async fn cut(
         )));
     }
     let keys = [shared.keys.head(shard), shared.keys.log(shard), shared.keys.spare(shard)];
-    let mut call = Call::new(&shared.shas, Loaded::Cut, &keys);
+    let mut call = ScriptCall::new(&shared.shas, LoadedScript::Cut, &keys);
     call.arg(scripts::hex(head.token.0)).number(head.seq.0).arg(scripts::hex(head.digest.0));
     call.arg(scripts::hex(recorded.digest.unwrap_or_default().0));
     let answer = link.call(&call, PIECE_WITHIN).await.map_err(Failed::into_error)?;

@@ -5,15 +5,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::checks::{self, Owner, newer};
+use super::checks::{self, RegisterOwner, newer};
 use super::failed::{self, Failed};
 use super::heal;
 use super::journal::{Move, Point};
 use super::late;
 use super::link::Link;
 use super::moving;
-use super::scripts::{self, Call, Loaded, Taken};
-use super::shared::Shared;
+use super::scripts::{self, LoadedScript, ScriptCall, TakeAnswer};
+use super::shared::RedisShared;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
 use crate::store::{Digest, Epoch, Head, Holder, Seq, ShardId, StoreError, Token};
@@ -42,10 +42,11 @@ pub(super) struct TakeOver {
 }
 
 impl TakeOver {
-    pub(super) fn call(&self, shared: &Shared) -> Call {
+    pub(super) fn call(&self, shared: &RedisShared) -> ScriptCall {
         let card = shared.card();
         let hex_or_none = |bits: Option<u128>| bits.map_or_else(String::new, scripts::hex);
-        let mut call = Call::new(&shared.shas, Loaded::Take, &[shared.keys.head(self.shard), shared.keys.nodes()]);
+        let mut call =
+            ScriptCall::new(&shared.shas, LoadedScript::Take, &[shared.keys.head(self.shard), shared.keys.nodes()]);
         call.arg(scripts::hex(self.token.0)).arg(&card.name).arg(scripts::hex(card.process)).arg(&card.peer_address);
         call.number(NODE_LEASE_MS).arg(hex_or_none(self.mine.map(|token| token.0)));
         call.arg(hex_or_none(self.last.map(|token| token.0))).number(self.seq.0);
@@ -55,7 +56,12 @@ impl TakeOver {
     }
 }
 
-pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
+pub(super) async fn take(
+    shared: &RedisShared,
+    link: &mut Link,
+    shard: ShardId,
+    token: Token,
+) -> Result<Head, StoreError> {
     shared.sound()?;
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
     if shard == ShardId(0) {
@@ -75,12 +81,12 @@ pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token
 /// live and give back what is missing: nobody else takes it before that had the time of a lease. Nor does one that knows that it
 /// let go, although it is the owner as far as Redis remembers: after its own part comes that of whoever took it then. And
 /// where Redis remembers that it was let go, that may have been before somebody took it.
-async fn leave_to_owner(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
+async fn leave_to_owner(shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
     let left = |since: Instant| QUIET.checked_sub(since.elapsed());
     let yielded = shared.has_yielded();
     let after_playing = shared.played_at().filter(|_| yielded).and_then(left);
     let Some(left) = left(link.since()).max(after_playing) else { return Ok(()) };
-    let Owner { holder, lease, .. } = checks::owner(shared, link).await?;
+    let RegisterOwner { holder, lease, .. } = checks::owner(shared, link).await?;
     let Some(Holder { name, process, address }) = holder.filter(|_| lease != 0) else {
         // Its owner let go of it: since this was connected, or before Redis went back.
         if !link.is_again() || shared.saw_owner_on() == link.number() {
@@ -101,13 +107,18 @@ async fn leave_to_owner(shared: &Shared, link: &mut Link) -> Result<(), StoreErr
     ))
 }
 
-fn leaves(shared: &Shared, why: &str) -> StoreError {
+fn leaves(shared: &RedisShared, why: &str) -> StoreError {
     let context = format!("asking Redis at {}", shared.place).into();
     StoreError::Io { context, source: Arc::new(std::io::Error::other(why.to_owned())) }
 }
 
 /// None if the shard is further back than it was.
-async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Option<Head>, StoreError> {
+async fn take_once(
+    shared: &RedisShared,
+    link: &mut Link,
+    shard: ShardId,
+    token: Token,
+) -> Result<Option<Head>, StoreError> {
     let (mine, known) = shared.line(shard, |line| (line.mine(), line.known(shard)))?;
     if known.cut == Some(token) {
         // It was taken, and went on from elsewhere.
@@ -120,20 +131,20 @@ async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Toke
     let value = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || failed::strange(&shared.place, "the script answered something else");
     let head = match scripts::taken(value).ok_or_else(strange)? {
-        Taken::Head(head) => head,
-        Taken::Held { owner, address, left_ms } => {
+        TakeAnswer::Head(head) => head,
+        TakeAnswer::Held { owner, address, left_ms } => {
             shared.yields(true);
             return Err(StoreError::Held { shard, owner: owner.into(), address: address.into(), left_ms });
         }
-        Taken::Fenced(current) if current < known.epoch => return Ok(None),
-        Taken::Fenced(current) => {
+        TakeAnswer::Fenced(current) if current < known.epoch => return Ok(None),
+        TakeAnswer::Fenced(current) => {
             shared.yields(true);
             return Err(StoreError::Fenced { shard, current });
         }
-        Taken::Behind => return Ok(None),
-        Taken::Absent => return Err(shared.absent(shard)),
-        Taken::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
-        Taken::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
+        TakeAnswer::Behind => return Ok(None),
+        TakeAnswer::Absent => return Err(shared.absent(shard)),
+        TakeAnswer::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
+        TakeAnswer::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
     };
     if shared.record_format.is_some_and(|wanted| wanted > head.format) && shard == ShardId(0) {
         tracing::warn!(

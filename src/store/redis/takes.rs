@@ -9,7 +9,7 @@ use crate::store::{Epoch, Head, Seq, Token};
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct TakeOver {
+struct PastTakeOver {
     /// Since when.
     epoch: Epoch,
     /// The token that it ended.
@@ -20,7 +20,7 @@ struct TakeOver {
 
 /// Newest first. Some may be missing: those before the last sixteen, and those of releases that wrote none.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Takes(Vec<TakeOver>);
+pub(super) struct Takes(Vec<PastTakeOver>);
 
 impl Takes {
     /// `EPOCH PARENT SEQ,…`
@@ -30,7 +30,7 @@ impl Takes {
             let epoch = Epoch(words.next()?.parse().ok()?);
             let parent = Token(u128::from_str_radix(words.next()?, 16).ok()?);
             let seq = Seq(words.next()?.parse().ok()?);
-            words.next().is_none().then_some(TakeOver { epoch, parent, seq })
+            words.next().is_none().then_some(PastTakeOver { epoch, parent, seq })
         };
         text.split(',').filter(|text| !text.is_empty()).map(take).collect::<Option<_>>().map(Self)
     }

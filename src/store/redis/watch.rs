@@ -10,16 +10,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::link::Link;
-use super::place::Place;
-use super::server::Server;
-use super::shared::Shared;
+use super::place::RedisPlace;
+use super::server::ServerFacts;
+use super::shared::RedisShared;
 
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// Settings are asked for at every so manieth look.
 const SETTINGS_EVERY: u32 = 3;
 
 /// Runs until the other end of the channel is gone.
-pub(super) async fn run(shared: Arc<Shared>, place: Place, mut link: Link, mut over: mpsc::Receiver<()>) {
+pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: Link, mut over: mpsc::Receiver<()>) {
     let mut looks = 0u32;
     let mut appended = None;
     while tokio::time::timeout(LOOKS_EVERY, over.recv()).await.is_err() {
@@ -29,7 +29,7 @@ pub(super) async fn run(shared: Arc<Shared>, place: Place, mut link: Link, mut o
         if !looks.is_multiple_of(SETTINGS_EVERY) || link.connected().await.is_err() {
             continue;
         }
-        let server = Server::facts(&mut link).await;
+        let server = ServerFacts::facts(&mut link).await;
         if server.policy().is_some() {
             shared.evicts(server.evicting());
         }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use super::failed;
-use super::keys::Kind;
+use super::keys::HashKind;
 use super::link::Link;
-use super::shared::Shared;
+use super::shared::RedisShared;
 use crate::core::types::NetworkId;
 use crate::store::{ShardId, StoreError};
 
@@ -26,7 +26,7 @@ enum Voucher {
     /// `networks`: has this one anything of that letter?
     Networks(NetworkId, &'static str),
     /// The index of a network: has it this hash?
-    Index(NetworkId, Kind, Vec<u8>),
+    Index(NetworkId, HashKind, Vec<u8>),
 }
 
 /// The keys of a shard that read as nothing.
@@ -58,12 +58,12 @@ impl Empty {
     }
 
     /// A hash has no fields.
-    pub(super) fn hash(&mut self, network: NetworkId, kind: Kind, low: &[u8], key: String) {
+    pub(super) fn hash(&mut self, network: NetworkId, kind: HashKind, low: &[u8], key: String) {
         self.keys.push((Voucher::Index(network, kind, low.to_vec()), key));
     }
 
     /// Refuses a key that is gone although it is vouched for.
-    pub(super) async fn check(self, shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
+    pub(super) async fn check(self, shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
         let Self { shard, keys } = self;
         for (voucher, key) in keys {
             let mut pipeline = Pipeline::with_capacity(2);

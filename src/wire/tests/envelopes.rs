@@ -1,9 +1,9 @@
 //! Odd lines: what is a request, what is none, and under which id that is said.
 
-use crate::wire::envelope::{Call, Entry, Message, parse};
+use crate::wire::envelope::{Call, CallOrRefused, Message, parse};
 use crate::wire::errors::ErrorKind;
 
-fn single(line: &str) -> Entry<'_> {
+fn single(line: &str) -> CallOrRefused<'_> {
     match parse(line.as_bytes()) {
         Message::Single(entry) => entry,
         other => panic!("{line}: {other:?}"),

@@ -4,7 +4,7 @@ use super::examples::EXAMPLES;
 use super::mutation::Fuzzer;
 use crate::limits;
 use crate::wire::answer::{Incoming, write_error};
-use crate::wire::envelope::{self, Entry, Id};
+use crate::wire::envelope::{self, CallOrRefused, Id};
 use crate::wire::{ErrorKind, Message, RpcError, parse};
 
 /// Requests as they are sent: one of each method, and batches of some.
@@ -38,7 +38,7 @@ fn check_error(error: &RpcError, id: Option<&Id>) {
 }
 
 /// Is it a request? Then it is written and read again as the same one.
-fn check_entry(entry: &Entry<'_>) -> bool {
+fn check_entry(entry: &CallOrRefused<'_>) -> bool {
     let call = match entry {
         Ok(call) => call,
         Err(refused) => {

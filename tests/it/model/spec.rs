@@ -18,7 +18,7 @@ const SUBNET_MEMBERS: [&str; 10] =
 pub struct SubnetSpec {
     pub subnet: Subnet,
     pub given: BTreeSet<&'static str>,
-    /// The same for each of its pools.
+    /// Which members of each of its pools were written.
     pools_given: Vec<Vec<&'static str>>,
 }
 

@@ -157,7 +157,7 @@ pub fn follow(server: &mut Subject, ends: usize, pictures: &mut [(Value, Picture
     Ok(())
 }
 
-/// The same out of the history, page by page.
+/// The picture that the history gives, read page by page.
 pub fn look_back(server: &mut Subject, ends: usize) -> Result<Picture, String> {
     let (mut events, mut ended, mut ask) = (Vec::new(), 0, json!({"limit": 50}));
     while ended < ends {

@@ -1,6 +1,6 @@
 //! What a deployment is after a restart, and when the store fails in the middle.
 
-use allod::store::embedded::{EmbeddedStore, Options};
+use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,12 @@ const MOMENT: Duration = Duration::from_millis(150);
 #[test]
 fn a_restart_knows_plans_promises_and_what_is_obsolete() {
     let directory = tempfile::tempdir().unwrap();
-    let open =
-        || TestServer::over(Arc::new(EmbeddedStore::open(directory.path(), 4, Options::default()).unwrap()), |_| {});
+    let open = || {
+        TestServer::over(
+            Arc::new(EmbeddedStore::open(directory.path(), 4, EmbeddedOptions::default()).unwrap()),
+            |_| {},
+        )
+    };
     let server = open();
     let mut client = server.with_lan();
     let mut shop = Deployment::of(&mut client, "shop");

@@ -105,7 +105,7 @@ fn slot(answer: &Value, instance: usize, network: usize) -> (String, String) {
     (slot["state"].as_str().unwrap().to_owned(), address.to_owned())
 }
 
-/// The same of everything.
+/// State and address of every wish of every instance.
 fn slots(answer: &Value) -> Vec<(String, String)> {
     let instances = answer["instances"].as_array().unwrap().iter().enumerate();
     let of = |(at, instance): (usize, &Value)| {

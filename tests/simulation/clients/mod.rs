@@ -242,7 +242,7 @@ pub struct Clients {
     pub calls: Vec<Call>,
     /// Addresses that were looked at, and under which generation each was held then.
     looks: Vec<Shown>,
-    /// The same of what was granted.
+    /// Addresses that were granted, and under which generation each was held then.
     shown: Vec<Shown>,
     lists: Vec<Listed>,
     refusals: Vec<Full>,

@@ -11,7 +11,7 @@ pub struct Cast {
     /// Runs of a deployment that race.
     pub runs: bool,
     pub waiters: usize,
-    /// The same for an address of each of two networks at a time.
+    /// Those who wait for an address of each of two networks at a time.
     pub waiters_for_two: usize,
     pub sweeper: bool,
     /// One at most: the order in which those who watch at one node are woken is tokio's chance.

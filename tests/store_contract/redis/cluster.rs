@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use allod::store::redis::{Options, RedisStore};
+use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::clustered::{RedisCluster, eventually};
 use super::*;
@@ -20,10 +20,10 @@ struct Clustered {
 }
 
 impl Clustered {
-    fn new(primaries: usize, replicas: usize, settle: impl FnOnce(Options) -> Options) -> Option<Self> {
+    fn new(primaries: usize, replicas: usize, settle: impl FnOnce(RedisOptions) -> RedisOptions) -> Option<Self> {
         let cluster = RedisCluster::start(primaries, replicas, &["--appendonly", "yes"])?;
         let slot = cluster.slot("{allod}:register");
-        let store = RedisStore::open(settle(Options::new(cluster.url(), SHARDS))).unwrap();
+        let store = RedisStore::open(settle(RedisOptions::new(cluster.url(), SHARDS))).unwrap();
         let head = wait(store.take(ShardId(0), token(1))).unwrap();
         let mut begun = Self { cluster, slot, store, head, not_applied: 0 };
         begun.insist(vec![config_step(network(1))]);
@@ -62,7 +62,7 @@ impl Clustered {
 
     /// Another process, which knows nothing of before.
     fn fresh(&self) -> Result<RedisStore, StoreError> {
-        RedisStore::open(Options::new(self.cluster.url(), SHARDS))
+        RedisStore::open(RedisOptions::new(self.cluster.url(), SHARDS))
     }
 }
 
@@ -79,27 +79,27 @@ fn all_keys_of_a_register_lie_in_one_slot() {
     assert!(in_slot > 10, "{counts:?}");
     assert!(begun.store.info().durability.contains("cluster"), "{}", begun.store.info().durability);
     // A server of it that is named as if it were alone is refused, with what to say instead.
-    let alone = Options::new(begun.cluster.members[0].url(), SHARDS);
+    let alone = RedisOptions::new(begun.cluster.members[0].url(), SHARDS);
     let refused = RedisStore::open(alone).unwrap_err();
     assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("redis+cluster://")), "{refused:?}");
     // One that has not the slot is enough to find the one that has.
     let other = (begun.owner() + 1) % 3;
     let url = format!("redis+cluster://127.0.0.1:{}", begun.cluster.members[other].port);
-    assert_eq!(RedisStore::open(Options::new(url, SHARDS)).unwrap().info().register, begun.store.info().register);
+    assert_eq!(RedisStore::open(RedisOptions::new(url, SHARDS)).unwrap().info().register, begun.store.info().register);
     begun.is_whole(3);
     // The user of the directions may ask who has it, and make a register where there is none.
     begun.cluster.members.iter().for_each(|member| member.ask(&super::trouble::user_of_the_directions()));
     let url = begun.cluster.url().replace("cluster://", "cluster://allod:secret@");
-    let theirs = RedisStore::open(Options::new(url, SHARDS)).unwrap();
+    let theirs = RedisStore::open(RedisOptions::new(url, SHARDS)).unwrap();
     assert_eq!(theirs.info().register, begun.store.info().register);
     let () = begun.cluster.members[begun.owner()].ask(&["FLUSHALL"]);
     let url = begun.cluster.url().replace("cluster://", "cluster://allod:secret@");
-    assert_ne!(RedisStore::open(Options::new(url, SHARDS)).unwrap().info().register, begun.store.info().register);
+    assert_ne!(RedisStore::open(RedisOptions::new(url, SHARDS)).unwrap().info().register, begun.store.info().register);
 }
 
 #[test]
 fn a_replica_takes_the_place_of_a_primary_that_was_killed_and_nothing_is_lost() {
-    let Some(mut begun) = Clustered::new(3, 1, |options| Options { replicas: 1, heal_bytes: 0, ..options }) else {
+    let Some(mut begun) = Clustered::new(3, 1, |options| RedisOptions { replicas: 1, heal_bytes: 0, ..options }) else {
         return;
     };
     for n in 0..40 {

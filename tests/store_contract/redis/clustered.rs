@@ -67,7 +67,7 @@ impl RedisCluster {
         Some(cluster)
     }
 
-    /// The same servers, for another thread; whoever started them ends them.
+    /// Handles on the servers of another, for another thread; whoever started them ends them.
     #[allow(dead_code, reason = "not all who share this file have several threads")]
     pub fn like(other: &Self) -> Self {
         Self { members: other.members.iter().map(RedisServer::like).collect(), ids: other.ids.clone() }

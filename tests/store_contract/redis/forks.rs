@@ -2,7 +2,7 @@
 //! other one, from before it. Where nobody was told of what is not there, only the tenure is over; what somebody was told of is
 //! put aside.
 
-use allod::store::redis::{Options, RedisStore};
+use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::replicated::{Front, Replicated, until};
 use super::*;
@@ -62,7 +62,7 @@ fn taken_back(replicated: &Replicated) {
 }
 
 fn begun(replicas: u32, heal_bytes: usize) -> Option<Replicated> {
-    let settle = |options| Options { replicas, heal_bytes, ..options };
+    let settle = |options| RedisOptions { replicas, heal_bytes, ..options };
     let mut replicated = Replicated::new(1, settle)?;
     for n in 0..5 {
         replicated.begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
@@ -257,9 +257,11 @@ fn where_the_owner_before_goes_on_because_a_take_over_was_lost_only_the_tenure_e
         let Replicated { begun, replicas, front } = &replicated;
         let shard = ShardId(1);
         let way = Front::to(&begun.server);
-        let before =
-            RedisStore::open(Options { url: format!("redis://127.0.0.1:{}/", way.port), ..begun.server.options() })
-                .unwrap();
+        let before = RedisStore::open(RedisOptions {
+            url: format!("redis://127.0.0.1:{}/", way.port),
+            ..begun.server.options()
+        })
+        .unwrap();
         let first = wait(before.take(shard, token(7))).unwrap();
         let made = batch(&first, 1, vec![config_step(network(2))]);
         let committed = wait(before.commit([made.clone()].into())).unwrap();

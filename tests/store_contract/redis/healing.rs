@@ -3,14 +3,14 @@
 
 use std::ops::Range;
 
-use allod::store::redis::Options;
-use allod::store::redis::examine::examine;
+use allod::store::redis::RedisOptions;
+use allod::store::redis::examine::{WentBack, examine};
 
 use super::replicated::{Replicated, until};
 use super::*;
 
 /// A primary with one replica, a store on it that reaches both by one address, and ten changes that both have.
-fn begun(settle: impl FnOnce(Options) -> Options) -> Option<Replicated> {
+fn begun(settle: impl FnOnce(RedisOptions) -> RedisOptions) -> Option<Replicated> {
     let mut replicated = Replicated::new(1, settle)?;
     for n in 0..10 {
         replicated.begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
@@ -113,7 +113,7 @@ fn an_own_take_over_that_was_lost_is_repeated_from_exactly_that_head() {
 #[test]
 fn an_own_take_over_that_was_lost_is_repeated_where_no_changes_are_kept() {
     for acknowledged in [false, true] {
-        let Some(mut replicated) = begun(|options| Options { heal_bytes: 0, ..options }) else { return };
+        let Some(mut replicated) = begun(|options| RedisOptions { heal_bytes: 0, ..options }) else { return };
         replicated.cut_off(0);
         for n in 2..4 {
             replicated.begun.head = wait(replicated.begun.store.take(ShardId(0), token(n))).unwrap();
@@ -142,7 +142,7 @@ fn an_own_take_over_that_was_lost_is_repeated_where_no_changes_are_kept() {
 fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().to_owned();
-    let Some(mut replicated) = begun(|options| Options { directory: Some(place), ..options }) else { return };
+    let Some(mut replicated) = begun(|options| RedisOptions { directory: Some(place), ..options }) else { return };
     let second = wait(replicated.begun.store.take(ShardId(1), token(7))).unwrap();
     until("the replica has the second shard", || {
         replicated.replicas[0].ask::<String>(&["HGET", "{allod}:1:head", "epoch"]) == "1"
@@ -184,7 +184,7 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
     assert_eq!((begun.store.health(), begun.store.figures().healed_batches), (StoreHealth::Ready, 0));
     // It is there until somebody has dealt with it, also in the next process.
     wait(begun.store.review()).unwrap();
-    let options = Options { directory: Some(directory.path().to_owned()), ..replicated.replicas[0].options() };
+    let options = RedisOptions { directory: Some(directory.path().to_owned()), ..replicated.replicas[0].options() };
     let again = RedisStore::open(options.clone()).unwrap();
     assert_eq!(again.late(), late);
     late.iter().for_each(|late| again.dealt_with(late).unwrap());
@@ -205,7 +205,7 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
 #[test]
 fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops() {
     for heal_bytes in [0, 2_000] {
-        let Some(mut replicated) = begun(|options| Options { heal_bytes, ..options }) else { return };
+        let Some(mut replicated) = begun(|options| RedisOptions { heal_bytes, ..options }) else { return };
         replicated.cut_off(0);
         lose(&mut replicated, 20);
         replicated.promote();
@@ -231,8 +231,8 @@ fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody
     for heal_bytes in [0, 2_000] {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().to_owned();
-        let noted = |options: Options| Options { directory: Some(place.clone()), ..options };
-        let Some(mut replicated) = begun(|options| noted(Options { heal_bytes, ..options })) else { return };
+        let noted = |options: RedisOptions| RedisOptions { directory: Some(place.clone()), ..options };
+        let Some(mut replicated) = begun(|options| noted(RedisOptions { heal_bytes, ..options })) else { return };
         replicated.cut_off(0);
         lose(&mut replicated, 20);
         replicated.fail_over();
@@ -251,10 +251,11 @@ fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody
             assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("--accept-rollback")), "{refused:?}");
         }
         // To take another register for this one is no leave to lose a part of this one.
-        RedisStore::open(Options { accept_new_store: true, ..there.clone() }).unwrap_err();
+        RedisStore::open(RedisOptions { accept_new_store: true, ..there.clone() }).unwrap_err();
         let seen = examine(&there).unwrap();
-        assert_eq!(seen.behind, Some((begun.head.seq.0, begun.head.seq.0 - 20)));
-        RedisStore::open(Options { accept_rollback: true, ..there.clone() }).unwrap();
+        let last = begun.head.seq.0;
+        assert_eq!(seen.behind, Some(WentBack { acknowledged: last, stands_at: last - 20 }));
+        RedisStore::open(RedisOptions { accept_rollback: true, ..there.clone() }).unwrap();
         assert_eq!(examine(&there).unwrap().behind, None);
         RedisStore::open(there).unwrap();
     }
@@ -325,7 +326,7 @@ fn a_redis_that_was_gone_is_left_to_the_owner_for_as_long_as_a_lease_lasts() {
 /// Where a replica is waited for there is nothing to heal: whatever was acknowledged is there after the failover.
 #[test]
 fn a_failover_to_a_replica_that_was_waited_for_loses_nothing() {
-    let Some(mut replicated) = begun(|options| Options { replicas: 1, heal_bytes: 0, ..options }) else { return };
+    let Some(mut replicated) = begun(|options| RedisOptions { replicas: 1, heal_bytes: 0, ..options }) else { return };
     lose(&mut replicated, 20);
     replicated.begun.server.kill();
     let () = replicated.replicas[0].ask(&["REPLICAOF", "NO", "ONE"]);
@@ -340,11 +341,11 @@ fn a_failover_to_a_replica_that_was_waited_for_loses_nothing() {
 fn trimmed(lost: u64, meanwhile: impl FnOnce(&mut Replicated, Head)) -> Option<(Replicated, Result<(), StoreError>)> {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().to_owned();
-    let mut replicated = begun(|options| Options { directory: Some(place), ..options })?;
+    let mut replicated = begun(|options| RedisOptions { directory: Some(place), ..options })?;
     replicated.cut_off(0);
     lose(&mut replicated, lost);
     replicated.promote();
-    let options = Options { history_bytes: 1, ..replicated.replicas[0].options() };
+    let options = RedisOptions { history_bytes: 1, ..replicated.replicas[0].options() };
     let other = RedisStore::open(options).unwrap();
     replicated.replicas[0].lapse();
     let mut head = wait(other.take(ShardId(0), token(9))).unwrap();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use allod::store::redis::Options;
+use allod::store::redis::RedisOptions;
 
 use super::replicated::{Replicated, until};
 use super::*;
@@ -72,7 +72,8 @@ struct Node {
 
 impl Node {
     fn of(server: &Server, directory: &std::path::Path) -> Self {
-        let store = RedisStore::open(Options { directory: Some(directory.to_owned()), ..server.options() }).unwrap();
+        let store =
+            RedisStore::open(RedisOptions { directory: Some(directory.to_owned()), ..server.options() }).unwrap();
         Self { store, head: Head::default(), n: 0 }
     }
 
@@ -118,7 +119,8 @@ fn two() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
     Some((server, directories, x, y))
 }
 
-/// The same: the first one had it, and the second one has it now. Redis was told to save in the middle of what the first did.
+/// Two nodes, of which the first one had the shard and the second one has it now. Redis was told to save in the middle
+/// of what the first did.
 fn handed_over() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
     let (server, directories, mut x, mut y) = two()?;
     x.takes(1);

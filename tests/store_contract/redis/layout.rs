@@ -173,7 +173,7 @@ fn a_shard_loaded_beside_commits_is_exact() {
 #[test]
 fn the_history_is_trimmed_by_bytes_and_what_is_recent_stays() {
     let Some(server) = Server::start(&[]) else { return };
-    let options = allod::store::redis::Options { history_bytes: 3 * 20_000, ..server.options() };
+    let options = allod::store::redis::RedisOptions { history_bytes: 3 * 20_000, ..server.options() };
     let store = allod::store::redis::RedisStore::open(options).unwrap();
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
     let mut begun = Begun { server, store, head };

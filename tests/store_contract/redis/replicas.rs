@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use allod::store::redis::Options;
+use allod::store::redis::RedisOptions;
 
 use super::replicated::Replicated;
 use super::*;
 
 /// A store that waits for so many of its replicas.
 fn waiting(replicas: usize, wanted: u32) -> Option<Replicated> {
-    Replicated::new(replicas, |options| Options { replicas: wanted, ..options })
+    Replicated::new(replicas, |options| RedisOptions { replicas: wanted, ..options })
 }
 
 fn unknown<T: std::fmt::Debug>(answer: Result<T, CommitError>) -> String {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use allod::store::Store;
-use allod::store::redis::{Options, RedisStore};
+use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::{Begun, Server, config_step, network, token, wait};
 use crate::redis::ShardId;
@@ -34,7 +34,7 @@ impl Server {
         let _: u64 = self.ask(&["HSET", "{allod}:0:head", "lease", "0"]);
     }
 
-    /// The same of a lease that nobody let go of: it ended some time ago.
+    /// The leases of all shards, which nobody let go of, ended some time ago.
     pub fn leases_ran_out_ago(&self) {
         for head in self.ask::<Vec<String>>(&["KEYS", "*:head"]) {
             let _: u64 = self.ask(&["HSET", &head, "lease", "1"]);
@@ -175,7 +175,7 @@ pub struct Replicated {
 }
 
 impl Replicated {
-    pub fn new(replicas: usize, settle: impl FnOnce(Options) -> Options) -> Option<Self> {
+    pub fn new(replicas: usize, settle: impl FnOnce(RedisOptions) -> RedisOptions) -> Option<Self> {
         let server = Server::start(&SETTINGS)?;
         let replicas: Vec<Server> = (0..replicas).filter_map(|_| Server::start(&SETTINGS)).collect();
         replicas.iter().for_each(|replica| replica.follow(&server));
@@ -187,7 +187,7 @@ impl Replicated {
         });
         let front = Front::to(&server);
         let url = format!("redis://127.0.0.1:{}/", front.port);
-        let store = RedisStore::open(settle(Options { url, ..server.options() })).unwrap();
+        let store = RedisStore::open(settle(RedisOptions { url, ..server.options() })).unwrap();
         let head = wait(store.take(ShardId(0), token(1))).unwrap();
         let mut begun = Begun { server, store, head };
         begun.commit(vec![config_step(network(1))]).unwrap();

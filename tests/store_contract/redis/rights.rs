@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use allod::store::redis::{Options, RedisStore};
+use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn begun() -> Option<(Begun, Head)> {
     let server = Server::start(&[])?;
     let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
     let url = server.url().replace("redis://", "redis://allod:secret@");
-    let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
+    let store = RedisStore::open(RedisOptions { url, ..server.options() }).unwrap();
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
     let mut other = wait(store.take(ShardId(1), token(2))).unwrap();
     let mut begun = Begun { server, store, head };
@@ -72,9 +72,9 @@ fn a_right_that_is_taken_away_stops_a_change_before_anything_of_it_is_written() 
 /// What a register says of its move stands in its own key and in every head.
 #[test]
 fn a_right_that_is_taken_away_leaves_no_move_half_noted() {
-    use allod::store::moving::{Movable, Notice};
+    use allod::store::moving::{Movable, MoveNotice};
     let Some((begun, _)) = begun() else { return };
-    let notice = Some(Notice::Unfinished { from: "elsewhere".into() });
+    let notice = Some(MoveNotice::Unfinished { from: "elsewhere".into() });
     for command in ["hset", "hdel"] {
         user(&begun.server, &format!("-{command}"));
         let before = lies(&begun.server);

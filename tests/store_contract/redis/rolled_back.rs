@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use allod::store::redis::Options;
+use allod::store::redis::RedisOptions;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -46,7 +46,7 @@ impl Run {
         let server = Server::start(&[])?;
         let _directories: Vec<_> = (0..NODES).map(|_| tempfile::tempdir().unwrap()).collect();
         let open = |directory: &tempfile::TempDir| {
-            let options = Options { directory: Some(directory.path().to_owned()), ..server.options() };
+            let options = RedisOptions { directory: Some(directory.path().to_owned()), ..server.options() };
             RedisStore::open(options).unwrap()
         };
         let stores = _directories.iter().map(open).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allod::store::StoreError;
-use allod::store::redis::{Options, RedisStore};
+use allod::store::redis::{RedisOptions, RedisStore};
 use redis::{Client, Connection, FromRedisValue};
 use tempfile::TempDir;
 
@@ -34,7 +34,7 @@ impl Server {
         Some(server)
     }
 
-    /// The same server, which whoever started it ends.
+    /// A handle on the server of another, which whoever started it ends.
     #[allow(dead_code, reason = "only some of those who share this file have several threads")]
     pub fn like(other: &Self) -> Self {
         let Self { port, directory, settings, .. } = other;
@@ -72,7 +72,7 @@ impl Server {
         self.try_ask(words).unwrap()
     }
 
-    /// The same where it may not answer.
+    /// A command of an operator to a server that may not answer.
     pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
         let mut connection = self.client().get_connection_with_timeout(Duration::from_secs(2))?;
         connection.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -88,8 +88,8 @@ impl Server {
     }
 
     /// A store of three shards, as the contract's tests have them.
-    pub fn options(&self) -> Options {
-        Options::new(self.url(), 3)
+    pub fn options(&self) -> RedisOptions {
+        RedisOptions::new(self.url(), 3)
     }
 
     pub fn open(&self) -> Result<RedisStore, StoreError> {

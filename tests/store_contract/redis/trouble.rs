@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use allod::store::redis::{Options, RedisStore};
+use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::*;
 
@@ -102,7 +102,7 @@ fn what_was_acknowledged_is_there_after_the_server_was_killed() {
 fn an_emptied_server_stops_the_store_and_the_next_start() {
     let Some(mut begun) = Begun::new(&[]) else { return };
     let notes = tempfile::tempdir().unwrap();
-    let noted = Options { directory: Some(notes.path().into()), ..begun.server.options() };
+    let noted = RedisOptions { directory: Some(notes.path().into()), ..begun.server.options() };
     drop(RedisStore::open(noted.clone()).unwrap());
     let () = begun.server.ask(&["FLUSHALL"]);
     let refused = begun.commit(vec![put("10.0.0.1", 5, None)]);
@@ -113,7 +113,7 @@ fn an_emptied_server_stops_the_store_and_the_next_start() {
     // A server that kept this register does not take the empty one for it; one that is told to, does.
     let refused = RedisStore::open(noted.clone()).unwrap_err();
     assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("--accept-new-store")), "{refused:?}");
-    let accepted = RedisStore::open(Options { accept_new_store: true, ..noted.clone() }).unwrap();
+    let accepted = RedisStore::open(RedisOptions { accept_new_store: true, ..noted.clone() }).unwrap();
     let register = accepted.info().register;
     drop(accepted);
     assert_eq!(RedisStore::open(noted).unwrap().info().register, register);
@@ -123,7 +123,7 @@ fn an_emptied_server_stops_the_store_and_the_next_start() {
 fn another_register_than_the_one_noted_is_refused() {
     let (Some(one), Some(other)) = (Server::start(&[]), Server::start(&[])) else { return };
     let notes = tempfile::tempdir().unwrap();
-    let at = |server: &Server| Options { directory: Some(notes.path().into()), ..server.options() };
+    let at = |server: &Server| RedisOptions { directory: Some(notes.path().into()), ..server.options() };
     drop(RedisStore::open(at(&one)).unwrap());
     drop(other.open().unwrap());
     let refused = RedisStore::open(at(&other)).unwrap_err();
@@ -180,12 +180,12 @@ fn a_server_that_went_back_is_noticed_and_nothing_more_is_granted() {
 fn other_shards_another_format_and_a_bad_prefix_are_refused() {
     let Some(server) = Server::start(&[]) else { return };
     drop(server.open().unwrap());
-    let refused = RedisStore::open(Options { shards: 4, ..server.options() }).unwrap_err();
+    let refused = RedisStore::open(RedisOptions { shards: 4, ..server.options() }).unwrap_err();
     assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("set `store.shards` to 3")), "{refused:?}");
     // Under another prefix it is another register.
-    let other = RedisStore::open(Options { shards: 4, prefix: "other".to_owned(), ..server.options() }).unwrap();
+    let other = RedisStore::open(RedisOptions { shards: 4, prefix: "other".to_owned(), ..server.options() }).unwrap();
     assert_ne!(other.info().register, server.open().unwrap().info().register);
-    assert!(RedisStore::open(Options { prefix: "a{b}".to_owned(), ..server.options() }).is_err());
+    assert!(RedisStore::open(RedisOptions { prefix: "a{b}".to_owned(), ..server.options() }).is_err());
     let _: u64 = server.ask(&["HSET", "{allod}:register", "format", "2"]);
     let refused = server.open().unwrap_err();
     assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("format 2")), "{refused:?}");
@@ -215,7 +215,7 @@ fn a_server_that_evicts_and_cannot_be_asked_any_more_is_not_taken_for_one_that_k
     let Some(server) = Server::start(&[]) else { return };
     let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
     let url = server.url().replace("redis://", "redis://allod:secret@");
-    let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
+    let store = RedisStore::open(RedisOptions { url, ..server.options() }).unwrap();
     let becomes = |health| super::replicated::until("another health", || store.health() == health);
     let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     becomes(StoreHealth::Hindered);
@@ -244,7 +244,7 @@ fn a_server_where_info_and_config_are_not_permitted_is_used() {
     let Some(server) = Server::start(&[]) else { return };
     let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all", "-info", "-config"]);
     let url = server.url().replace("redis://", "redis://allod:secret@");
-    let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
+    let store = RedisStore::open(RedisOptions { url, ..server.options() }).unwrap();
     assert!(store.info().durability.contains("cannot be asked"), "{}", store.info().durability);
     let run = run(&store, 10, 0x100);
     check(&store, &run, 0x200, "without INFO");
@@ -264,7 +264,7 @@ fn the_user_of_the_directions_may_do_all_that_is_needed() {
     let Some(server) = Server::start(&["--hash-max-listpack-value", "64"]) else { return };
     let () = server.ask(&user_of_the_directions());
     let url = server.url().replace("redis://", "redis://allod:secret@");
-    let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
+    let store = RedisStore::open(RedisOptions { url, ..server.options() }).unwrap();
     assert!(store.info().durability.starts_with("nothing"), "{}", store.info().durability);
     let value: Vec<String> = server.ask(&["CONFIG", "GET", "hash-max-listpack-value"]);
     assert_eq!(value[1], "256");
@@ -278,7 +278,7 @@ fn a_user_who_may_not_write_is_refused_at_the_start() {
     let Some(server) = Server::start(&[]) else { return };
     let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all", "-xadd"]);
     let url = server.url().replace("redis://", "redis://allod:secret@");
-    let refused = RedisStore::open(Options { url, ..server.options() }).unwrap_err();
+    let refused = RedisStore::open(RedisOptions { url, ..server.options() }).unwrap_err();
     assert!(matches!(refused, StoreError::Io { .. }), "{refused:?}");
 }
 
@@ -289,7 +289,7 @@ fn an_error_inside_a_script_leaves_its_outcome_unknown_and_a_refusal_before_it_d
     let () = begun.server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
     wait(begun.store.release()).unwrap();
     let url = begun.server.url().replace("redis://", "redis://allod:secret@");
-    begun.store = RedisStore::open(Options { url, ..begun.server.options() }).unwrap();
+    begun.store = RedisStore::open(RedisOptions { url, ..begun.server.options() }).unwrap();
     begun.head = wait(begun.store.take(ShardId(0), token(2))).unwrap();
     let () = begun.server.ask(&["ACL", "SETUSER", "allod", "-evalsha"]);
     let refused = begun.commit(vec![put("10.0.0.1", 5, None)]);
@@ -350,6 +350,6 @@ fn a_server_that_accepts_and_says_nothing_is_not_waited_for_long() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let begun = Instant::now();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
-    assert!(matches!(RedisStore::open(Options::new(url, 3)), Err(StoreError::Io { .. })));
+    assert!(matches!(RedisStore::open(RedisOptions::new(url, 3)), Err(StoreError::Io { .. })));
     assert!(begun.elapsed() < Duration::from_secs(60));
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::actors::committer::{Part, Reload};
-use crate::actors::coordinator::configure::Act as Locked;
-use crate::actors::coordinator::joint::{Holds, Seen, commit};
+use crate::actors::committer::{Reload, UnitPart};
+use crate::actors::coordinator::configure::LockedAct;
+use crate::actors::coordinator::joint::{Holds, SeenMemories, commit};
 use crate::actors::coordinator::{Coordinator, Done, Outcomes, lost};
-use crate::actors::deployments::Known;
+use crate::actors::deployments::KnownRecord;
 use crate::actors::routes::Lane;
 use crate::actors::{Applied, Fault};
 use crate::core::command::{Command, Filter};
@@ -25,14 +25,14 @@ use crate::limits::LIST_PAGE_RECORDS_MAX;
 use crate::store;
 
 /// A deployment that nobody else acts on.
-pub(super) struct Seat {
-    pub(super) known: Known,
-    _locked: Locked,
+pub(super) struct DeploymentSeat {
+    pub(super) known: KnownRecord,
+    _locked: LockedAct,
 }
 
 impl Coordinator {
     /// Locks a deployment against other acts on it, and finds its record.
-    pub(super) async fn seat(&self, name: &Scope) -> Result<Seat, Box<Fault>> {
+    pub(super) async fn seat(&self, name: &Scope) -> Result<DeploymentSeat, Box<Fault>> {
         let known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
         let locked = self.lock(vec![known.lane.id]).await?;
         // Whoever had it before us may have changed it.
@@ -41,15 +41,15 @@ impl Coordinator {
             known = self.reloaded(known.lane).await?;
             self.shared.deployments.put(name, known.clone());
         }
-        Ok(Seat { known, _locked: locked })
+        Ok(DeploymentSeat { known, _locked: locked })
     }
 
     /// A record as the store has it.
-    async fn reloaded(&self, lane: Arc<Lane>) -> Result<Known, Box<Fault>> {
+    async fn reloaded(&self, lane: Arc<Lane>) -> Result<KnownRecord, Box<Fault>> {
         let (to, loaded) = oneshot::channel();
         self.shared.reload(Reload { lane: Arc::clone(&lane), to });
         let loaded = loaded.await.map_err(|_| lost())?;
-        Ok(Known { lane, record: loaded.deployment, incarnation: loaded.incarnation })
+        Ok(KnownRecord { lane, record: loaded.deployment, incarnation: loaded.incarnation })
     }
 
     pub(super) fn missing(name: &Scope) -> Box<Fault> {
@@ -59,7 +59,7 @@ impl Coordinator {
     }
 
     /// The record with what changes, as a part of a joint unit.
-    fn record_part(&self, known: &Known, record: Option<&Arc<Deployment>>) -> Part {
+    fn record_part(&self, known: &KnownRecord, record: Option<&Arc<Deployment>>) -> UnitPart {
         let expect = known.record.as_ref().map(|record| record.version.0);
         let state = record.map(|record| State::Deployment(Arc::clone(record)));
         let act = store::Act {
@@ -70,16 +70,16 @@ impl Coordinator {
             transaction: None,
             steps: vec![Step { key: Key::Deployment, expect, state, event: None }],
         };
-        Part::new(Arc::clone(&known.lane), known.incarnation, vec![act])
+        UnitPart::new(Arc::clone(&known.lane), known.incarnation, vec![act])
     }
 
     /// Commits the networks' parts and the record, if it changes, and notes it. More than one commit holds is refused, with
     /// `fewer` for what to do.
     pub(super) async fn conclude(
         &self,
-        seat: &Seat,
-        (holds, seen): (Holds, Seen),
-        mut parts: Vec<Part>,
+        seat: &DeploymentSeat,
+        (holds, seen): (Holds, SeenMemories),
+        mut parts: Vec<UnitPart>,
         (record, fewer): (Option<Arc<Deployment>>, &str),
     ) -> Result<(), Box<Fault>> {
         let known = &seat.known;
@@ -101,7 +101,7 @@ impl Coordinator {
         commit(&self.shared, holds, parts, None).await?;
         match record {
             Some(record) => {
-                let known = Known { record: Some(record), ..known.clone() };
+                let known = KnownRecord { record: Some(record), ..known.clone() };
                 self.shared.deployments.put(&name, known);
             }
             None => self.shared.deployments.remove(&name),

@@ -8,14 +8,101 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::actors::Fault;
+use crate::actors::committer::UnitPart;
 use crate::actors::coordinator::joint::{Holds, seen_of};
 use crate::actors::coordinator::{Coordinator, Done, Outcomes};
 use crate::actors::routes::Route;
+use crate::core::address::Address;
 use crate::core::command::Command;
 use crate::core::deployment::{Deployment, Settle, Stage};
 use crate::core::outcome::Outcome;
 use crate::core::refusal::Refusal;
-use crate::core::types::{Owner, Scope, Version};
+use crate::core::types::{Name, Owner, Scope, Version};
+
+/// Which end of a plan is asked for.
+struct PlanEnd<'a> {
+    deployment: &'a Scope,
+    plan: u64,
+    /// These instances only.
+    instances: Option<&'a [Owner]>,
+    revert: bool,
+}
+
+impl PlanEnd<'_> {
+    fn stage(&self) -> Stage {
+        if self.revert { Stage::Reverted } else { Stage::Committed }
+    }
+
+    /// Did the plan end so already, for all that are meant? Then there is nothing left to do.
+    ///
+    /// # Errors
+    /// `plan_conflict` where it cannot end so: it is not the latest, or it ended the other way.
+    fn is_reached(&self, record: &Deployment) -> Result<bool, Refusal> {
+        let (plan, ended) = (self.plan, self.stage());
+        if record.plan != plan {
+            let latest = record.plan;
+            let problem = format!("plan {plan} is not its latest, which is {latest}; look with deployment.get");
+            return Err(self.conflict(record, problem));
+        }
+        for instance in self.instances.into_iter().flatten() {
+            if record.how_settled(instance).is_some_and(|how| how != ended) {
+                let was = if self.revert { "committed" } else { "reverted" };
+                let problem = format!("of plan {plan} it was {was} already; apply what is wished of it");
+                let refusal = Box::new(self.conflict(record, problem));
+                return Err(Refusal::OfInstance { instance: instance.clone(), refusal });
+            }
+        }
+        // A repeat for some, whatever became of the others since.
+        let settled =
+            |some: &[Owner]| !some.is_empty() && some.iter().all(|one| record.how_settled(one) == Some(ended));
+        if record.stage == ended || self.instances.is_some_and(settled) {
+            return Ok(true);
+        }
+        let problem = match record.stage {
+            Stage::Open => return Ok(false),
+            Stage::Committed => {
+                format!("plan {plan} is committed, and cannot be reverted any more; apply what was wished before it")
+            }
+            Stage::Reverted => format!("plan {plan} was reverted; apply the wishes again"),
+        };
+        Err(self.conflict(record, problem))
+    }
+
+    fn conflict(&self, record: &Deployment, problem: String) -> Refusal {
+        let (deployment, actual) = (self.deployment.clone(), record.plan);
+        Refusal::PlanConflict { deployment, problem, expected: self.plan, actual }
+    }
+
+    /// The record once the networks' parts are durable.
+    fn record_after(&self, record: &Deployment, decided: &DecidedEnd) -> Deployment {
+        let mut after = record.clone();
+        after.settle(&decided.instances, self.revert);
+        // The last of many partial ones ends the plan as one for all would.
+        if self.instances.is_none() || decided.left == 0 {
+            after.stage = self.stage();
+            // What an earlier plan left, which was never committed, waits for its commit still.
+            after.uncommitted_since = after.uncommitted_since.filter(|_| decided.earlier);
+        }
+        if after != *record {
+            after.version = Version(after.version.0 + 1);
+        }
+        after
+    }
+}
+
+/// What the networks decided about the end of a plan, all together.
+#[derive(Default)]
+struct DecidedEnd {
+    parts: Vec<UnitPart>,
+    let_go: Vec<(Name, Address)>,
+    /// Instances about which something was decided.
+    instances: BTreeSet<Owner>,
+    /// Reservations about which something is still to be decided.
+    left: u64,
+    /// Something waits for a commit that earlier plans left.
+    earlier: bool,
+}
 
 impl Coordinator {
     /// `deployment.commit` and `deployment.revert`.
@@ -28,42 +115,9 @@ impl Coordinator {
     ) -> Outcomes {
         let seat = self.seat(&name).await?;
         let Some(record) = seat.known.record.clone() else { return Err(Self::missing(&name)) };
-        let ended = if revert { Stage::Reverted } else { Stage::Committed };
-        let conflict = |problem: String| {
-            let (deployment, actual) = (name.clone(), record.plan);
-            Refusal::PlanConflict { deployment, problem, expected: plan, actual }
-        };
-        if record.plan != plan {
-            let latest = record.plan;
-            return Err(conflict(format!(
-                "plan {plan} is not its latest, which is {latest}; look with deployment.get"
-            ))
-            .into());
-        }
-        for instance in instances.iter().flatten() {
-            if record.how_settled(instance).is_some_and(|how| how != ended) {
-                let was = if revert { "committed" } else { "reverted" };
-                let refusal = conflict(format!("of plan {plan} it was {was} already; apply what is wished of it"));
-                return Err(Refusal::OfInstance { instance: instance.clone(), refusal: Box::new(refusal) }.into());
-            }
-        }
-        // A repeat for some, whatever became of the others since.
-        let settled =
-            |some: &Vec<Owner>| !some.is_empty() && some.iter().all(|one| record.how_settled(one) == Some(ended));
-        if record.stage == ended || instances.as_ref().is_some_and(settled) {
+        let end = PlanEnd { deployment: &name, plan, instances: instances.as_deref(), revert };
+        if end.is_reached(&record)? {
             return Ok(Done::Settled(Vec::new()));
-        }
-        match record.stage {
-            Stage::Open => {}
-            Stage::Committed => {
-                let problem = format!(
-                    "plan {plan} is committed, and cannot be reverted any more; apply what was wished before it"
-                );
-                return Err(conflict(problem).into());
-            }
-            Stage::Reverted => {
-                return Err(conflict(format!("plan {plan} was reverted; apply the wishes again")).into());
-            }
         }
         let networks = self.networks_of(&name).await?;
         let routes: Vec<Arc<Route>> = networks.values().map(|(route, _)| Arc::clone(route)).collect();
@@ -73,50 +127,53 @@ impl Coordinator {
             Ok(holds) => holds,
             Err(fault) => return Err(self.seen_durably(seen, fault).await),
         };
-        let partial = instances.is_some();
-        let instances = instances.map(|instances| Arc::new(instances.into_iter().collect::<BTreeSet<Owner>>()));
-        let committed = Arc::new(record.committed());
-        let ask = Settle { scope: name.clone(), plan, instances, committed, revert };
-        let transaction = self.transaction();
-        let (mut parts, mut let_go, mut waiting, mut earlier) = (Vec::new(), Vec::new(), 0, false);
-        let mut settled: BTreeSet<Owner> = BTreeSet::new();
-        for (route, network) in networks.values() {
-            let command = Command::Settle(Box::new(ask.clone()));
-            let (part, outcome) = match holds.decide(self, route, command, transaction).await {
-                Ok(decided) => decided,
-                Err(fault) => {
-                    drop(holds);
-                    return Err(self.seen_durably(seen, fault).await);
-                }
-            };
-            parts.push(part);
-            if let Outcome::Settled { released, left, earlier: waits, instances } = outcome {
-                settled.extend(instances);
-                let_go.extend(released.into_iter().map(|address| (network.clone(), address)));
-                waiting += left;
-                earlier |= waits;
+        let mut decided = match self.decide_end(&end, &record, networks.values(), &holds).await {
+            Ok(decided) => decided,
+            Err(fault) => {
+                drop(holds);
+                return Err(self.seen_durably(seen, fault).await);
             }
-        }
-        // The last of many partial ones ends the plan as one for all would.
-        let over = !partial || waiting == 0;
-        let mut record = Deployment::clone(&record);
-        record.settle(&settled, revert);
-        if over {
-            record.stage = ended;
-            // What an earlier plan left, which was never committed, waits for its commit still.
-            record.uncommitted_since = record.uncommitted_since.filter(|_| earlier);
-        }
-        if seat.known.record.as_deref() != Some(&record) {
-            record.version = Version(record.version.0 + 1);
-        }
+        };
+        let record = end.record_after(&record, &decided);
         if self.dry_run {
             drop(holds);
             self.durable(seen).await?;
         } else {
             let record = (Some(Arc::new(record)), "name some instances at a time");
-            self.conclude(&seat, (holds, seen), parts, record).await?;
+            self.conclude(&seat, (holds, seen), decided.parts, record).await?;
         }
-        let_go.sort_unstable();
-        Ok(Done::Settled(let_go))
+        decided.let_go.sort_unstable();
+        Ok(Done::Settled(decided.let_go))
+    }
+
+    /// Has each network decide what becomes of its holdings, under the holds.
+    async fn decide_end(
+        &self,
+        end: &PlanEnd<'_>,
+        record: &Deployment,
+        networks: impl Iterator<Item = &(Arc<Route>, Name)>,
+        holds: &Holds,
+    ) -> Result<DecidedEnd, Box<Fault>> {
+        let ask = Settle {
+            scope: end.deployment.clone(),
+            plan: end.plan,
+            instances: end.instances.map(|instances| Arc::new(instances.iter().cloned().collect())),
+            committed: Arc::new(record.committed()),
+            revert: end.revert,
+        };
+        let transaction = self.transaction();
+        let mut decided = DecidedEnd::default();
+        for (route, network) in networks {
+            let command = Command::Settle(Box::new(ask.clone()));
+            let (part, outcome) = holds.decide(self, route, command, transaction).await?;
+            decided.parts.push(part);
+            if let Outcome::Settled { released, left, earlier, instances } = outcome {
+                decided.instances.extend(instances);
+                decided.let_go.extend(released.into_iter().map(|address| (network.clone(), address)));
+                decided.left += left;
+                decided.earlier |= earlier;
+            }
+        }
+        Ok(decided)
     }
 }

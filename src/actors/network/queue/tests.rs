@@ -209,7 +209,7 @@ fn is_no_capacity(refusal: &Refusal) -> bool {
 
 struct World {
     network: Network,
-    queue: Queue<()>,
+    queue: WaitQueue<()>,
     now: u64,
     arrivals: Arrival,
     served: usize,
@@ -271,7 +271,7 @@ impl World {
             }
         }
         let network = network.unwrap();
-        Self { network, queue: Queue::default(), now: 1_000, arrivals: 0, served: 0, waited: 0 }
+        Self { network, queue: WaitQueue::default(), now: 1_000, arrivals: 0, served: 0, waited: 0 }
     }
 
     fn decide(&self, command: &Command) -> Result<Decision, Refusal> {
@@ -342,7 +342,7 @@ impl World {
                     if is_no_capacity(&refusal) {
                         self.arrivals += 1;
                         self.waited += 1;
-                        let time = Some((self.now, self.now + 1_000_000));
+                        let time = Some(WaitTime { since_ms: self.now, until_ms: self.now + 1_000_000 });
                         self.queue.add(&self.network, self.arrivals, Waiter { command, time, of: () });
                     }
                 }

@@ -2,12 +2,12 @@
 //!
 //! Before: the catalog, which alone sees two networks (names, overlaps in a realm). After: `apply`.
 //!
-//! Each change is a [`Draft`]: a copy of the configuration (subnets are shared until touched) that is edited, judged,
+//! Each change is a [`ConfigDraft`]: a copy of the configuration (subnets are shared until touched) that is edited, judged,
 //! and turned into steps. What is as it was makes no step; if nothing changes there are no steps and no new version.
 //! Otherwise the version rises by one, the config step carries it with the one event of the call, and so does each
 //! subnet that changed.
 //!
-//! A draft notes every refusal that applies ([`Verdict`]), and answers the one that the protocol puts first. Texts are
+//! A draft notes every refusal that applies ([`FirstRefusal`]), and answers the one that the protocol puts first. Texts are
 //! valid when they come here; what is counted (lists, what a merge leads to, bounds of a network) is checked here.
 //!
 //! Nothing here loops over addresses. Cost: O(subnets + pools of the subnets touched), beside the search for holders.
@@ -53,11 +53,11 @@ impl Network {
         if_version: Option<Version>,
         ctx: Context,
     ) -> Result<Decision, Refusal> {
-        let open = || Draft::of_open(self, if_version);
+        let open = || ConfigDraft::of_open(self, if_version);
         match change {
             Configure::Update(set) => network::update(open(), set, ctx),
-            Configure::Delete { force, purge } => network::delete(Draft::of(self, if_version), *force, *purge),
-            Configure::Restore => network::restore(Draft::of(self, if_version)),
+            Configure::Delete { force, purge } => network::delete(ConfigDraft::of(self, if_version), *force, *purge),
+            Configure::Restore => network::restore(ConfigDraft::of(self, if_version)),
             Configure::SubnetAdd { input, if_absent } => subnet::add(open(), input, *if_absent, ctx),
             Configure::SubnetModify { subnet, set } => subnet::modify(open(), subnet, set),
             Configure::SubnetRemove { subnet } => subnet::remove(open(), subnet),
@@ -81,11 +81,11 @@ impl Network {
 
 /// The refusal that is answered, out of all that apply: the first in the protocol's order, and of equals the first found.
 #[derive(Debug, Default)]
-struct Verdict {
+struct FirstRefusal {
     refusal: Option<Refusal>,
 }
 
-impl Verdict {
+impl FirstRefusal {
     fn refuse(&mut self, refusal: Refusal) {
         if self.refusal.as_ref().is_none_or(|first| rank(&refusal) < rank(first)) {
             self.refusal = Some(refusal);
@@ -112,14 +112,14 @@ fn rank(refusal: &Refusal) -> u8 {
 }
 
 /// A configuration in the making.
-struct Draft<'a> {
+struct ConfigDraft<'a> {
     network: &'a Network,
     config: NetworkConfig,
     /// In drawing order.
     subnets: Vec<Arc<SubnetConfig>>,
     /// Steps by which addresses go together with what they lie in.
     leaving: Vec<Step>,
-    verdict: Verdict,
+    verdict: FirstRefusal,
 }
 
 /// A draft that was judged: what to do, and what is there then.
@@ -128,11 +128,11 @@ struct Finished {
     view: NetworkView,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> ConfigDraft<'a> {
     /// A draft of any network.
     fn of(network: &'a Network, if_version: Option<Version>) -> Self {
         let config = network.config();
-        let mut verdict = Verdict::default();
+        let mut verdict = FirstRefusal::default();
         if let Some(expected) = if_version.filter(|expected| *expected != config.version) {
             verdict.refuse(Refusal::VersionConflict {
                 network: config.name.clone(),
@@ -183,8 +183,8 @@ impl<'a> Draft<'a> {
 
     /// Refuses what would exceed a bound of the network and is more than there was.
     fn check_bounds(&mut self, field: &str) {
-        let before = Tally::of(self.network.subnets());
-        Tally::of(&self.subnets).check(before, field, &mut self.verdict);
+        let before = BoundedCounts::of(self.network.subnets());
+        BoundedCounts::of(&self.subnets).check(before, field, &mut self.verdict);
     }
 
     /// Judges the draft and writes down what changes: what leaves first, then subnets, the config step before both.
@@ -265,13 +265,13 @@ fn leaving_step(address: Address, entry: &Entry) -> Step {
 
 /// How much of what is bounded a network has.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
+struct BoundedCounts {
     subnets: usize,
     pools: usize,
     reserved: usize,
 }
 
-impl Tally {
+impl BoundedCounts {
     fn of(subnets: &[Arc<SubnetConfig>]) -> Self {
         subnets.iter().fold(Self { subnets: subnets.len(), ..Self::default() }, |sum, subnet| Self {
             pools: sum.pools + subnet.pools.len(),
@@ -281,7 +281,7 @@ impl Tally {
     }
 
     /// Refuses what is over a bound, unless it was so before and has not grown.
-    fn check(self, before: Self, field: &str, verdict: &mut Verdict) {
+    fn check(self, before: Self, field: &str, verdict: &mut FirstRefusal) {
         for (count, was, max, noun) in [
             (self.subnets, before.subnets, limits::SUBNETS_MAX, "subnets"),
             (self.pools, before.pools, limits::POOLS_MAX, "pools"),
@@ -304,7 +304,7 @@ fn patch<T: Clone>(value: &mut T, set: &Patch<T>, default: T) {
     }
 }
 
-/// The same for a value that may be absent.
+/// Changes a value that may be absent as a merge patch says; `null` takes it away.
 fn patch_option<T: Clone>(value: &mut Option<T>, set: &Patch<T>) {
     match set {
         Patch::Keep => {}
@@ -313,7 +313,7 @@ fn patch_option<T: Clone>(value: &mut Option<T>, set: &Patch<T>) {
     }
 }
 
-fn patch_tags(tags: &mut Labels, set: &Patch<LabelsPatch>, field: &str, verdict: &mut Verdict) {
+fn patch_tags(tags: &mut Labels, set: &Patch<LabelsPatch>, field: &str, verdict: &mut FirstRefusal) {
     match set {
         Patch::Keep => return,
         Patch::Clear => tags.clear(),
@@ -329,7 +329,7 @@ fn patch_tags(tags: &mut Labels, set: &Patch<LabelsPatch>, field: &str, verdict:
     check_count(field, tags.len(), limits::LABEL_ENTRIES_MAX, verdict);
 }
 
-fn check_count(field: &str, count: usize, max: usize, verdict: &mut Verdict) {
+fn check_count(field: &str, count: usize, max: usize, verdict: &mut FirstRefusal) {
     if count > max {
         verdict.refuse(Refusal::invalid(field, format!("leads to {count} entries, at most {max} are allowed")));
     }

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
-use super::subnet::{Beside, Place};
+use super::subnet::{Neighbours, SubnetPlace};
 use super::{
-    Draft, FORGOTTEN_ENTRIES_MAX, Tally, Verdict, empty_set, leaving_step, patch, patch_option, patch_tags, subnet,
-    subnet_step, subnets,
+    BoundedCounts, ConfigDraft, FORGOTTEN_ENTRIES_MAX, FirstRefusal, empty_set, leaving_step, patch, patch_option,
+    patch_tags, subnet, subnet_step, subnets,
 };
 use crate::core::command::{Context, NetworkInput, NetworkPatch, Patch, SubnetInput, subnet_id};
 use crate::core::network::{Network, Standing};
@@ -35,7 +35,7 @@ use crate::limits;
 /// # Errors
 /// What is wrong with the input by itself. Its name, and other networks of the realm, are the catalog's.
 pub fn create(input: &NetworkInput, id: NetworkId, ctx: Context) -> Result<Decision, Refusal> {
-    let mut verdict = Verdict::default();
+    let mut verdict = FirstRefusal::default();
     let mut l2 = input.l2.clone().unwrap_or_default();
     normalize_mac_prefix(&mut l2, "l2.mac_prefix", &mut verdict);
     let config = Arc::new(NetworkConfig {
@@ -67,32 +67,32 @@ pub fn create(input: &NetworkInput, id: NetworkId, ctx: Context) -> Result<Decis
     Ok(Decision { steps, outcome: Outcome::Network(Box::new(NetworkView { config, subnets, at: None })) })
 }
 
-fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut Verdict) -> Vec<Arc<SubnetConfig>> {
+fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut FirstRefusal) -> Vec<Arc<SubnetConfig>> {
     let inputs = input.subnets.as_deref().unwrap_or_default();
     let refusal = subnet::takes_no_subnets(&input.name, input.kind.unwrap_or(NetworkKind::Manual));
     if let Some(refusal) = refusal.filter(|_| !inputs.is_empty()) {
         verdict.refuse(refusal);
     }
-    let mut beside = Beside::of_none(&input.name);
+    let mut beside = Neighbours::of_none(&input.name);
     let mut subnets = Vec::with_capacity(inputs.len().min(limits::SUBNETS_MAX));
     for (position, subnet) in (0..).zip(inputs) {
         let path = format!("subnets[{position}].");
         // Nothing was granted yet, so the pools are as old as the network.
-        let place = Place { id: subnet_id(ctx.entropy, position), position, since: Generation(0) };
+        let place = SubnetPlace { id: subnet_id(ctx.entropy, position), position, since: Generation(0) };
         let subnet = subnet::build(&input.name, subnet, place, &path, verdict);
         beside.admit(&subnet, &path, verdict);
         subnets.push(Arc::new(subnet));
     }
-    Tally::of(&subnets).check(Tally::default(), "subnets", verdict);
+    BoundedCounts::of(&subnets).check(BoundedCounts::default(), "subnets", verdict);
     subnets
 }
 
 /// `network.update`. Whether a new name is free is the catalog's.
-pub(super) fn update(mut draft: Draft<'_>, set: &NetworkPatch, ctx: Context) -> Result<Decision, Refusal> {
+pub(super) fn update(mut draft: ConfigDraft<'_>, set: &NetworkPatch, ctx: Context) -> Result<Decision, Refusal> {
     if *set == NetworkPatch::default() {
         draft.refuse(empty_set());
     }
-    let Draft { config, verdict, .. } = &mut draft;
+    let ConfigDraft { config, verdict, .. } = &mut draft;
     match &set.l2 {
         Patch::Keep => {}
         Patch::Clear => config.l2 = L2::default(),
@@ -130,7 +130,7 @@ pub(super) fn update(mut draft: Draft<'_>, set: &NetworkPatch, ctx: Context) -> 
 }
 
 /// `network.delete`. `purge` closes like `force`; who asked for it then releases slice by slice.
-pub(super) fn delete(mut draft: Draft<'_>, force: bool, purge: bool) -> Result<Decision, Refusal> {
+pub(super) fn delete(mut draft: ConfigDraft<'_>, force: bool, purge: bool) -> Result<Decision, Refusal> {
     let network = draft.network;
     let (id, name, was_closed) = (draft.config.id, draft.config.name.clone(), draft.config.closed);
     let holding = network.reservations();
@@ -167,7 +167,7 @@ pub(super) fn delete(mut draft: Draft<'_>, force: bool, purge: bool) -> Result<D
 }
 
 /// Closes a network if it is not, and forgets a slice; a closed one changes no more but in what it remembers.
-fn slice_of_closed(draft: Draft<'_>) -> Result<Vec<Step>, Refusal> {
+fn slice_of_closed(draft: ConfigDraft<'_>) -> Result<Vec<Step>, Refusal> {
     let was_closed = draft.network.config().closed;
     let mut steps = draft.finish(EventKind::NetworkDeleted)?.steps;
     if was_closed {
@@ -177,7 +177,7 @@ fn slice_of_closed(draft: Draft<'_>) -> Result<Vec<Step>, Refusal> {
 }
 
 /// `network.restore`. Whether its name is still free is the catalog's; what is not closed is answered as it is.
-pub(super) fn restore(mut draft: Draft<'_>) -> Result<Decision, Refusal> {
+pub(super) fn restore(mut draft: ConfigDraft<'_>) -> Result<Decision, Refusal> {
     draft.config.closed = false;
     draft.finish(EventKind::NetworkRestored)?.answer_network()
 }
@@ -217,7 +217,7 @@ impl Network {
 /// Is every member that was given as it is stored?
 fn holds_l2(stored: &L2, given: &L2) -> bool {
     let mut given = given.clone();
-    normalize_mac_prefix(&mut given, "", &mut Verdict::default());
+    normalize_mac_prefix(&mut given, "", &mut FirstRefusal::default());
     let holds = |stored: &Option<CompactString>, given: &Option<CompactString>| given.is_none() || stored == given;
     holds(&stored.mode, &given.mode) && holds(&stored.link, &given.link) && holds(&stored.mac_prefix, &given.mac_prefix)
 }
@@ -228,7 +228,7 @@ fn holds_limits(stored: Limits, given: Limits) -> bool {
 }
 
 /// Writes a MAC prefix in lower case, so that it has one spelling; refuses what is none.
-fn normalize_mac_prefix(l2: &mut L2, field: &str, verdict: &mut Verdict) {
+fn normalize_mac_prefix(l2: &mut L2, field: &str, verdict: &mut FirstRefusal) {
     let Some(prefix) = &mut l2.mac_prefix else { return };
     let mut parts = prefix.split(':');
     let is_byte = |part: Option<&str>| {
@@ -242,7 +242,7 @@ fn normalize_mac_prefix(l2: &mut L2, field: &str, verdict: &mut Verdict) {
     }
 }
 
-fn check_cooldown(seconds: u64, field: &str, verdict: &mut Verdict) {
+fn check_cooldown(seconds: u64, field: &str, verdict: &mut FirstRefusal) {
     if seconds > limits::DURATION_SECONDS_MAX {
         let problem = format!("is {seconds}, at most {} are allowed", limits::DURATION_SECONDS_MAX);
         verdict.refuse(Refusal::invalid(field, problem));

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Draft, Verdict, empty_set, patch, patch_option};
+use super::{ConfigDraft, FirstRefusal, empty_set, patch, patch_option};
 use crate::core::address::{Cidr, Range};
 use crate::core::command::{PoolInput, PoolPatch, PoolRef, PoolRemoval, SubnetRef};
 use crate::core::disjoint::Disjoint;
@@ -20,7 +20,7 @@ use crate::limits;
 
 /// `pool.add`.
 pub(super) fn add(
-    mut draft: Draft<'_>,
+    mut draft: ConfigDraft<'_>,
     input: &PoolInput,
     subnet: Option<&SubnetRef>,
     if_absent: bool,
@@ -65,7 +65,7 @@ pub(super) fn add(
 }
 
 /// `pool.modify`. The range may move within its subnet.
-pub(super) fn modify(mut draft: Draft<'_>, wanted: &PoolRef, set: &PoolPatch) -> Result<Decision, Refusal> {
+pub(super) fn modify(mut draft: ConfigDraft<'_>, wanted: &PoolRef, set: &PoolPatch) -> Result<Decision, Refusal> {
     if *set == PoolPatch::default() {
         draft.refuse(empty_set());
     }
@@ -101,7 +101,7 @@ pub(super) fn modify(mut draft: Draft<'_>, wanted: &PoolRef, set: &PoolPatch) ->
 }
 
 /// `pool.remove`. What is held stays held.
-pub(super) fn remove(mut draft: Draft<'_>, removal: &PoolRemoval) -> Result<Decision, Refusal> {
+pub(super) fn remove(mut draft: ConfigDraft<'_>, removal: &PoolRemoval) -> Result<Decision, Refusal> {
     let touched = match removal {
         PoolRemoval::Range(range) => subtract(&draft.subnets, *range),
         PoolRemoval::Pool(wanted) => find(&draft.subnets, wanted).map(|found| without(&found)),
@@ -127,7 +127,7 @@ pub(super) fn remove(mut draft: Draft<'_>, removal: &PoolRemoval) -> Result<Deci
     draft.finish(EventKind::NetworkChanged)?.answer(Outcome::Done)
 }
 
-fn answer(draft: Draft<'_>, id: SubnetId, range: Range, created: bool) -> Result<Decision, Refusal> {
+fn answer(draft: ConfigDraft<'_>, id: SubnetId, range: Range, created: bool) -> Result<Decision, Refusal> {
     let done = draft.finish(EventKind::NetworkChanged)?;
     let subnet = done.subnet(id);
     let index = subnet.pools.iter().position(|pool| pool.range == range).expect("the draft put this pool");
@@ -156,7 +156,7 @@ pub(super) fn build(
     inputs: Option<&[PoolInput]>,
     since: Generation,
     path: &str,
-    verdict: &mut Verdict,
+    verdict: &mut FirstRefusal,
 ) -> Vec<PoolConfig> {
     let Some(inputs) = inputs else {
         return vec![PoolConfig { range: cidr.range(), name: None, kind: PoolKind::Dynamic, draining: false, since }];
@@ -252,7 +252,13 @@ pub(super) fn carry_over(subnet: &mut SubnetConfig, now: Generation) {
     subnet.past_pools.drain(..oldest);
 }
 
-fn check_overlap(pools: &[PoolConfig], except: Option<usize>, range: Range, network: &Name, verdict: &mut Verdict) {
+fn check_overlap(
+    pools: &[PoolConfig],
+    except: Option<usize>,
+    range: Range,
+    network: &Name,
+    verdict: &mut FirstRefusal,
+) {
     let others = pools.iter().enumerate().filter(|(index, _)| Some(*index) != except).map(|(_, pool)| pool.range);
     if let Some(with) = others.filter(|other| other.overlaps(range)).min() {
         verdict.refuse(Refusal::PoolOverlap { asked: range, with, network: network.clone() });
@@ -260,7 +266,7 @@ fn check_overlap(pools: &[PoolConfig], except: Option<usize>, range: Range, netw
 }
 
 /// The subnet in which all of a range lies.
-fn home_of(draft: &Draft<'_>, range: Range) -> Result<Arc<SubnetConfig>, Refusal> {
+fn home_of(draft: &ConfigDraft<'_>, range: Range) -> Result<Arc<SubnetConfig>, Refusal> {
     let network = &draft.config.name;
     let home = draft.network.subnet_of(range.first()).or_else(|| draft.network.subnet_of(range.last()));
     let problem = match home {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Draft, Verdict};
+use super::{ConfigDraft, FirstRefusal};
 use crate::core::address::{Cidr, Range};
 use crate::core::command::ReservedInput;
 use crate::core::outcome::{Decision, Outcome};
@@ -14,7 +14,7 @@ use crate::core::state::{EventKind, ReservedRange, SubnetConfig};
 use crate::core::types::SubnetId;
 
 /// `reserved.add`. The range lies in one subnet.
-pub(super) fn add(mut draft: Draft<'_>, input: &ReservedInput) -> Result<Decision, Refusal> {
+pub(super) fn add(mut draft: ConfigDraft<'_>, input: &ReservedInput) -> Result<Decision, Refusal> {
     let home = draft.network.subnet_of(input.range.first()).or_else(|| draft.network.subnet_of(input.range.last()));
     let around = home.filter(|subnet| subnet.cidr.range().covers(input.range)).cloned();
     let Some(subnet) = around else {
@@ -37,7 +37,7 @@ pub(super) fn add(mut draft: Draft<'_>, input: &ReservedInput) -> Result<Decisio
 }
 
 /// `reserved.remove`: out of whichever reserved ranges; the middle of one splits it.
-pub(super) fn remove(mut draft: Draft<'_>, range: Range) -> Result<Decision, Refusal> {
+pub(super) fn remove(mut draft: ConfigDraft<'_>, range: Range) -> Result<Decision, Refusal> {
     let mut ids = Vec::new();
     for (part, subnet) in parts_in(&draft.subnets, range) {
         let mut subnet = SubnetConfig::clone(&subnet);
@@ -53,14 +53,19 @@ pub(super) fn remove(mut draft: Draft<'_>, range: Range) -> Result<Decision, Ref
     answer(draft, &ids)
 }
 
-fn answer(draft: Draft<'_>, ids: &[SubnetId]) -> Result<Decision, Refusal> {
+fn answer(draft: ConfigDraft<'_>, ids: &[SubnetId]) -> Result<Decision, Refusal> {
     let done = draft.finish(EventKind::NetworkChanged)?;
     let subnets = ids.iter().map(|id| done.subnet(*id)).collect();
     done.answer(Outcome::Reserved(subnets))
 }
 
 /// The reserved ranges of a new subnet, merged in the order given.
-pub(super) fn build(cidr: Cidr, inputs: &[ReservedInput], path: &str, verdict: &mut Verdict) -> Vec<ReservedRange> {
+pub(super) fn build(
+    cidr: Cidr,
+    inputs: &[ReservedInput],
+    path: &str,
+    verdict: &mut FirstRefusal,
+) -> Vec<ReservedRange> {
     let mut reserved = Vec::new();
     for (index, input) in inputs.iter().enumerate() {
         if cidr.range().covers(input.range) {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::{
-    Draft, Verdict, check_count, empty_set, held_by, patch, patch_option, patch_tags, pool, reserved, standing_in_all,
+    ConfigDraft, FirstRefusal, check_count, empty_set, held_by, patch, patch_option, patch_tags, pool, reserved,
+    standing_in_all,
 };
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::{Context, DnsPatch, Patch, ReservedInput, SubnetInput, SubnetPatch, SubnetRef, subnet_id};
@@ -23,7 +24,7 @@ use crate::limits;
 
 /// `subnet.add`.
 pub(super) fn add(
-    mut draft: Draft<'_>,
+    mut draft: ConfigDraft<'_>,
     input: &SubnetInput,
     if_absent: bool,
     ctx: Context,
@@ -47,7 +48,7 @@ pub(super) fn add(
 }
 
 /// `subnet.modify`.
-pub(super) fn modify(mut draft: Draft<'_>, wanted: &SubnetRef, set: &SubnetPatch) -> Result<Decision, Refusal> {
+pub(super) fn modify(mut draft: ConfigDraft<'_>, wanted: &SubnetRef, set: &SubnetPatch) -> Result<Decision, Refusal> {
     if *set == SubnetPatch::default() {
         draft.refuse(empty_set());
     }
@@ -67,7 +68,7 @@ pub(super) fn modify(mut draft: Draft<'_>, wanted: &SubnetRef, set: &SubnetPatch
 }
 
 /// `subnet.remove`.
-pub(super) fn remove(mut draft: Draft<'_>, wanted: &SubnetRef) -> Result<Decision, Refusal> {
+pub(super) fn remove(mut draft: ConfigDraft<'_>, wanted: &SubnetRef) -> Result<Decision, Refusal> {
     let gone = match draft.network.subnet(wanted) {
         Ok(subnet) => Arc::clone(subnet),
         Err(refusal) => return draft.refused(refusal),
@@ -77,14 +78,14 @@ pub(super) fn remove(mut draft: Draft<'_>, wanted: &SubnetRef) -> Result<Decisio
     draft.finish(EventKind::NetworkChanged)?.answer(Outcome::Done)
 }
 
-fn answer(draft: Draft<'_>, id: SubnetId, created: bool) -> Result<Decision, Refusal> {
+fn answer(draft: ConfigDraft<'_>, id: SubnetId, created: bool) -> Result<Decision, Refusal> {
     let done = draft.finish(EventKind::NetworkChanged)?;
     let subnet = done.subnet(id);
     done.answer(Outcome::Subnet { subnet, created })
 }
 
 /// The subnet that an input with `if_absent` speaks of: of its name, else of its prefix.
-fn there_already(draft: &Draft<'_>, input: &SubnetInput) -> Option<Arc<SubnetConfig>> {
+fn there_already(draft: &ConfigDraft<'_>, input: &SubnetInput) -> Option<Arc<SubnetConfig>> {
     let named = draft.subnets.iter().find(|subnet| input.name.is_some() && subnet.name == input.name);
     named.or_else(|| draft.subnets.iter().find(|subnet| subnet.cidr == input.cidr)).cloned()
 }
@@ -111,7 +112,7 @@ pub fn differs_from(subnet: &SubnetConfig, input: &SubnetInput) -> Vec<&'static 
     });
     compare("pools", equal_pools);
     let equal_reserved = input.reserved.as_ref().is_none_or(|inputs| {
-        let mut ignored = Verdict::default();
+        let mut ignored = FirstRefusal::default();
         reserved::build(subnet.cidr, inputs, "", &mut ignored) == subnet.reserved && ignored.end().is_ok()
     });
     compare("reserved", equal_reserved);
@@ -119,7 +120,7 @@ pub fn differs_from(subnet: &SubnetConfig, input: &SubnetInput) -> Vec<&'static 
 }
 
 /// Where a new subnet stands.
-pub(super) struct Place {
+pub(super) struct SubnetPlace {
     pub(super) id: SubnetId,
     pub(super) position: u64,
     pub(super) since: Generation,
@@ -129,9 +130,9 @@ pub(super) struct Place {
 pub(super) fn build(
     network: &Name,
     input: &SubnetInput,
-    place: Place,
+    place: SubnetPlace,
     path: &str,
-    verdict: &mut Verdict,
+    verdict: &mut FirstRefusal,
 ) -> SubnetConfig {
     let subnet = SubnetConfig {
         id: place.id,
@@ -154,7 +155,7 @@ pub(super) fn build(
 }
 
 /// What can be judged of a subnet by itself.
-fn check_values(subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
+fn check_values(subnet: &SubnetConfig, path: &str, verdict: &mut FirstRefusal) {
     if let Err(refusal) = forms::cidr(subnet.cidr, path) {
         verdict.refuse(refusal);
     }
@@ -172,7 +173,7 @@ pub(super) fn takes_no_subnets(network: &Name, kind: NetworkKind) -> Option<Refu
     })
 }
 
-fn check_gateway(gateway: Option<Address>, cidr: Cidr, path: &str, verdict: &mut Verdict) {
+fn check_gateway(gateway: Option<Address>, cidr: Cidr, path: &str, verdict: &mut FirstRefusal) {
     let Some(gateway) = gateway else { return };
     if let Err(refusal) = forms::gateway(gateway, cidr, path) {
         verdict.refuse(refusal);
@@ -207,7 +208,7 @@ fn name_or_cidr(subnet: &SubnetConfig) -> String {
 }
 
 /// The subnets of one network beside each other: names once, no overlap, one `dhcp` per family.
-pub(super) struct Beside {
+pub(super) struct Neighbours {
     network: Name,
     names: BTreeMap<Name, Cidr>,
     /// A subnet is named by its id as well.
@@ -216,7 +217,7 @@ pub(super) struct Beside {
     dhcp: BTreeMap<Family, Cidr>,
 }
 
-impl Beside {
+impl Neighbours {
     pub(super) fn of_none(network: &Name) -> Self {
         Self {
             network: network.clone(),
@@ -228,7 +229,7 @@ impl Beside {
     }
 
     /// Notes what stands against a subnet here, and adds it where nothing does.
-    pub(super) fn admit(&mut self, subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
+    pub(super) fn admit(&mut self, subnet: &SubnetConfig, path: &str, verdict: &mut FirstRefusal) {
         let by_id = |name: &Name| self.ids.get(&name.as_str().parse().ok()?);
         let taken = |name| self.names.get(name).or_else(|| by_id(name)).map(|cidr| (name, cidr));
         if let Some((name, cidr)) = subnet.name.as_ref().and_then(taken) {
@@ -259,10 +260,10 @@ impl Beside {
     }
 }
 
-impl Draft<'_> {
+impl ConfigDraft<'_> {
     /// A new subnet behind the others; what is wrong with it by itself is noted.
     pub(super) fn arriving(&mut self, input: &SubnetInput, id: SubnetId, path: &str) -> SubnetConfig {
-        let place = Place {
+        let place = SubnetPlace {
             id,
             position: self.subnets.iter().map(|subnet| subnet.position + 1).max().unwrap_or(0),
             since: self.network.next_generation(),
@@ -335,7 +336,7 @@ impl Draft<'_> {
 
     /// Refuses what stands against a subnet among the others of the network.
     pub(super) fn check_beside(&mut self, subnet: &SubnetConfig, path: &str) {
-        let mut beside = Beside::of_none(&self.config.name);
+        let mut beside = Neighbours::of_none(&self.config.name);
         for other in self.subnets.iter().filter(|other| other.id != subnet.id) {
             beside.admit(other, path, &mut self.verdict);
         }

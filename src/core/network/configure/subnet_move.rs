@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Draft, held_by, leaving_step, pool};
+use super::{ConfigDraft, held_by, leaving_step, pool};
 use crate::core::address::{Address, Range};
 use crate::core::command::{Context, Moved, SubnetRef};
 use crate::core::network::Network;
@@ -29,7 +29,7 @@ impl Network {
         if_version: Option<Version>,
         now: ShardTime,
     ) -> Result<Decision, Refusal> {
-        let mut draft = Draft::of_open(self, if_version);
+        let mut draft = ConfigDraft::of_open(self, if_version);
         let subnet = match self.subnet(wanted) {
             Ok(subnet) => Arc::clone(subnet),
             Err(refusal) => return draft.refused(refusal),
@@ -63,7 +63,7 @@ impl Network {
         moved: &Moved,
         context: Context,
     ) -> Result<Decision, Refusal> {
-        let mut draft = Draft::of_open(self, None);
+        let mut draft = ConfigDraft::of_open(self, None);
         draft.check_beside(&moved.subnet, "");
         draft.check_takes_subnets();
         let refusals = [slot_taken(self, moved), mac_taken(self, moved, context), over_limits(self, moved).err()];

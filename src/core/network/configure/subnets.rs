@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::subnet::Beside;
-use super::{Draft, Verdict};
+use super::subnet::Neighbours;
+use super::{ConfigDraft, FirstRefusal};
 use crate::core::address::{Cidr, Range};
 use crate::core::command::{Context, Patch, SubnetEntry, subnet_id};
 use crate::core::forms;
@@ -18,7 +18,7 @@ use crate::core::state::SubnetConfig;
 use crate::core::types::{Name, SubnetId};
 
 /// Makes the subnets of a draft those of a list. Those that stay keep their places, new ones come behind them.
-pub(super) fn replace(draft: &mut Draft<'_>, entries: &[SubnetEntry], ctx: Context) {
+pub(super) fn replace(draft: &mut ConfigDraft<'_>, entries: &[SubnetEntry], ctx: Context) {
     let before = draft.network.subnets();
     let meant = meant(before, entries, &mut draft.verdict);
     let mut stays = vec![false; before.len()];
@@ -65,7 +65,7 @@ pub(super) fn replace(draft: &mut Draft<'_>, entries: &[SubnetEntry], ctx: Conte
 /// none: a new one.
 pub fn taken_by(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry]) -> Vec<(Option<SubnetId>, Cidr)> {
     // What is refused for its form takes nothing, and is refused by the network.
-    let meant = meant(subnets, entries, &mut Verdict::default());
+    let meant = meant(subnets, entries, &mut FirstRefusal::default());
     let taken = entries.iter().zip(meant).filter_map(|(entry, meant)| {
         let cidr = entry.set.cidr?;
         match meant {
@@ -119,7 +119,7 @@ impl Sign {
 /// What each entry means: the subnet of its id; without one that of its cidr, else of its name, else a new one. What
 /// several signs say, the surest says for all entries first. A cidr or name that another entry takes from its subnet
 /// is free, and means that subnet no more.
-fn meant(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry], verdict: &mut Verdict) -> Vec<Meant> {
+fn meant(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry], verdict: &mut FirstRefusal) -> Vec<Meant> {
     let places = || subnets.iter().zip(0_usize..);
     let ids: BTreeMap<SubnetId, usize> = places().map(|(subnet, at)| (subnet.id, at)).collect();
     let cidrs: BTreeMap<Range, usize> = places().map(|(subnet, at)| (subnet.cidr.range(), at)).collect();
@@ -169,12 +169,12 @@ fn stands_as(subnet: &SubnetConfig, before: &SubnetConfig) -> bool {
     subnet.cidr == before.cidr && subnet.name == before.name && subnet.dhcp == before.dhcp
 }
 
-impl Draft<'_> {
+impl ConfigDraft<'_> {
     /// Refuses what stands against subnets among each other: those that are as they were come first, since what is in
     /// the way is the change. Each is given with whether it is so, and with its path.
     fn check_all_beside(&mut self, mut listed: Vec<(bool, SubnetConfig, String)>) {
         listed.sort_by_key(|(is_as_before, ..)| !is_as_before);
-        let mut beside = Beside::of_none(&self.config.name);
+        let mut beside = Neighbours::of_none(&self.config.name);
         for (_, subnet, path) in &listed {
             beside.admit(subnet, path, &mut self.verdict);
         }

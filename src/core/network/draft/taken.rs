@@ -9,7 +9,7 @@ pub(super) struct Taken {
     only: Option<Range>,
     /// All, ascending, once there are several.
     ranges: Vec<Range>,
-    /// The same, joined where there is nothing between them.
+    /// All, ascending, joined where there is nothing between them.
     runs: Vec<Range>,
 }
 

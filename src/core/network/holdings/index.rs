@@ -22,16 +22,16 @@ const SPARE_BITS: u32 = 3;
 
 /// Part of a hash, and the record that it leads to.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Tagged {
     tag: u32,
     id: RecordId,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Part {
+struct IndexPart {
     /// Leading bits of the tag that all its entries share.
     depth: u32,
-    table: HashTable<Place>,
+    table: HashTable<Tagged>,
 }
 
 /// A multimap from hashes to record numbers. Finding, adding and removing cost the same at any size.
@@ -41,13 +41,13 @@ pub(super) struct Index {
     directory: Vec<u32>,
     /// Its length as a power of two.
     depth: u32,
-    parts: Vec<Part>,
+    parts: Vec<IndexPart>,
     len: usize,
 }
 
 impl Default for Index {
     fn default() -> Self {
-        Self { directory: vec![0], depth: 0, parts: vec![Part::default()], len: 0 }
+        Self { directory: vec![0], depth: 0, parts: vec![IndexPart::default()], len: 0 }
     }
 }
 
@@ -74,7 +74,7 @@ impl Index {
         // No fuller than parts are on average that were split as they grew.
         let depth = (entries / (PART_ENTRIES_MAX * 3 / 4)).next_power_of_two().ilog2();
         let parts = 1usize << depth;
-        let part = || Part { depth, table: HashTable::with_capacity(entries / parts) };
+        let part = || IndexPart { depth, table: HashTable::with_capacity(entries / parts) };
         Self { directory: (0..parts as u32).collect(), depth, parts: (0..parts).map(|_| part()).collect(), len: 0 }
     }
 
@@ -105,7 +105,7 @@ impl Index {
             self.split(at);
             at = self.part_of(tag);
         }
-        self.parts[at].table.insert_unique(spread(tag), Place { tag, id }, |place| spread(place.tag));
+        self.parts[at].table.insert_unique(spread(tag), Tagged { tag, id }, |place| spread(place.tag));
         self.len += 1;
     }
 
@@ -151,9 +151,9 @@ impl Index {
             halves[upper].insert_unique(spread(place.tag), place, |place| spread(place.tag));
         }
         let [lower, upper] = halves;
-        self.parts[at] = Part { depth, table: lower };
+        self.parts[at] = IndexPart { depth, table: lower };
         let new = self.parts.len() as u32;
-        self.parts.push(Part { depth, table: upper });
+        self.parts.push(IndexPart { depth, table: upper });
         // Of the stretch of the directory that named the old part, the second half names the new one.
         let first = self.directory.iter().position(|&part| part == at as u32).unwrap_or_default();
         let stretch = 1usize << (self.depth - depth + 1);
@@ -163,7 +163,7 @@ impl Index {
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
         let tables: usize = self.parts.iter().map(|part| part.table.allocation_size()).sum();
-        tables + self.parts.capacity() * size_of::<Part>() + self.directory.capacity() * size_of::<u32>()
+        tables + self.parts.capacity() * size_of::<IndexPart>() + self.directory.capacity() * size_of::<u32>()
     }
 }
 

@@ -36,7 +36,7 @@ impl World {
         world
     }
 
-    /// The same where there is mostly room for a deployment: static and dynamic pools, and no rule that refuses much.
+    /// A world with mostly room for a deployment: static and dynamic pools, and no rule that refuses much.
     pub(super) fn roomy(beginnings: &[Vec<u16>; NETWORKS]) -> Self {
         let named = beginnings.iter().zip(["lan", "wan", "dmz"]);
         let side =

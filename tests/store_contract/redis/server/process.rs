@@ -39,7 +39,7 @@ pub fn start(port: u16, directory: &Path, settings: &[String]) -> Child {
     start_by(Command::new("redis-server"), port, directory, settings)
 }
 
-/// The same by another command than its own.
+/// Starts a server by another command than its own, and waits until it answers.
 pub fn start_by(mut command: Command, port: u16, directory: &Path, settings: &[String]) -> Child {
     let child = spawn(command.args(arguments(port, directory)).args(settings));
     wait(port);

@@ -163,7 +163,7 @@ fn notes(network: &Network) -> Vec<(Address, CompactString)> {
     notes
 }
 
-/// The same after a range was added: one range with all that it overlaps.
+/// Which addresses are to be reserved after a range was added, one by one: it is one range with all that it overlaps.
 fn with_reserved(network: &Network, input: &ReservedInput) -> Vec<(Address, CompactString)> {
     let mut joined: Vec<_> = network.subnets().iter().flat_map(|subnet| &subnet.reserved).collect();
     joined.retain(|old| old.range.overlaps(input.range));

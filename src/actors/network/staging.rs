@@ -4,7 +4,7 @@ use compact_str::CompactString;
 
 use crate::actors::committer::Staged;
 use crate::actors::{Answer, Applied, Fault, NotReadyReason, Outlet, Reply, answer_all};
-use crate::core::command::Context as Moment;
+use crate::core::command;
 use crate::core::outcome::Outcome;
 use crate::core::state::Step;
 use crate::core::types::{Name, NetworkId, Place};
@@ -12,7 +12,7 @@ use crate::store::{Act, Store, StoreHealth};
 
 /// Why a network serves nothing any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopReason {
     /// It crashed too often.
     Crashes,
     /// What the store has of it cannot be loaded.
@@ -20,10 +20,10 @@ pub(super) enum Stop {
 }
 
 /// What is answered from then on.
-pub(super) fn stopped(name: &Name, why: Stop) -> Fault {
+pub(super) fn stopped(name: &Name, why: StopReason) -> Fault {
     let (what, then) = match why {
-        Stop::Crashes => ("after it crashed repeatedly", "why, and a restart of the server loads it again"),
-        Stop::Unloadable => (
+        StopReason::Crashes => ("after it crashed repeatedly", "why, and a restart of the server loads it again"),
+        StopReason::Unloadable => (
             "as what the store has of it cannot be loaded",
             "what is wrong with it, and while it is so a restart is refused: bring a backup back",
         ),
@@ -55,7 +55,7 @@ pub(super) fn refused_by_store(health: StoreHealth, store: &dyn Store) -> Fault 
 
 /// What one turn of the actor brings together: changes and answers that leave as one.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct Staging {
     pub(super) outlet: Option<Outlet>,
     pub(super) acts: Vec<Act>,
     pub(super) changes: usize,
@@ -66,7 +66,7 @@ pub(super) struct Draft {
     current: Option<u32>,
 }
 
-impl Draft {
+impl Staging {
     /// For the answers of one outlet, with room for so many requests.
     pub(super) fn new(outlet: Option<Outlet>, requests: usize) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Draft {
     pub(super) fn change(
         &mut self,
         network: NetworkId,
-        moment: Moment,
+        moment: command::Context,
         by: CompactString,
         reason: Option<CompactString>,
         steps: Vec<Step>,
@@ -111,7 +111,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for Staging {
     /// The actor dies of a panic outside its wall: what was decided in this turn is lost with its memory, and said so.
     fn drop(&mut self) {
         if !std::thread::panicking() {
