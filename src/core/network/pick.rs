@@ -31,6 +31,10 @@ const YIELDED_PIECES_MAX: usize = 256;
 /// So many blocks beyond the first one of each pool are looked at for one that cools in no more pieces.
 const YIELDED_BLOCKS_MORE: usize = 16;
 
+/// Of what a slot let go and cools, the last so many are looked at for one that fits the wish. A script that claims and lets go
+/// under one name leaves any number.
+pub(super) const OWN_COOLING_LOOKED_AT_MAX: usize = 256;
+
 /// Freed ranges among which it is looked for the oldest that holds a block; behind them comes the lowest block.
 const RESTED_LOOKED_AT_MAX: usize = 256;
 /// Entries of each kind among which it is looked for the first that gives room by itself.
@@ -121,7 +125,7 @@ impl Network {
             return None;
         }
         let mut last: Option<(ShardTime, Address, Range)> = None;
-        for (address, released) in self.holdings.cooling_of(holder) {
+        for (address, released) in self.holdings.cooling_of(holder).take(OWN_COOLING_LOOKED_AT_MAX) {
             if last.is_some_and(|(at, ..)| released.released_at < at) {
                 break;
             }

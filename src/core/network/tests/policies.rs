@@ -1,6 +1,7 @@
 //! What the policies promise where much is asked at once, or much has happened before.
 
 use super::*;
+use crate::core::network::pick::OWN_COOLING_LOOKED_AT_MAX;
 use crate::limits;
 
 fn acquire_many(count: usize, prefix_length: Option<u8>) -> Command {
@@ -22,6 +23,29 @@ fn acquired(net: &mut Net, command: &Command) -> Vec<u128> {
     let mut given: Vec<u128> = grants.iter().map(|(_, grant)| grant.view.address.bits()).collect();
     given.sort_unstable();
     given
+}
+
+/// A slot may have let any number go, of which none fits what it asks for now; looking at each took a tenth of a second at a
+/// million.
+#[test]
+fn of_what_a_slot_let_go_the_last_ones_are_looked_at_and_no_more() {
+    let subnets = vec![subnet("10.0.0.0/16", 0), subnet("10.1.0.0/16", 1)];
+    let mut net = Net::with(|config| config.cooldown_seconds = 86_400, subnets);
+    let let_go = |net: &mut Net, at: u64, text: &str| {
+        net.at(at).claim("web/0", text, |_| ()).unwrap();
+        net.release("web/0");
+    };
+    let second = SubnetRef::Cidr(cidr("10.1.0.0/16"));
+    let ask = Allocate { wish: Wish { subnet: Some(second), ..Wish::default() }, ..wish("web/0") };
+    let_go(&mut net, 0, "10.1.0.77");
+    for at in 1..OWN_COOLING_LOOKED_AT_MAX as u64 {
+        let_go(&mut net, at, &format!("10.0.{}.{}", at / 200 + 1, at % 200));
+    }
+    let before = net.network.clone();
+    assert_eq!(net.ask(ask.clone()).unwrap().view.address, address("10.1.0.77"), "the last one that is looked at");
+    net.network = before;
+    let_go(&mut net, 1_000, "10.0.9.9");
+    assert_eq!(net.ask(ask).unwrap().view.address, address("10.1.0.1"), "one more let go, and it is not looked at");
 }
 
 fn neighbours(given: &[u128], distance: u128) -> usize {
