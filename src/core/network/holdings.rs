@@ -54,6 +54,8 @@ pub(super) struct Holdings {
     /// Cooling addresses by the hash of the slot that let them go, then by when: in order, for one slot may have let go any
     /// number, all of one hash, and what it let go last is what it gets back.
     cooling_slots: BTreeSet<(u64, ShardTime, RecordId)>,
+    /// The hashes in it, each once: nearly all who ask let nothing go, and are told so without a way down a large tree.
+    cooling_hashes: Index,
     /// First record of each owner's chain of held records.
     owners: Index,
     scopes: HashMap<Scope, ScopeChain>,
@@ -75,6 +77,11 @@ pub(super) fn span(family: Family, prefix_length: u8) -> u128 {
 /// The addresses that an entry covers.
 pub(super) fn covered(address: Address, prefix_length: u8) -> Range {
     Cidr::containing(address, prefix_length).range()
+}
+
+/// All of one hash, in the order of cooling slots.
+fn of_hash(hash: u64) -> std::ops::RangeInclusive<(u64, ShardTime, RecordId)> {
+    (hash, ShardTime::default(), RecordId::MIN)..=(hash, ShardTime(u64::MAX), RecordId::MAX)
 }
 
 impl Holdings {
@@ -200,14 +207,19 @@ impl Holdings {
     /// Cooling addresses that this slot let go, the last one first.
     pub(super) fn cooling_of(&self, key: &SlotKey) -> impl Iterator<Item = (Address, &Arc<Released>)> {
         let hash = self.hasher.hash_one(key);
-        let first = (hash, ShardTime::default(), RecordId::MIN);
-        self.cooling_slots.range(first..=(hash, ShardTime(u64::MAX), RecordId::MAX)).rev().filter_map(|&(_, _, id)| {
+        let of_hash = self.cools(hash).then(|| self.cooling_slots.range(of_hash(hash)));
+        of_hash.into_iter().flat_map(Iterator::rev).filter_map(|&(_, _, id)| {
             let record = self.record(id);
             match &record.entry {
                 Entry::Released(released) if released.last == *key => Some((record.address(), released)),
                 Entry::Released(_) | Entry::Held(_) | Entry::Declined(_) => None,
             }
         })
+    }
+
+    /// Does anything of a slot of this hash cool?
+    fn cools(&self, hash: u64) -> bool {
+        self.cooling_hashes.find(hash, |rest| rest == hash as u32).is_some()
     }
 
     fn owner_hash(&self, scope: &Scope, owner: &Owner) -> u64 {
@@ -328,6 +340,7 @@ impl Holdings {
             + tree(self.v6.len(), 16)
             + self.slots.bytes()
             + tree(self.cooling_slots.len(), 20)
+            + self.cooling_hashes.bytes()
             + self.owners.bytes()
             + tree(self.leases.len() + self.cooling.len() + self.declined.len(), 8)
             + self.macs.capacity() * 17

@@ -12,10 +12,11 @@
 //! rested                 X                       rested: freed and past its cooldown, remembered by `oldest`
 //! ```
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use hashbrown::HashMap;
 
 use super::counting::{count_address, count_entry, empty_counts};
 use super::holdings::{Holdings, covered};

@@ -2,7 +2,9 @@
 //!
 //! Neighbour: `layout`, which has all of them and says which entry changed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+
+use hashbrown::HashMap;
 
 use super::counting::{count_address, count_entry, empty_counts};
 use super::holdings::{Holdings, covered};

@@ -1,5 +1,8 @@
 //! Every index against what it is an index of. For tests and debug builds: costs as much as loading.
 
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+
 use super::promised::{Promised, taker_of};
 use super::{Holdings, covered};
 use crate::core::address::Range;
@@ -25,6 +28,11 @@ impl Holdings {
                 return Err(format!("{range} overlaps the entry before it"));
             }
             last = Some(range);
+            if let Entry::Released(released) = entry
+                && !self.cools(self.hasher.hash_one(&released.last))
+            {
+                return Err(format!("{} is not noted to have let {address} go", released.last));
+            }
             if let Entry::Held(reservation) = entry {
                 held += 1;
                 if let Some(taker) = taker_of(reservation) {
@@ -46,6 +54,10 @@ impl Holdings {
                     return Err(format!("chain of owner {} is wrong at {address}", reservation.holder));
                 }
             }
+        }
+        let hashes: BTreeSet<u64> = self.cooling_slots.iter().map(|(hash, ..)| *hash).collect();
+        if hashes.len() != self.cooling_hashes.len() {
+            return Err(format!("{} slots let something go, {} are noted", hashes.len(), self.cooling_hashes.len()));
         }
         for scope in self.scope_names() {
             chained += self.of_scope(scope).count() as u64;

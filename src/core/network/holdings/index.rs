@@ -113,7 +113,7 @@ impl Index {
     pub(super) fn remove(&mut self, hash: u64, id: RecordId) -> bool {
         let tag = tag_of(hash);
         let at = self.part_of(tag);
-        let found = self.parts[at].table.find_entry(spread(tag), |place| place.id == id);
+        let found = self.parts[at].table.find_entry(spread(tag), |place| place.tag == tag && place.id == id);
         let removed = found.map(hashbrown::hash_table::OccupiedEntry::remove).is_ok();
         self.len -= usize::from(removed);
         removed
@@ -130,6 +130,11 @@ impl Index {
             }
             None => false,
         }
+    }
+
+    /// How many it has.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Splitting does not help where many entries have one hash; there the part grows instead.

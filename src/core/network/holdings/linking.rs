@@ -7,7 +7,7 @@
 use std::hash::BuildHasher;
 
 use super::records::{NONE, Record, RecordId};
-use super::{Holdings, ScopeChain, span, taker_of};
+use super::{Holdings, ScopeChain, of_hash, span, taker_of};
 use crate::core::address::Address;
 use crate::core::state::{Entry, Reservation};
 
@@ -49,7 +49,12 @@ impl Holdings {
             Entry::Held(reservation) => self.link_held(id, reservation),
             Entry::Released(released) => {
                 self.cooling.insert((released.released_at, id));
-                self.cooling_slots.insert((self.hasher.hash_one(&released.last), released.released_at, id));
+                let hash = self.hasher.hash_one(&released.last);
+                if !self.cools(hash) {
+                    // The index knows the upper half of a hash; the lower one stands where other indexes have a record.
+                    self.cooling_hashes.insert(hash, hash as RecordId);
+                }
+                self.cooling_slots.insert((hash, released.released_at, id));
             }
             Entry::Declined(declined) => {
                 self.declined.insert((declined.until, id));
@@ -62,7 +67,11 @@ impl Holdings {
             Entry::Held(reservation) => self.unlink_held(id, &reservation),
             Entry::Released(released) => {
                 self.cooling.remove(&(released.released_at, id));
-                self.cooling_slots.remove(&(self.hasher.hash_one(&released.last), released.released_at, id));
+                let hash = self.hasher.hash_one(&released.last);
+                self.cooling_slots.remove(&(hash, released.released_at, id));
+                if self.cooling_slots.range(of_hash(hash)).next().is_none() {
+                    self.cooling_hashes.remove(hash, hash as RecordId);
+                }
             }
             Entry::Declined(declined) => {
                 self.declined.remove(&(declined.until, id));
