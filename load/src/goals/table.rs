@@ -252,7 +252,7 @@ fn flat(size: &Size) -> Vec<Goal> {
             "choosing",
             "nanoseconds to choose an address, median",
             AtMost(100.0),
-            Formula::Elsewhere("cargo bench --bench space"),
+            Formula::Elsewhere("cargo bench --bench choosing"),
         ),
         Goal::new(
             "fair",
@@ -272,7 +272,7 @@ fn room_and_start(size: &Size) -> Vec<Goal> {
             "bytes-core",
             "bytes of the actor for a reservation, over its record",
             AtMost(24.0),
-            Formula::Elsewhere("cargo bench --bench core"),
+            Formula::Elsewhere("cargo bench --bench memory"),
         ),
         Goal::new(
             "bytes-redis",
