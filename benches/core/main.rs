@@ -25,13 +25,12 @@ use std::time::{Duration, Instant};
 use allod::core::address::{Address, Cidr};
 use allod::core::command::{Command, Wish};
 use allod::core::state::Policy;
-use cap::Cap;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime as Wall};
 
 use world::{Plan, World, granted, scattered};
 
 #[global_allocator]
-static ALLOCATOR: Cap<mimalloc::MiMalloc> = Cap::new(mimalloc::MiMalloc, usize::MAX);
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Operations that are timed together.
 const BATCH_MAX: usize = 256;
@@ -217,7 +216,6 @@ criterion_group!(
     special::several_at_once,
     special::cooling,
     special::churn,
-    special::memory,
     print_tables
 );
 criterion_main!(benches);

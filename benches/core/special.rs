@@ -1,5 +1,5 @@
 //! What a request may ask beside a free address: filters over many subnets, several addresses at once, addresses that
-//! cool; and what a network costs in the long run: churn, and memory.
+//! cool; and what a network costs in the long run: churn.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use allod::core::types::{Scope, Slot};
 use criterion::Criterion;
 
 use crate::world::{Plan, World, all_of, granted, holder, scattered};
-use crate::{ALLOCATOR, BATCH_MAX, POLICIES, Place, cell, timed};
+use crate::{BATCH_MAX, POLICIES, Place, cell, timed};
 
 const SUBNETS: usize = 200;
 const ZONES: [&str; 4] = ["eu-1a", "eu-1b", "eu-1c", "eu-1d"];
@@ -269,29 +269,6 @@ pub fn churn(_: &mut Criterion) {
             let slow = |of: usize| each[TURNS - TURNS / of] * 1e6;
             let (slow, slower) = (slow(1_000), slow(10_000));
             println!("| {row}, {name} | {first:.2} | {last:.2} | {slow:.1} | {slower:.1} | {before} → {bytes} |");
-        }
-    }
-}
-
-/// Bytes of the heap for each of a million reservations, everything counted.
-pub fn memory(_: &mut Criterion) {
-    const COUNT: u64 = 1_000_000;
-    println!("\nmemory at {COUNT} reservations, owners of 24 bytes, scopes of 12\n");
-    for (name, cidr, length) in [("IPv4 /8", "10.0.0.0/8", 32), ("IPv6 /64", "2001:db8::/64", 128)] {
-        for (policy_name, policy) in [("lowest", Policy::Lowest), ("random", Policy::Random)] {
-            let before = ALLOCATOR.allocated();
-            let mut world = Plan::one(cidr, policy).load(&BTreeSet::new(), length);
-            for _ in 0..COUNT {
-                let allocate = world.allocate(&Wish::default());
-                granted(world.ask(&allocate));
-            }
-            let each = (ALLOCATOR.allocated() - before) as f64 / COUNT as f64;
-            let footprint = world.network.footprint();
-            println!(
-                "{name}, {policy_name}: {each:.0} bytes a reservation, of which indexes {:.0}, space {:.1}",
-                footprint.index_bytes as f64 / COUNT as f64,
-                footprint.space_bytes as f64 / COUNT as f64
-            );
         }
     }
 }

@@ -14,6 +14,7 @@ use allod::core::types::*;
 use crate::records::{plain_network, plain_reservation, usual_holder};
 
 /// SplitMix64: the same numbers each time.
+#[derive(Clone)]
 pub struct Random(pub u64);
 
 impl Random {
@@ -31,6 +32,7 @@ impl Random {
 }
 
 /// A network, and what the next request needs.
+#[derive(Clone)]
 pub struct World {
     pub network: Network,
     pub random: Random,
@@ -45,12 +47,14 @@ pub struct Plan {
     pub cooldown_seconds: u64,
     pub cooldown_yields: bool,
     pub subnets: Vec<(Cidr, Vec<&'static str>)>,
+    /// What is never given: fills a pool without anything that is held there.
+    pub reserved: Vec<Range>,
 }
 
 impl Plan {
     pub fn one(cidr: &str, policy: Policy) -> Self {
         let subnets = vec![(cidr.parse().expect("a prefix"), Vec::new())];
-        Self { policy, cooldown_seconds: 0, cooldown_yields: false, subnets }
+        Self { policy, cooldown_seconds: 0, cooldown_yields: false, subnets, reserved: Vec::new() }
     }
 
     fn config(&self) -> NetworkConfig {
@@ -62,7 +66,9 @@ impl Plan {
         }
     }
 
-    fn subnet(position: u64, cidr: Cidr, zones: &[&str]) -> SubnetConfig {
+    fn subnet(&self, position: u64, cidr: Cidr, zones: &[&str]) -> SubnetConfig {
+        let reserved = self.reserved.iter().filter(|range| cidr.range().covers(**range));
+        let reserved = reserved.map(|&range| ReservedRange { range, note: "".into(), reserved_for: None }).collect();
         let pool = PoolConfig {
             range: cidr.range(),
             name: None,
@@ -81,7 +87,7 @@ impl Plan {
             tags: Labels::new(),
             draining: false,
             pools: vec![pool],
-            reserved: Vec::new(),
+            reserved,
             past_pools: Vec::new(),
             position,
             version: Version(1),
@@ -90,12 +96,16 @@ impl Plan {
 
     /// Loads a network in which these blocks are taken, all of one length.
     pub fn load(&self, taken: &BTreeSet<Address>, prefix_length: u8) -> World {
-        let subnets = self.subnets.iter().enumerate();
-        let subnets = subnets.map(|(at, (cidr, zones))| Arc::new(Self::subnet(at as u64, *cidr, zones))).collect();
         let entry = |(at, address): (usize, &Address)| (*address, entry(at as u64, prefix_length));
-        let entries = taken.iter().enumerate().map(entry).collect();
-        let network =
-            Network::load(Arc::new(self.config()), subnets, entries, Generation(taken.len() as u64 + 1), ShardTime(0));
+        self.load_entries(taken.iter().enumerate().map(entry).collect())
+    }
+
+    /// Loads a network in which this lies, ascending.
+    pub fn load_entries(&self, entries: Vec<(Address, Entry)>) -> World {
+        let subnets = self.subnets.iter().enumerate();
+        let subnets = subnets.map(|(at, (cidr, zones))| Arc::new(self.subnet(at as u64, *cidr, zones))).collect();
+        let floor = Generation(entries.len() as u64 + 1);
+        let network = Network::load(Arc::new(self.config()), subnets, entries, floor, ShardTime(0));
         World { network: network.expect("the network loads"), random: Random(7), now: 1_000, owners: 0 }
     }
 }
@@ -132,7 +142,8 @@ pub fn scattered(cidr: Cidr, prefix_length: u8, count: u128) -> BTreeSet<Address
 }
 
 impl World {
-    fn context(&mut self) -> Context {
+    /// Clock and chance of the next request.
+    pub fn context(&mut self) -> Context {
         Context {
             now: ShardTime(self.now),
             wall: WallTime(1_795_262_400_000 + self.now),
@@ -155,11 +166,16 @@ impl World {
     /// Decides and applies.
     pub fn ask(&mut self, command: &Command) -> Result<Outcome, Refusal> {
         let context = self.context();
-        let Decision { steps, outcome } = self.network.decide(command, context)?;
+        let decision = self.network.decide(command, context)?;
+        Ok(self.apply(decision))
+    }
+
+    /// Applies what was decided just now.
+    pub fn apply(&mut self, Decision { steps, outcome }: Decision) -> Outcome {
         for step in &steps {
-            self.network.apply(step, context.now);
+            self.network.apply(step, self.time());
         }
-        Ok(outcome)
+        outcome
     }
 
     pub fn new_owner(&mut self) -> SlotKey {

@@ -261,7 +261,7 @@ fn flat(size: &Size) -> Vec<Goal> {
             "choosing",
             "nanoseconds to choose an address, median",
             AtMost(100.0),
-            Formula::Elsewhere("cargo bench --bench space"),
+            Formula::Elsewhere("cargo bench --bench choosing"),
         ),
         Goal::new(
             "fair",
@@ -285,7 +285,7 @@ fn room_and_start(size: &Size) -> Vec<Goal> {
             "bytes-core",
             "bytes of the actor for a reservation, over its record",
             AtMost(24.0),
-            Formula::Elsewhere("cargo bench --bench core"),
+            Formula::Elsewhere("cargo bench --bench memory"),
         ),
         room("", Stock::Dense, AtMost(10.0), "pool without gaps"),
         room("-sparse", Stock::Sparse, Shown, "IPv6 at random in a /64"),

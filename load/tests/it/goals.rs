@@ -211,7 +211,7 @@ fn the_table_names_what_is_measured_elsewhere_or_not_installed() {
     assert!(text.contains("| goal | wanted | measured | met |"), "{text}");
     for told in [
         "| `choosing` nanoseconds to choose an address, median | ≤ 100 | not measured | – |",
-        "not measured: choosing: `cargo bench --bench space` measures it",
+        "not measured: choosing: `cargo bench --bench choosing` measures it",
         "there is no redis-server",
         "not measured: kea-empty: kea",
         "not measured: kea-full: kea",

@@ -138,10 +138,14 @@ impl Arena {
 /// Which cell holds the free number `index` of a run of cells, and its index there.
 ///
 /// Adds up eight cells at a time, without a branch for each, until it comes near.
+#[inline]
 fn position<T>(cells: &[T], mut index: u64, free: impl Fn(&T) -> u64) -> (usize, u64) {
     let mut rank = 0;
     for eight in cells.as_chunks::<8>().0 {
-        let sum = eight.iter().map(&free).sum();
+        let mut sum = 0;
+        for cell in eight {
+            sum += free(cell);
+        }
         if index < sum {
             break;
         }

@@ -104,6 +104,7 @@ impl Link {
     }
 
     /// Free numbers in a child of fewer than 2^64 numbers.
+    #[inline]
     pub fn free_small(self, slot_bits: u8) -> u64 {
         let target = self.target;
         if target & LONE == 0 {
