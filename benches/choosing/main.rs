@@ -82,7 +82,7 @@ fn main() {
     cooling::table(&mut tally);
     tally.rests.sort_by(f64::total_cmp);
     tally.missed.sort_by(|one, other| other.0.total_cmp(&one.0));
-    let [least, .., most] = tally.rests[..] else { return };
+    let (Some(least), Some(most)) = (tally.rests.first(), tally.rests.last()) else { return };
     println!("\n{} choices below {GOAL_NANOSECONDS} ns, {} not:\n", tally.met, tally.missed.len());
     for (choice, what) in &tally.missed {
         println!("- {choice:.0} ns: {what}");

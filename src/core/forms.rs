@@ -6,8 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::address::{Address, Cidr, Family, Range};
-use super::command::{AcquireItem, Allocate, Claim, NetworkPatch, Patch, SubnetInput, SubnetPatch, SubnetRef, Wish};
+use super::command::{
+    Acquire, AcquireItem, Allocate, Claim, MacWish, NetworkPatch, Patch, SubnetInput, SubnetPatch, SubnetRef, Wish,
+};
 use super::refusal::Refusal;
+use super::types::Mac;
 
 /// `ip.allocate`.
 ///
@@ -29,15 +32,16 @@ pub fn of_claim(ask: &Claim) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// `invalid_argument`, with its place in the request.
-pub fn of_acquire(items: &[AcquireItem]) -> Result<(), Refusal> {
-    for item in items {
+pub fn of_acquire(ask: &Acquire) -> Result<(), Refusal> {
+    for item in &ask.items {
         let judged = match item.address {
             Some(address) => of_named(address, item.wish.prefix_length).and_then(|()| beside(address, &item.wish)),
             None => of_wish(&item.wish),
         };
         judged.map_err(|refusal| Refusal::OfItem { index: item.index, refusal: Box::new(refusal) })?;
     }
-    named_once(items)
+    named_once(&ask.items)?;
+    mac_once(ask)
 }
 
 /// An address or block of the server's choice.
@@ -105,6 +109,24 @@ pub(super) fn named_once(items: &[AcquireItem]) -> Result<(), Refusal> {
         return Err(Refusal::OfItem { index: item.index, refusal: Box::new(refusal) });
     }
     Ok(())
+}
+
+/// Refuses one MAC for several addresses of a network, whether there is room for them or not.
+pub(super) fn mac_once(ask: &Acquire) -> Result<(), Refusal> {
+    match ask.options.mac {
+        Some(MacWish::Given(mac)) if ask.items.iter().filter(|item| !item.optional).count() > 1 => {
+            Err(mac_for_several(mac))
+        }
+        Some(MacWish::Given(_) | MacWish::Auto) | None => Ok(()),
+    }
+}
+
+/// A MAC that was to go to several addresses.
+pub(super) fn mac_for_several(mac: Mac) -> Refusal {
+    let problem = format!(
+        "cannot be {mac} for several addresses: a MAC is unique in its realm, so ask for one address with it, or for `\"auto\"`"
+    );
+    Refusal::invalid("mac", problem)
 }
 
 /// `subnet.add`.

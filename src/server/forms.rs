@@ -46,7 +46,7 @@ pub(super) fn claim(ask: &Claim) -> Result<(), RpcError> {
 
 /// `ip.acquire`: of several networks, what comes first in the request.
 pub(super) fn acquire(parts: &[AcquirePart]) -> Result<(), RpcError> {
-    let wrong = parts.iter().filter_map(|part| forms::of_acquire(&part.ask.items).err());
+    let wrong = parts.iter().filter_map(|part| forms::of_acquire(&part.ask).err());
     let place = |refusal: &Refusal| match refusal {
         Refusal::OfItem { index, .. } => *index,
         _ => 0,

@@ -275,13 +275,17 @@ fn history_outlives_snapshots_until_retention_ends() {
 fn no_flush_beside_the_commits_is_longer_than_a_piece() {
     const PIECE: usize = 512 << 10;
     let disk = SimDisk::default();
-    let large = EmbeddedOptions { segment_bytes: 2 << 20, snapshot_log_bytes: 4 << 20, ..options(&disk) };
+    let large = EmbeddedOptions { segment_bytes: 16 << 20, snapshot_log_bytes: 4 << 20, ..options(&disk) };
     let store = EmbeddedStore::open(Path::new(DIR), SHARDS, large).unwrap();
     let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
     disk.take_longest_flush();
     let mut steps = vec![config_step(network(1))];
     let mut rows = 0..;
-    while store.figures().compactions < 1 || store.figures().log_bytes < 8 << 20 {
+    while store.figures().compactions < 1 || store.figures().log_bytes < 20 << 20 {
+        // Who waits for a segment has all of it flushed at once, and that is not what this is about.
+        until("a spare segment", || {
+            disk.files().iter().all(|(path, _)| path.extension().is_none_or(|end| end != "tmp"))
+        });
         let mut next = batch(&head, 0, std::mem::take(&mut steps));
         next.generation = Generation(head.generation.0 + 500);
         let committed = wait(store.commit([next.clone()].into())).unwrap();

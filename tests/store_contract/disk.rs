@@ -97,12 +97,12 @@ impl SimDisk {
         self.0.lock().unwrap().held = held;
     }
 
-    /// Flushes that wait.
     /// Bytes of the longest flush since this was asked last.
     pub fn take_longest_flush(&self) -> usize {
         std::mem::take(&mut self.0.lock().unwrap().longest_flush)
     }
 
+    /// Flushes that wait.
     pub fn waiting(&self) -> usize {
         self.0.lock().unwrap().waiting
     }
@@ -358,8 +358,7 @@ impl DiskFile for SimFile {
         let mut content = self.content.lock().unwrap();
         let dirty = std::mem::take(&mut content.dirty);
         failed?;
-        let longest_flush = &mut self.disk.0.lock().unwrap().longest_flush;
-        *longest_flush = (*longest_flush).max(dirty.len() * SECTOR);
+        let flushed = dirty.len() * SECTOR;
         let length = content.now.len();
         content.durable.resize(length, 0);
         for sector in dirty {
@@ -367,6 +366,10 @@ impl DiskFile for SimFile {
             let Content { now, durable, .. } = &mut *content;
             durable[range.clone()].copy_from_slice(&now[range]);
         }
+        // Others lock the disk first, and then a content.
+        drop(content);
+        let mut state = self.disk.0.lock().unwrap();
+        state.longest_flush = state.longest_flush.max(flushed);
         Ok(())
     }
 }

@@ -152,14 +152,14 @@ fn redis(replicas: usize) -> Vec<Goal> {
             goals.push(Goal::new(format!("{group}-{mode}-{name}"), told(what), wanted, formula));
         };
         add("deep", "rate, over the best script", AtLeast(3.0), over_scripts(Depth::Many));
+        add("one", "the same, one request on each connection", AtLeast(1.3), over_scripts(Depth::One));
         let backend = Backend { replicas, history: History::Trimmed, ..Backend::redis(flush) };
         add(
             "trimmed-deep",
-            "the same, history trimmed to the least",
+            "rate, over the best script, history trimmed to the least",
             AtLeast(3.5),
             Formula::Over(rate(&fill(backend)), scripts(Depth::Many, Figure::PerSecond)),
         );
-        add("one", "the same, one request on each connection", AtLeast(1.3), over_scripts(Depth::One));
         let cpu =
             Formula::Over(take(&ours(Depth::Many), Figure::RedisMicros), scripts(Depth::Many, Figure::RedisMicros));
         add("cpu", "Redis's processor time each, over the best script", AtMost(0.2), cpu);

@@ -14,7 +14,7 @@ pub struct Record {
 impl Record {
     /// The typical one, of which the goals speak: an owner of 24 bytes, a scope of 12, a slot, no labels.
     pub const TYPICAL: Self = Self { owner_end: "-abc", holder: r#","scope":"tenant-00017","slot":"0""#, more: "" };
-    /// The same with three labels of 8 and 16 bytes.
+    /// The typical one and three labels of 8 and 16 bytes.
     pub const LABELLED: Self = Self {
         more: concat!(
             r#","labels":{"label-01":"value-of-16-byte","#,
@@ -22,6 +22,6 @@ impl Record {
         ),
         ..Self::TYPICAL
     };
-    /// The same with a lease that outlasts the run.
+    /// The typical one and a lease that outlasts the run.
     pub const LEASED: Self = Self { more: r#","ttl_seconds":86400"#, ..Self::TYPICAL };
 }

@@ -4,6 +4,7 @@
 //! its own, then they meet. A register lies in one slot, by its prefix, so each primary has a prefix whose slot is among its own.
 
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::redis::{Flush, Redis};
@@ -30,8 +31,8 @@ impl RedisCluster {
     pub fn start(count: usize, flush: Flush) -> io::Result<Self> {
         let primaries = (0..count).map(|_| Redis::start_of_cluster(flush)).collect::<io::Result<Vec<_>>>()?;
         for (number, redis) in primaries.iter().enumerate() {
-            let (first, last) = (number * SLOTS / count, (number + 1) * SLOTS / count - 1);
-            redis.call(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()])?;
+            let slots = slots_of(number, count);
+            redis.call(&["CLUSTER", "ADDSLOTSRANGE", &slots.start.to_string(), &(slots.end - 1).to_string()])?;
             redis.call(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()])?;
         }
         for other in &primaries[1..] {
@@ -100,12 +101,17 @@ impl RedisCluster {
             let prefix = format!("allod-{number}");
             let answer = self.primaries[primary].call(&["CLUSTER", "KEYSLOT", &register(&prefix)])?;
             let slot = answer.strip_prefix(':').and_then(|slot| slot.parse::<usize>().ok());
-            if slot.is_some_and(|slot| slot * self.primaries.len() / SLOTS == primary) {
+            if slot.is_some_and(|slot| slots_of(primary, self.primaries.len()).contains(&slot)) {
                 return Ok(prefix);
             }
         }
         Err(io::Error::other("no prefix has a slot of this primary"))
     }
+}
+
+/// The slots of one of so many primaries.
+fn slots_of(primary: usize, count: usize) -> Range<usize> {
+    primary * SLOTS / count..(primary + 1) * SLOTS / count
 }
 
 /// A key of the register with this prefix.

@@ -75,7 +75,7 @@ impl Redis {
         Self::start_as(Role::Alone, flush)
     }
 
-    /// The same as a server that may become one of a cluster's.
+    /// Starts a server that may become one of a cluster's.
     ///
     /// # Errors
     /// As of [`Redis::start`].
@@ -166,7 +166,7 @@ impl Redis {
         RedisControl::connect(self.address())?.call(words)
     }
 
-    /// The same of an answer that has several lines.
+    /// Calls a command whose answer has several lines.
     ///
     /// # Errors
     /// As of [`Redis::call`].

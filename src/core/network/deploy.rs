@@ -156,7 +156,9 @@ impl Network {
                     }
                     let any = self.config.kind == NetworkKind::Vip && *wanted == with_zone(&Wish::default(), wish);
                     // Of a static pool an automatic wish is given what is reserved for it alone, and goes on with that.
-                    let automatic = || !self.is_static(*address) || self.kept_for(&holder).any(|kept| kept == *address);
+                    let is_chosen = held.kind == ReservationKind::Dynamic;
+                    let was_reserved = || is_chosen && self.kept_for(&holder).any(|kept| kept == *address);
+                    let automatic = || !self.is_static(*address) || was_reserved();
                     let as_wished = || automatic() && self.differences(wanted, &selection, *address, held).is_empty();
                     self.may_stay(*address) && self.serves(*address, wish) && (any || as_wished())
                 };
@@ -186,8 +188,7 @@ impl Network {
                     // A block stays whole until the commit, also for who lets it go.
                     Some((base, Entry::Held(held))) if held.holder == holder => {
                         self.claimable_here(*address, wanted)?;
-                        let (network, held_by) = (self.config.name.clone(), Box::new(held_by(held)));
-                        Err(Refusal::AlreadyInUse { network, address: base, held_by })
+                        Err(self.held_there(Range::single(*address), base, held))
                     }
                     Some(_) | None => Ok(Course::Grant(replaces)),
                 }

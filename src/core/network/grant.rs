@@ -41,6 +41,7 @@ impl Network {
     pub(super) fn acquire(&self, ask: &Acquire, context: Context) -> Result<Decision, Refusal> {
         let options = GrantOptions { replace: ask.options.replace || ask.exact, ..ask.options.clone() };
         forms::named_once(&ask.items)?;
+        forms::mac_once(ask)?;
         let mut draft = Draft::new(self, context);
         draft.asks_for(ask.items.iter().map(|item| ask.slot(item)));
         // What else the owner holds goes, whichever of its slots it was promised to.
@@ -333,25 +334,29 @@ impl Network {
         Err(Refusal::OutOfRange { problem, address: Some(address) })
     }
 
+    /// What was asked for is held, or shares addresses with what is held at this address.
+    pub(super) fn held_there(&self, asked: Range, address: Address, held: &Reservation) -> Refusal {
+        let (network, by) = (self.config.name.clone(), Box::new(held_by(held)));
+        let there = covered(address, held.prefix_length);
+        if there == asked {
+            return Refusal::AlreadyInUse { network, address, held_by: by };
+        }
+        let name = |range: Range| if range.size() == 1 { range.first().to_string() } else { range.to_string() };
+        let (asked, there, holder) = (name(asked), name(there), &by.holder);
+        let problem = format!(
+            "{asked} overlaps {there} of network `{network}`, which is held by {holder}; ask for another address, or have that \
+             one released"
+        );
+        Refusal::Taken { problem, address: Some(address), held_by: Some(by) }
+    }
+
     /// Refuses a block of which somebody else holds any, or another member of the same request took any.
     fn in_the_way(&self, draft: &Draft<'_>, holder: &SlotKey, block: Range, is_free: bool) -> Result<(), Refusal> {
         for (address, entry) in (!is_free).then(|| self.holdings.overlapping(block)).into_iter().flatten() {
             let Entry::Held(held) = entry else { continue };
             // What this very request lets go counts as held until it is committed.
             if held.holder != *holder || held.obsolete.is_some() {
-                let (network, by) = (self.config.name.clone(), Box::new(held_by(held)));
-                let there = covered(address, held.prefix_length);
-                if there == block {
-                    return Err(Refusal::AlreadyInUse { network, address, held_by: by });
-                }
-                let name = |range: Range| if range.size() == 1 { range.first().to_string() } else { range.to_string() };
-                let (asked, there) = (name(block), name(there));
-                let problem = format!(
-                    "{asked} overlaps {there} of network `{network}`, which is held by {}; ask for another address, or have \
-                     that one released",
-                    by.holder
-                );
-                return Err(Refusal::Taken { problem, address: Some(address), held_by: Some(by) });
+                return Err(self.held_there(block, address, held));
             }
         }
         match draft.taken(block) {

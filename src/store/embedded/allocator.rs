@@ -9,8 +9,9 @@
 
 use std::time::Duration;
 
+use super::disk::DiskFile;
 use super::segment;
-use super::shared::EmbeddedShared;
+use super::shared::{EmbeddedShared, LogFiles};
 
 /// Segments that wait for their use.
 const SPARES: usize = 1;
@@ -24,16 +25,13 @@ pub(super) fn run(shared: &EmbeddedShared) {
         while !catalog.stopping && catalog.failure.is_none() && catalog.spares.len() >= SPARES {
             catalog = shared.wait(catalog, shared.options.idle);
         }
-        if catalog.stopping || catalog.failure.is_some() {
+        if has_ended(&catalog) {
             return;
         }
         let number = catalog.next_number;
         drop(catalog);
-        let made = segment::create(&*shared.disk, &shared.dir, number, shared.options.segment_bytes, |file| {
-            file.sync()?;
-            rest(shared);
-            Ok(())
-        });
+        let length = shared.options.segment_bytes;
+        let made = segment::create(&*shared.disk, &shared.dir, number, length, |file| between(shared, file));
         match made {
             Ok(spare) => {
                 let mut catalog = shared.catalog();
@@ -46,6 +44,8 @@ pub(super) fn run(shared: &EmbeddedShared) {
                 }
                 shared.notify();
             }
+            // The next look ends the thread.
+            Err(_) if has_ended(&shared.catalog()) => {}
             Err(error) => {
                 shared.note_obstacle(&error);
                 if shared.set_full(true) {
@@ -62,10 +62,29 @@ pub(super) fn run(shared: &EmbeddedShared) {
     }
 }
 
-/// Leaves the disk to the commits for a while, unless one of them waits for the segment.
-fn rest(shared: &EmbeddedShared) {
-    let catalog = shared.catalog();
-    if !catalog.is_awaited && !catalog.stopping {
-        drop(shared.wait(catalog, REST));
+/// Behind a piece of a segment: it is flushed, and the disk left to the commits for a while. Who waits for the segment itself
+/// waits least where all that is left is flushed at once.
+///
+/// # Errors
+/// The disk's; or the segment is not needed any more.
+fn between(shared: &EmbeddedShared, file: &dyn DiskFile) -> std::io::Result<()> {
+    let files = shared.catalog();
+    if has_ended(&files) {
+        return Err(std::io::ErrorKind::Interrupted.into());
     }
+    if files.is_awaited {
+        return Ok(());
+    }
+    drop(files);
+    file.sync()?;
+    let files = shared.catalog();
+    if !files.is_awaited && !has_ended(&files) {
+        drop(shared.wait(files, REST));
+    }
+    Ok(())
+}
+
+/// Nothing is committed any more.
+fn has_ended(files: &LogFiles) -> bool {
+    files.stopping || files.failure.is_some()
 }

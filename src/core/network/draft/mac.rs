@@ -36,13 +36,7 @@ impl Draft<'_> {
             None => Ok(None),
             Some(MacWish::Given(mac)) => match taken(mac) {
                 None => Ok(Some(mac)),
-                Some((None, None)) => Err(Refusal::invalid(
-                    "mac",
-                    format!(
-                        "cannot be {mac} for several addresses: a MAC is unique in its realm, so ask for one address with it, \
-                         or for `\"auto\"`"
-                    ),
-                )),
+                Some((None, None)) => Err(crate::core::forms::mac_for_several(mac)),
                 Some((holder, elsewhere)) => Err(Refusal::Taken {
                     problem: format!(
                         "MAC {mac} is used by another reservation of the realm; a MAC is unique in its realm"

@@ -6,6 +6,7 @@
 
 use std::hash::BuildHasher;
 
+use super::index::Index;
 use super::records::{NONE, Record, RecordId};
 use super::{Holdings, ScopeChain, of_hash, span, taker_of};
 use crate::core::address::Address;
@@ -71,6 +72,10 @@ impl Holdings {
                 self.cooling_slots.remove(&(hash, released.released_at, id));
                 if self.cooling_slots.range(of_hash(hash)).next().is_none() {
                     self.cooling_hashes.remove(hash, hash as RecordId);
+                }
+                if self.cooling_slots.is_empty() {
+                    // A table gives back nothing by itself.
+                    self.cooling_hashes = Index::default();
                 }
             }
             Entry::Declined(declined) => {
