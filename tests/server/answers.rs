@@ -430,10 +430,7 @@ fn a_refused_claim_names_what_was_asked_for_beside_what_is_in_its_way() {
     };
     let (address, message) = said(json!({"network": "net", "owner": "a", "address": "10.0.0.5"}));
     assert_eq!(address, "10.0.0.4");
-    assert!(
-        message.starts_with("10.0.0.5 overlaps 10.0.0.4-10.0.0.7 of network `net`, which is held by `b`"),
-        "{message}"
-    );
+    assert!(message.starts_with("10.0.0.5 overlaps 10.0.0.4/30 of network `net`, which is held by `b`"), "{message}");
     let (_, message) = said(json!({"network": "net", "owner": "a", "address": "255.255.255.255", "force": true}));
     assert!(!message.contains("broadcast"), "{message}");
     let (_, message) = said(json!({"network": "net", "owner": "a", "address": "2001:db8::2", "prefix_length": 127}));

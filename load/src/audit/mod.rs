@@ -5,8 +5,9 @@
 //! So nothing is called a fault that could have been in order. In turn a cooldown is counted from the sending: what comes
 //! back within it came back too early, whenever the server applied the release.
 //!
-//! `faults` has the rules, `grant` what an answer says, `ground` what a network may hand out, `space` who holds what, `cooling`
-//! who held it a moment ago, `listing` compares it with the server's own at the end. Told by the scenarios of each answer; knows nothing of lanes, connections or time of day.
+//! `faults` has the rules, `grant` what an answer says, `ground` what a network may hand out, `space` who holds what,
+//! `cooling` who held it a moment ago, `listing` compares it with the server's own at the end. Told by the scenarios of each
+//! answer; knows nothing of lanes, connections or time of day.
 
 pub mod address;
 mod cooling;

@@ -69,16 +69,16 @@ impl Coordinator {
     ) -> Result<ListPage, Box<Fault>> {
         let mut walk = Walk::from(self, place).holding(filter.scope.as_ref(), filter.owner.as_ref());
         while !page.is_full()
-            && let Some(stop) = walk.next_stop().await?
+            && let Some(row) = walk.next_row().await?
         {
-            if realm.is_some_and(|realm| *realm != stop.listing.realm) {
+            if realm.is_some_and(|realm| *realm != row.listing.realm) {
                 continue;
             }
-            let after = place.filter(|place| place.id == stop.listing.id).and_then(|place| place.address);
-            let Some(parts) = &stop.parts else {
-                let Some(route) = self.route_of(&stop.listing) else { continue };
+            let after = place.filter(|place| place.id == row.listing.id).and_then(|place| place.address);
+            let Some(parts) = &row.parts else {
+                let Some(route) = self.route_of(&row.listing) else { continue };
                 self.list_among(&route, filter, after, &mut page).await?;
-                page.goes_by(route.id, None, &stop);
+                page.goes_by(route.id, None, &row);
                 continue;
             };
             for (cidr, network) in parts.iter() {
@@ -90,7 +90,7 @@ impl Coordinator {
                 }
                 let filter = Filter { range: Some(wanted), ..filter.clone() };
                 self.list_among(&route, &filter, after, &mut page).await?;
-                page.goes_by(*network, Some(range), &stop);
+                page.goes_by(*network, Some(range), &row);
             }
         }
         page.order.naming = walk.naming;
@@ -196,7 +196,7 @@ impl Coordinator {
         let mut order = ListOrder::default();
         let mut networks: Vec<(crate::core::outcome::NetworkView, Option<UsageReport>)> = Vec::new();
         let mut walk = Walk::after(self, after.as_ref());
-        while let Some(ListRow { name, listing, .. }) = walk.next_stop().await? {
+        while let Some(ListRow { name, listing, .. }) = walk.next_row().await? {
             order.naming = walk.naming;
             if listing.closed != deleted || realm.is_some_and(|realm| *realm != listing.realm) {
                 continue;
@@ -297,10 +297,10 @@ impl ListPage {
     }
 
     /// Where this of a network is listed, of which the last views are if there are any.
-    fn goes_by(&mut self, network: NetworkId, range: Option<Range>, stop: &ListRow) {
+    fn goes_by(&mut self, network: NetworkId, range: Option<Range>, row: &ListRow) {
         let Some(last) = self.views.last().filter(|last| last.network.id == network) else { return };
-        if network != stop.listing.id || last.network.name != stop.name {
-            let place = (stop.name.clone(), stop.listing.id);
+        if network != row.listing.id || last.network.name != row.name {
+            let place = (row.name.clone(), row.listing.id);
             self.order.elsewhere.push(Elsewhere { network, range, place });
         }
     }

@@ -58,13 +58,13 @@ impl<'a> Walk<'a> {
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Listing>, Box<Fault>> {
-        Ok(self.next_stop().await?.map(|stop| stop.listing))
+        Ok(self.next_row().await?.map(|row| row.listing))
     }
 
-    pub(super) async fn next_stop(&mut self) -> Result<Option<ListRow>, Box<Fault>> {
+    pub(super) async fn next_row(&mut self) -> Result<Option<ListRow>, Box<Fault>> {
         loop {
-            if let Some(stop) = self.page.next() {
-                return Ok(Some(stop));
+            if let Some(row) = self.page.next() {
+                return Ok(Some(row));
             }
             if self.ended {
                 return Ok(None);
@@ -86,8 +86,8 @@ impl<'a> Walk<'a> {
             return page;
         }
         // What moved may hold something that its network does not.
-        let asked = |stop: &ListRow| self.coordinator.route_of(&stop.listing).filter(|_| stop.parts.is_none());
-        let routed = page.into_iter().map(|stop| (asked(&stop), stop));
+        let asked = |row: &ListRow| self.coordinator.route_of(&row.listing).filter(|_| row.parts.is_none());
+        let routed = page.into_iter().map(|row| (asked(&row), row));
         let may_hold = |route: &Option<Arc<Route>>| match (route, &self.scope) {
             (Some(route), Some(scope)) => route.published.may_hold_of(scope),
             (None, _) | (_, None) => true,
@@ -112,7 +112,7 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        page.into_iter().zip(holds).filter(|(_, holds)| *holds).map(|(stop, _)| stop).collect()
+        page.into_iter().zip(holds).filter(|(_, holds)| *holds).map(|(row, _)| row).collect()
     }
 }
 

@@ -108,11 +108,11 @@ impl Catalog {
             (Some(_), None) => renamed.next(),
             (Some(_) | None, _) => stayed.next(),
         });
-        let stop = |(name, id): (&Name, NetworkId)| {
+        let row = |(name, id): (&Name, NetworkId)| {
             let listing = self.get(id)?;
             Some(ListRow { name: name.clone(), listing: listing.clone(), parts: self.parts(listing, &homes) })
         };
-        places.filter_map(stop).take(limit).collect()
+        places.filter_map(row).take(limit).collect()
     }
 
     fn parts(
@@ -159,7 +159,7 @@ mod tests {
             for renames in renamed {
                 let page = catalog.page(begun, after.as_ref().map_or(Bound::Unbounded, Bound::Excluded), limit);
                 let Some(last) = page.last() else { break };
-                found.extend(page.iter().map(|stop| stop.listing.id.0));
+                found.extend(page.iter().map(|row| row.listing.id.0));
                 after = Some((last.name.clone(), last.listing.id));
                 for (id, name) in renames {
                     if catalog.check_rename(NetworkId(id), &name.parse().unwrap()).is_ok() {
@@ -177,7 +177,7 @@ mod tests {
         [(1, "a"), (2, "b"), (3, "c")].into_iter().for_each(|(id, name)| catalog.put(listing(id, name)));
         catalog.put(listing(1, "z"));
         let ids =
-            |since| catalog.page(since, Bound::Unbounded, 9).iter().map(|stop| stop.listing.id.0).collect::<Vec<_>>();
+            |since| catalog.page(since, Bound::Unbounded, 9).iter().map(|row| row.listing.id.0).collect::<Vec<_>>();
         assert_eq!((ids(catalog.changes()), ids(0)), (vec![2, 3, 1], vec![1, 2, 3]));
     }
 
@@ -199,7 +199,7 @@ mod tests {
             let page = catalog.page(since, Bound::Unbounded, 9);
             let part = |(cidr, network): &(Cidr, NetworkId)| (cidr.to_string(), network.0);
             page.into_iter()
-                .map(|stop| stop.parts.map(|parts| parts.iter().map(part).collect::<Vec<_>>()))
+                .map(|row| row.parts.map(|parts| parts.iter().map(part).collect::<Vec<_>>()))
                 .collect::<Vec<_>>()
         };
         let there = |(_, cidr): (u128, &str), network| (cidr.to_owned(), network);

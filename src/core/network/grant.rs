@@ -341,8 +341,7 @@ impl Network {
         if there == asked {
             return Refusal::AlreadyInUse { network, address, held_by: by };
         }
-        let name = |range: Range| if range.size() == 1 { range.first().to_string() } else { range.to_string() };
-        let (asked, there, holder) = (name(asked), name(there), &by.holder);
+        let (asked, there, holder) = (asked.as_typed(), there.as_typed(), &by.holder);
         let problem = format!(
             "{asked} overlaps {there} of network `{network}`, which is held by {holder}; ask for another address, or have that \
              one released"

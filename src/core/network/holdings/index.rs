@@ -86,7 +86,7 @@ impl Index {
     pub(super) fn find(&self, hash: u64, is: impl Fn(RecordId) -> bool) -> Option<RecordId> {
         let tag = tag_of(hash);
         let table = &self.parts[self.part_of(tag)].table;
-        table.find(spread(tag), |place| place.tag == tag && is(place.id)).map(|place| place.id)
+        table.find(spread(tag), |tagged| tagged.tag == tag && is(tagged.id)).map(|tagged| tagged.id)
     }
 
     /// All records of this hash, in no particular order.
@@ -94,7 +94,7 @@ impl Index {
     fn of_hash(&self, hash: u64) -> impl Iterator<Item = RecordId> {
         let tag = tag_of(hash);
         let table = &self.parts[self.part_of(tag)].table;
-        table.iter_hash(spread(tag)).filter(move |place| place.tag == tag).map(|place| place.id)
+        table.iter_hash(spread(tag)).filter(move |tagged| tagged.tag == tag).map(|tagged| tagged.id)
     }
 
     /// Adds a record, whatever is there of the same hash.
@@ -105,7 +105,7 @@ impl Index {
             self.split(at);
             at = self.part_of(tag);
         }
-        self.parts[at].table.insert_unique(spread(tag), Tagged { tag, id }, |place| spread(place.tag));
+        self.parts[at].table.insert_unique(spread(tag), Tagged { tag, id }, |tagged| spread(tagged.tag));
         self.len += 1;
     }
 
@@ -113,7 +113,7 @@ impl Index {
     pub(super) fn remove(&mut self, hash: u64, id: RecordId) -> bool {
         let tag = tag_of(hash);
         let at = self.part_of(tag);
-        let found = self.parts[at].table.find_entry(spread(tag), |place| place.tag == tag && place.id == id);
+        let found = self.parts[at].table.find_entry(spread(tag), |tagged| tagged.tag == tag && tagged.id == id);
         let removed = found.map(hashbrown::hash_table::OccupiedEntry::remove).is_ok();
         self.len -= usize::from(removed);
         removed
@@ -123,9 +123,9 @@ impl Index {
     pub(super) fn replace(&mut self, hash: u64, old: RecordId, new: RecordId) -> bool {
         let tag = tag_of(hash);
         let at = self.part_of(tag);
-        match self.parts[at].table.find_mut(spread(tag), |place| place.id == old) {
-            Some(place) => {
-                place.id = new;
+        match self.parts[at].table.find_mut(spread(tag), |tagged| tagged.id == old) {
+            Some(tagged) => {
+                tagged.id = new;
                 true
             }
             None => false,
@@ -151,9 +151,9 @@ impl Index {
         }
         let table = std::mem::take(&mut self.parts[at].table);
         let mut halves = [HashTable::with_capacity(table.len() / 2), HashTable::with_capacity(table.len() / 2)];
-        for place in table {
-            let upper = leading(place.tag, depth) & 1;
-            halves[upper].insert_unique(spread(place.tag), place, |place| spread(place.tag));
+        for tagged in table {
+            let upper = leading(tagged.tag, depth) & 1;
+            halves[upper].insert_unique(spread(tagged.tag), tagged, |tagged| spread(tagged.tag));
         }
         let [lower, upper] = halves;
         self.parts[at] = IndexPart { depth, table: lower };
