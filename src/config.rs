@@ -99,6 +99,8 @@ pub struct Store {
     /// See `config/server.toml`.
     pub redis_replicas: u64,
     /// See `config/server.toml`.
+    pub redis_degrade: bool,
+    /// See `config/server.toml`.
     pub redis_heal_bytes: u64,
     /// In which format records are to be written; 0: in that of the register.
     pub record_format: u64,
@@ -122,6 +124,7 @@ impl Default for Store {
             redis: "redis://127.0.0.1:6379/0".to_owned(),
             prefix: "allod".to_owned(),
             redis_replicas: 0,
+            redis_degrade: false,
             redis_heal_bytes: 64 << 20,
             record_format: 0,
             accept_restored: false,

@@ -33,6 +33,9 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("history.keep_bytes", 0, 1 << 44),
 ];
 
+/// What is under way at once has room several times over.
+const DEGRADED_HEAL_BYTES_MIN: u64 = 16 << 20;
+
 /// Keys that take one of some words.
 const WORDS: &[(&str, &[&str])] =
     &[("store.kind", &["embedded", "redis", "memory"]), ("log.format", &["text", "json"])];
@@ -94,10 +97,28 @@ impl Config {
         if self.store.kind != StoreKind::Memory && self.store.directory.as_os_str().is_empty() {
             problems.push("`store.directory` is empty; the store needs a directory".to_owned());
         }
+        problems.extend(self.degrading());
         if let Err(problem) = telemetry::filter(&self.log.level) {
             problems.push(format!("`log.level` {problem}"));
         }
         problems
+    }
+
+    /// What stands in for replicas needs some that are waited for, and what is kept for the next process is in memory, too.
+    fn degrading(&self) -> Option<String> {
+        let store = &self.store;
+        let needs = if store.redis_replicas == 0 {
+            "`store.redis_replicas` is 0: no replica is waited for, so none can be missing; say how many there are".to_owned()
+        } else if store.redis_heal_bytes < DEGRADED_HEAL_BYTES_MIN {
+            format!(
+                "`store.redis_heal_bytes` is {}: so much is acknowledged without replicas; allowed is {DEGRADED_HEAL_BYTES_MIN} \
+                 or more then",
+                store.redis_heal_bytes
+            )
+        } else {
+            return None;
+        };
+        store.redis_degrade.then(|| format!("`store.redis_degrade` is true and {needs}"))
     }
 
     fn out_of_range(&self) -> Vec<String> {

@@ -70,6 +70,7 @@ pub(super) fn redis_options(config: &Config) -> RedisOptions {
         history_bytes: config.history.bytes_in(StoreKind::Redis),
         heal_bytes: usize::try_from(settings.redis_heal_bytes).unwrap_or(usize::MAX),
         replicas: u32::try_from(settings.redis_replicas).unwrap_or(u32::MAX),
+        degrade: settings.redis_degrade,
         ..RedisOptions::new(settings.redis.clone(), u16::try_from(settings.shards).unwrap_or(1))
     }
 }

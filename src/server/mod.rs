@@ -133,6 +133,14 @@ impl Server {
         }
     }
 
+    /// What an acknowledged change survives now. What the owner of the register lacks is known to itself.
+    fn survives(&self) -> String {
+        match &*self.seat.role() {
+            Role::Owner(shared) => shared.store.info().durability,
+            Role::Follower { .. } | Role::Between | Role::Waiting { .. } => self.durability.clone(),
+        }
+    }
+
     /// Appends the result of `server.info`.
     pub fn write_info(&self, out: &mut Vec<u8>) {
         let status = ServerStatus {
@@ -140,7 +148,7 @@ impl Server {
             protocol: PROTOCOL_VERSION,
             node: self.node.clone(),
             store: self.store.to_owned(),
-            durability: self.durability.clone(),
+            durability: self.survives(),
             limits: ServerLimits {
                 max_line_bytes: self.bounds.line_bytes as u64,
                 max_body_bytes: self.bounds.body_bytes as u64,

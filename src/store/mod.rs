@@ -171,6 +171,10 @@ pub struct StoreFigures {
     pub replicas_answering: u64,
     /// Batches that the store had lost, and was given again.
     pub healed_batches: u64,
+    /// Is it acknowledged what too few replicas have?
+    pub degraded: bool,
+    /// Bytes of what was acknowledged so, and is on this machine's disk until enough replicas have it.
+    pub redo_bytes: u64,
 }
 
 /// Batches, and the head behind the last of them.

@@ -31,7 +31,20 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_store_replicas_answering",
         &[],
-        "How many of them answered last. Below the wanted ones nothing is acknowledged: act at once.",
+        "How many of them answered last. Below the wanted ones nothing is acknowledged, unless store.redis_degrade allows it: act \
+         at once.",
+    ),
+    gauge(
+        "allod_store_degraded",
+        &[],
+        "1 while changes are acknowledged that too few replicas have: they are on this node's disk instead. Bring the replicas \
+         back.",
+    ),
+    gauge(
+        "allod_store_redo_bytes",
+        &[],
+        "Bytes of changes on this node's disk that too few replicas of Redis had. At store.redis_heal_bytes nothing more is \
+         acknowledged.",
     ),
     gauge(
         "allod_store_disk_bytes",
@@ -68,6 +81,8 @@ pub(super) fn fill(families: &mut Families, shared: &Shared) {
         ("allod_store_ready", u64::from(is_ready)),
         ("allod_store_replicas_wanted", figures.replicas_wanted),
         ("allod_store_replicas_answering", figures.replicas_answering),
+        ("allod_store_degraded", u64::from(figures.degraded)),
+        ("allod_store_redo_bytes", figures.redo_bytes),
         ("allod_store_disk_bytes", figures.disk_bytes),
         ("allod_store_flushes_total", figures.flushes),
         ("allod_store_log_bytes_total", figures.log_bytes),

@@ -8,6 +8,7 @@ use std::time::Instant;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
+use super::redo::Redo;
 use super::{RedisStore, Running, Senders, checks, closed, commits, confirms, ended, load};
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::late::Late;
@@ -55,7 +56,14 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn info(&self) -> StoreInfo {
-        self.shared.info.clone()
+        let mut info = self.shared.info.clone();
+        if self.shared.is_degraded() {
+            let (wanted, answering) = (self.shared.replicas, self.shared.answering());
+            info.durability.push_str(&format!(
+                "; degraded now: {answering} of {wanted} answer, and what is acknowledged is on the disk of this node instead"
+            ));
+        }
+        info
     }
 
     fn health(&self) -> StoreHealth {
@@ -73,6 +81,8 @@ impl Store for RedisStore {
             replicas_wanted: self.shared.replicas.into(),
             replicas_answering: self.shared.answering(),
             healed_batches: self.shared.healed_batches(),
+            degraded: self.shared.is_degraded(),
+            redo_bytes: self.shared.redo.as_ref().map_or(0, Redo::bytes),
             ..StoreFigures::default()
         }
     }

@@ -14,6 +14,7 @@ use super::late;
 use super::link::Link;
 use super::moving;
 use super::scripts::{self, LoadedScript, Met, ScriptCall, Verdict};
+use super::server::ReplicaWait;
 use super::shared::RedisShared;
 use super::take;
 use crate::limits::NODE_LEASE_MS;
@@ -199,7 +200,10 @@ async fn meet(shared: &RedisShared, link: &mut Link, here: bool) -> Result<Vec<S
     let text = if here { card_text(&own) } else { String::new() };
     call.arg(&own.name).arg(scripts::hex(own.process)).arg(text).number(NODE_LEASE_MS);
     call.number(Format::NEWEST.number().into());
-    let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+    let answer = match probe_of(shared, link).await {
+        Some(probe) => answered_behind(shared, link, &call, probe).await?,
+        None => link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?,
+    };
     let strange = || failed::strange(&shared.place, "the script answered something else");
     let nodes = match scripts::nodes(answer).ok_or_else(strange)? {
         Met::Nodes(nodes) => nodes,
@@ -217,6 +221,47 @@ async fn meet(shared: &RedisShared, link: &mut Link, here: bool) -> Result<Vec<S
         .into_iter()
         .filter_map(|(name, age_ms, text)| Some(SeenNode { card: card_of(name, &text)?, age_ms }))
         .collect())
+}
+
+/// How far things stood before it is asked whether enough replicas have them.
+struct ReplicaProbe {
+    waiting: ReplicaWait,
+    applied: u64,
+    redo_bytes: u64,
+}
+
+/// Is it to be asked whether replicas that were missing are there again? Where something may be acknowledged without them no
+/// round of confirmations waits for them.
+async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe> {
+    let redo = shared.redo.as_ref()?;
+    let waiting = shared.waiting()?;
+    if redo.bytes() == 0 && !(redo.acknowledges() && shared.lacks_replicas()) {
+        return None;
+    }
+    // What Redis lost is there again before it is asked who has it.
+    heal::ready(shared, link).await.ok()?;
+    Some(ReplicaProbe { waiting, applied: shared.journal().applied_last(), redo_bytes: redo.bytes() })
+}
+
+/// The answer of a call that writes; and, by a WAIT behind it, whether enough replicas have everything that was there before.
+async fn answered_behind(
+    shared: &RedisShared,
+    link: &mut Link,
+    call: &ScriptCall,
+    probe: ReplicaProbe,
+) -> Result<Value, StoreError> {
+    let ReplicaProbe { waiting, applied, redo_bytes } = probe;
+    let wait = confirms::wait_of(waiting, shared.replicas);
+    let (answer, counted) = link.call_then(call, Some(wait), ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+    let answering = counted.as_ref().and_then(confirms::answering);
+    // That they are too few is said, and nothing waits for it.
+    if answering.is_some_and(|answering| shared.replicas_answer(answering).is_ok()) {
+        shared.journal().is_safe(applied);
+        if let Some(redo) = shared.redo.as_ref().filter(|_| shared.accounts()) {
+            redo.empty(redo_bytes);
+        }
+    }
+    Ok(answer)
 }
 
 /// The register's records are in a format that came after this program.

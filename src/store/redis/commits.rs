@@ -21,6 +21,7 @@ use super::link::{self, Link};
 use super::net::Net;
 use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
 use super::shared::RedisShared;
+use super::written;
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
 use crate::store::{Batch, CommitError, Committed, Seq, StoreError, codec, fence};
@@ -110,26 +111,16 @@ fn call_of(shared: &RedisShared, batches: &[Batch]) -> Result<(ScriptCall, Vec<l
     }
     let nets = batches.iter().zip(&encoded).map(|(batch, bytes)| Net::of(batch.shard, batch.seq, bytes));
     let nets = nets.collect::<Result<Vec<_>, _>>()?;
-    let of_shards = batches.iter().flat_map(|batch| {
-        [shared.keys.head(batch.shard), shared.keys.log(batch.shard), shared.keys.networks(batch.shard)]
-    });
-    let keys: Vec<String> = std::iter::once(shared.keys.guard()).chain(of_shards).collect();
-    let mut call = ScriptCall::new(&shared.shas, script, &keys);
-    call.number(batches.len() as u64).number(shared.keep_seconds).number(shared.keep_bytes);
     let mut links = Vec::with_capacity(batches.len());
-    for ((batch, bytes), net) in batches.iter().zip(&encoded).zip(&nets) {
+    let mut parts = Vec::with_capacity(batches.len());
+    for ((batch, bytes), net) in batches.iter().zip(&encoded).zip(nets) {
         // After every check of this process: what is linked is sent.
         let link = shared.line(batch.shard, |line| line.link(batch, bytes)).map_err(refused)?;
-        call.number(batch.epoch.0).arg(scripts::hex(batch.token.0)).number(batch.seq.0);
-        call.arg(link.parent.map_or_else(String::new, |parent| scripts::hex(parent.0)));
-        call.arg(link.parent.map_or_else(String::new, |_| scripts::hex(link.digest.0)))
-            .number(batch.time.0)
-            .number(batch.generation.0);
-        call.arg(bytes).arg(if net.has_blocks() { "1" } else { "0" });
-        net.put(&mut call);
+        parts.push((batch, bytes.as_slice(), net, link.parent.map(|parent| (parent, link.digest))));
         links.push(link);
         shared.commit_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     }
+    let call = written::call(shared, script, &parts);
     shared.commits.fetch_add(1, Ordering::Relaxed);
     Ok((call, links))
 }

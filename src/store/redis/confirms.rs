@@ -5,6 +5,9 @@
 //! on the same connection. A WAIT that stood between batches would hold up each of them, and one on a connection that wrote
 //! nothing says yes to nothing; so the script writes a mark.
 //!
+//! Where `store.redis_degrade` says so, what too few replicas have is acknowledged when it is on this machine's disk (`redo`);
+//! then only those are waited for that answered last.
+//!
 //! What was committed before this task's connection was replaced is unknown: the same bytes are sent again, recognised, and
 //! confirmed where they are.
 
@@ -18,6 +21,7 @@ use super::failed::{self, Failed};
 use super::heal;
 use super::journal::Point;
 use super::link::Link;
+use super::redo;
 use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
 use super::server::ReplicaWait;
 use super::shared::RedisShared;
@@ -84,7 +88,7 @@ pub(super) async fn run(shared: Arc<RedisShared>, mut link: Link, mut jobs: mpsc
 }
 
 /// Proves what all of these ask for; each alone if that cannot be proved together.
-async fn prove(shared: &RedisShared, link: &mut Link, round: Vec<ConfirmJob>) {
+async fn prove(shared: &Arc<RedisShared>, link: &mut Link, round: Vec<ConfirmJob>) {
     if round.is_empty() {
         return;
     }
@@ -115,7 +119,7 @@ async fn prove(shared: &RedisShared, link: &mut Link, round: Vec<ConfirmJob>) {
     }
 }
 
-async fn confirm(shared: &RedisShared, link: &mut Link, names: &[ProofName]) -> Result<(), CommitError> {
+async fn confirm(shared: &Arc<RedisShared>, link: &mut Link, names: &[ProofName]) -> Result<(), CommitError> {
     let refused = |cause| CommitError::NotApplied { cause };
     shared.sound().map_err(refused)?;
     let mut keys = Vec::with_capacity(2 * names.len());
@@ -129,7 +133,8 @@ async fn confirm(shared: &RedisShared, link: &mut Link, names: &[ProofName]) -> 
     for &(_, token, seq, digest) in names {
         call.arg(scripts::hex(token.0)).number(seq.0).arg(scripts::hex(digest.0));
     }
-    let wait = waiting.map(|waiting| wait_of(waiting, shared.replicas));
+    let wait = waiting.map(|waiting| wait_of(waiting, shared.waited_for()));
+    let applied = shared.journal().applied_last();
     let (answer, counted) = link.call_then(&call, wait, ANSWER_WITHIN).await.map_err(error_of)?;
     let strange =
         || CommitError::Unknown { cause: failed::strange(&shared.place, "the script answered something else") };
@@ -142,7 +147,13 @@ async fn confirm(shared: &RedisShared, link: &mut Link, names: &[ProofName]) -> 
     }
     let Some(counted) = counted else { return Ok(()) };
     let answering = answering(&counted).ok_or_else(strange)?;
-    shared.replicas_answer(answering).map_err(|cause| CommitError::Unknown { cause })
+    match shared.replicas_answer(answering) {
+        Ok(()) => {
+            shared.journal().is_safe(applied);
+            Ok(())
+        }
+        Err(too_few) => redo::keep(shared, too_few).await.map_err(|cause| CommitError::Unknown { cause }),
+    }
 }
 
 fn error_of(failed: Failed) -> CommitError {
@@ -153,7 +164,7 @@ fn error_of(failed: Failed) -> CommitError {
 }
 
 /// The command that waits for so many replicas.
-fn wait_of(waiting: ReplicaWait, replicas: u32) -> Cmd {
+pub(super) fn wait_of(waiting: ReplicaWait, replicas: u32) -> Cmd {
     let mut command = Cmd::new();
     match waiting {
         ReplicaWait::Memory => command.arg("WAIT"),
@@ -164,7 +175,7 @@ fn wait_of(waiting: ReplicaWait, replicas: u32) -> Cmd {
 }
 
 /// How many replicas have it: the answer of WAIT, or that of WAITAOF, which counts nobody while it is not on Redis's own disk.
-fn answering(counted: &Value) -> Option<u32> {
+pub(super) fn answering(counted: &Value) -> Option<u32> {
     match counted {
         Value::Int(replicas) => u32::try_from(*replicas).ok(),
         Value::Array(values) => match values[..] {

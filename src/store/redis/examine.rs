@@ -83,8 +83,8 @@ pub const KNOWN_FORMAT: &str = FORMAT;
 /// It is not reached, is no primary, or does not answer.
 pub fn examine(options: &RedisOptions) -> Result<ExaminedServer, StoreError> {
     let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
-    let replicas = options.replicas;
-    on_a_link(options, move |link, keys| async move { look(link, &keys, replicas, identity.as_ref()).await })
+    let wanted = (options.replicas, options.degrade);
+    on_a_link(options, move |link, keys| async move { look(link, &keys, wanted, identity.as_ref()).await })
 }
 
 /// Whether a register can be moved into the Redis of these options. Blocks, as [`examine`] does.
@@ -123,7 +123,7 @@ where
 async fn look(
     mut link: Link,
     keys: &Keys,
-    replicas: u32,
+    (replicas, degrade): (u32, bool),
     identity: Option<&IdentityFile>,
 ) -> Result<ExaminedServer, StoreError> {
     let time_ms = time(&mut link).await?;
@@ -152,7 +152,7 @@ async fn look(
         version: server.version().map(str::to_owned),
         is_known: server.is_known(),
         findings: server.findings(replicas, in_cluster),
-        durability: server.durability(replicas, in_cluster),
+        durability: server.durability(replicas, degrade, in_cluster),
         memory: server.memory(),
         time_ms,
         round_trips,

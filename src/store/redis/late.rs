@@ -14,6 +14,7 @@ use super::journal::{Deed, Forgotten, Point};
 use super::link::Link;
 use super::scripts::ScriptCall;
 use super::shared::{KnownLine, RedisShared};
+use super::written;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError, codec};
 
 /// Looks whether everything that somebody was told of is on the lines of those who own the shards now; puts aside what is
@@ -93,6 +94,8 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     }
     for ((line, head), batches) in parted.iter().zip(late) {
         put_aside(shared, line, head, &batches)?;
+        // Before it is forgotten: the next process would put it aside once more, after others dealt with it.
+        shared.redo.as_ref().map_or(Ok(()), |redo| redo.put_aside(line.shard))?;
         let own = heal::is_own(shared, line, head);
         shared.line(line.shard, |line| line.forget(head, own))?;
     }
@@ -169,22 +172,10 @@ fn of_shard(sent: &Forgotten, shard: ShardId) -> Option<Point> {
 
 /// The batch of a shard in a call that commits; none where there is none.
 fn batch_in(call: &ScriptCall, shard: ShardId) -> Option<Option<Vec<u8>>> {
-    let words: Vec<&[u8]> = call
-        .command
-        .args_iter()
-        .filter_map(|word| if let redis::Arg::Simple(bytes) = word { Some(bytes) } else { None })
-        .collect();
-    let number = |at: usize| std::str::from_utf8(words.get(at)?).ok()?.parse::<usize>().ok();
-    // EVALSHA, the hash, how many keys, and these; how many batches, and two bounds of the log.
-    let first = 3 + number(2)?;
-    let (count, mut at) = (number(first)?, first + 3);
-    for _ in 0..count {
-        // As `commit.lua` reads it: seven words, the batch, whether there are blocks, and how many words of groups follow.
-        let bytes = *words.get(at + 7)?;
+    for (bytes, _) in written::read(call)? {
         if codec::decode_batch(bytes).ok()?.shard == shard {
             return Some(Some(bytes.to_vec()));
         }
-        at += 11 + number(at + 9)?;
     }
     Some(None)
 }

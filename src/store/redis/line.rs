@@ -74,6 +74,12 @@ impl RedisLine {
         }
     }
 
+    /// A process before this one brought it here, told somebody of it, and ended: as if this one had, and had let go.
+    pub(super) fn restore(&mut self, stands: Point, epoch: Epoch) {
+        (self.epoch, self.token, self.told) = (epoch, stands.token, (stands, epoch));
+        self.known = VecDeque::from([(stands.seq, stands.digest)]);
+    }
+
     /// Follows a take-over. Tells if the shard is behind what somebody was told of: Redis went back.
     pub(super) fn take(&mut self, head: &Head) -> Result<(), Seq> {
         let told = self.told.0.seq;
@@ -184,7 +190,8 @@ impl RedisLine {
     /// What is known of it.
     pub(super) fn known(&self, shard: ShardId) -> KnownLine {
         let &Self { epoch, token, told: (told, told_epoch), owned, cut, reviewed, .. } = self;
-        KnownLine { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed }
+        let is_held = owned == Some(token);
+        KnownLine { shard, epoch, token, told, told_epoch, owned: owned.is_some(), is_held, cut, reviewed }
     }
 }
 

@@ -63,6 +63,7 @@ mod net;
 mod options;
 mod place;
 mod playing;
+mod redo;
 mod scripts;
 mod sentinels;
 mod server;
@@ -72,6 +73,7 @@ mod take;
 mod takes;
 mod watch;
 mod whole;
+mod written;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,6 +91,7 @@ pub use self::moving::without_secret;
 pub use self::options::RedisOptions;
 use self::place::RedisPlace;
 pub use self::place::check_url;
+use self::redo::Redo;
 use self::shared::{RedisShared, StoreParts};
 use crate::store::late::Lates;
 use crate::store::moving::MoveNotice;
@@ -165,7 +168,7 @@ impl RedisStore {
         let Begun { server, shas, register, shards, notice } = begun;
         let info = StoreInfo {
             kind: "redis",
-            durability: server.durability(options.replicas, place.is_in_cluster()),
+            durability: server.durability(options.replicas, options.degrade, place.is_in_cluster()),
             full: "Redis has no memory left (its maxmemory is reached)",
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
             move_bytes_max: options.move_bytes_max,
@@ -175,6 +178,8 @@ impl RedisStore {
             ownership_is_standing: false,
             restored_from: None,
         };
+        let redo = options.directory.as_deref().map(|directory| Redo::open(directory, register, options.degrade));
+        let (redo, kept) = redo.transpose()?.flatten().map_or((None, None), |(redo, kept)| (Some(redo), Some(kept)));
         let parts = StoreParts {
             keys,
             shas: Arc::clone(&shas),
@@ -188,10 +193,13 @@ impl RedisStore {
             heal_bytes: options.heal_bytes,
             record_format: options.record_format,
             lates: Lates::open(options.directory.as_deref(), register)?,
+            redo,
             identity,
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
-        let mut store = Self::start(Arc::new(RedisShared::new(parts)), place, (url, notice), link, runtimes);
+        let shared = Arc::new(RedisShared::new(parts));
+        kept.map_or(Ok(()), |kept| redo::restore(&shared, kept))?;
+        let mut store = Self::start(shared, place, (url, notice), link, runtimes);
         store.directory = options.directory;
         Ok(store)
     }

@@ -36,6 +36,8 @@ pub struct RedisOptions {
     pub opening: Opening,
     /// How many replicas must have a change before it is acknowledged.
     pub replicas: u32,
+    /// Is it acknowledged what fewer replicas have, once it is in a file of `directory`?
+    pub degrade: bool,
     /// In how many bytes of memory the latest changes are kept, to be played again when Redis went back; 0: it is not healed.
     pub heal_bytes: usize,
     /// How many bytes of a commit a subnet may take that moves; see `StoreInfo::move_bytes_max`.
@@ -58,6 +60,7 @@ impl RedisOptions {
             record_format: None,
             opening: Opening::Serve,
             replicas: 0,
+            degrade: false,
             heal_bytes: 64 << 20,
             move_bytes_max: REDIS_MOVE_BYTES_MAX,
         }

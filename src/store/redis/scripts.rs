@@ -211,7 +211,8 @@ impl ScriptCall {
         self.texts().map(<[u8]>::len).sum()
     }
 
-    fn texts(&self) -> impl Iterator<Item = &[u8]> {
+    /// Its words, from `EVALSHA` on.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &[u8]> {
         self.command.args_iter().filter_map(|argument| if let Arg::Simple(text) = argument { Some(text) } else { None })
     }
 }

@@ -242,7 +242,8 @@ impl ServerFacts {
                  the register lives to mend it; set `store.redis_replicas` to how many may be promoted"
             )
         } else if connected < replicas {
-            format!("{has}, fewer than are waited for ({replicas}): nothing is acknowledged until they are there")
+            format!("{has}, fewer than are waited for ({replicas}): until they are there nothing is acknowledged, or, with \
+                 `store.redis_degrade`, what is on the disk of the node")
         } else if connected > replicas {
             format!(
                 "{has}, more than are waited for ({replicas}): if one of the others is promoted, what was acknowledged last \
@@ -272,8 +273,11 @@ impl ServerFacts {
     }
 
     /// What an acknowledged change survives.
-    pub(super) fn durability(&self, replicas: u32, in_cluster: bool) -> String {
-        let survives = self.survives(replicas);
+    pub(super) fn durability(&self, replicas: u32, degrade: bool, in_cluster: bool) -> String {
+        let mut survives = self.survives(replicas);
+        if degrade {
+            survives.push_str(", or must be on the disk of the node that owns the register, while fewer answer");
+        }
         if in_cluster { format!("{survives}; the register lies in one slot of a Redis cluster") } else { survives }
     }
 
@@ -417,13 +421,13 @@ mod tests {
 
     #[test]
     fn durability_says_what_may_be_lost() {
-        let said = |facts: &[(&str, &str)]| server(facts).durability(0, false);
+        let said = |facts: &[(&str, &str)]| server(facts).durability(0, false, false);
         assert!(said(&[("aof_enabled", "1"), ("appendfsync", "always")]).starts_with("loss of power"));
         assert!(said(&[("aof_enabled", "1"), ("appendfsync", "everysec")]).contains("last second"));
         assert!(said(&[("aof_enabled", "0")]).starts_with("nothing"));
         assert!(said(&[("aof_enabled", "0"), ("connected_slaves", "2")]).contains("2 replicas, not waited for"));
         assert!(said(&[]).contains("cannot be asked"));
-        let said = |facts: &[(&str, &str)]| server(facts).durability(2, false);
+        let said = |facts: &[(&str, &str)]| server(facts).durability(2, false, false);
         let memory = [("aof_enabled", "1"), ("appendfsync", "always")];
         assert!(said(&memory).contains("a replica that has it: 2 replicas must"), "{}", said(&memory));
         let disk = [memory[0], memory[1], ("waitaof", "1")];

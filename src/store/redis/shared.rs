@@ -11,6 +11,7 @@ use super::identity::IdentityFile;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::RedisLine;
+use super::redo::Redo;
 use super::scripts::Shas;
 use super::server::ReplicaWait;
 use crate::store::codec::Format;
@@ -57,6 +58,8 @@ pub(super) struct RedisShared {
     journal: Mutex<Journal>,
     /// What somebody was told of and is not on the line of those who own it now.
     pub(super) lates: Lates,
+    /// Stands in for replicas that are missing; none where it may not.
+    pub(super) redo: Option<Redo>,
     /// One heals, the others wait for it.
     pub(super) healing: tokio::sync::Mutex<()>,
     /// How often it was in doubt whether Redis has everything, and up to which doubt that is settled.
@@ -87,6 +90,8 @@ pub(super) struct KnownLine {
     /// The take-over under which that stood.
     pub(super) told_epoch: Epoch,
     pub(super) owned: bool,
+    /// And not cut off.
+    pub(super) is_held: bool,
     /// The token of the tenure that was cut off.
     pub(super) cut: Option<Token>,
     /// Whose line has everything that somebody was told of.
@@ -107,6 +112,7 @@ pub(super) struct StoreParts {
     pub(super) heal_bytes: usize,
     pub(super) record_format: Option<Format>,
     pub(super) lates: Lates,
+    pub(super) redo: Option<Redo>,
     pub(super) identity: Option<IdentityFile>,
 }
 
@@ -130,6 +136,7 @@ impl RedisShared {
             heal_bytes,
             record_format,
             lates,
+            redo,
             identity,
         } = parts;
         let lines = Mutex::new(vec![RedisLine::new(); usize::from(info.shards)]);
@@ -157,6 +164,7 @@ impl RedisShared {
             moving: Mutex::new(None),
             journal: Mutex::new(Journal::new(heal_bytes)),
             lates,
+            redo,
             healing: tokio::sync::Mutex::new(()),
             doubts: AtomicU64::new(0),
             settled: AtomicU64::new(0),
@@ -253,8 +261,24 @@ impl RedisShared {
         if let Some(moving) = &*locked(&self.moving) {
             return Some(Arc::clone(moving));
         }
-        let answering = self.answering();
-        (answering < u64::from(self.replicas)).then(|| self.too_few(answering).into())
+        if !self.lacks_replicas() {
+            return None;
+        }
+        let too_few = self.too_few(self.answering());
+        match self.redo.as_ref().filter(|redo| redo.acknowledges()) {
+            None => Some(too_few.into()),
+            Some(redo) => redo.refuses().map(|why| format!("{too_few}, and {why}").into()),
+        }
+    }
+
+    /// Did fewer replicas answer last than are wanted?
+    pub(super) fn lacks_replicas(&self) -> bool {
+        self.answering() < u64::from(self.replicas)
+    }
+
+    /// Is it acknowledged what too few replicas have, because it is on this machine's disk?
+    pub(super) fn is_degraded(&self) -> bool {
+        self.lacks_replicas() && self.obstacle().is_none()
     }
 
     /// The slot is moved, or is not.
@@ -294,6 +318,13 @@ impl RedisShared {
         self.waits().then_some(self.waiting)
     }
 
+    /// For how many a round of confirmations waits: for those that are there, where others may be missing.
+    pub(super) fn waited_for(&self) -> u32 {
+        let may_lack = self.redo.as_ref().is_some_and(Redo::acknowledges);
+        let answering = u32::try_from(self.answering()).unwrap_or(u32::MAX);
+        if may_lack { answering.min(self.replicas) } else { self.replicas }
+    }
+
     /// How many replicas answered last.
     pub(super) fn answering(&self) -> u64 {
         self.answering.load(Ordering::Relaxed)
@@ -310,7 +341,21 @@ impl RedisShared {
             return Ok(());
         }
         if before >= wanted {
-            tracing::warn!(redis = %self.place, wanted, answering, "too few replicas answer: nothing is acknowledged");
+            match &self.redo {
+                Some(redo) if redo.acknowledges() => tracing::error!(
+                    redis = %self.place,
+                    wanted,
+                    answering,
+                    "too few replicas answer: what is acknowledged is in Redis and on this machine's disk only, as \
+                     `store.redis_degrade` says"
+                ),
+                Some(_) | None => tracing::warn!(
+                    redis = %self.place,
+                    wanted,
+                    answering,
+                    "too few replicas answer: nothing is acknowledged"
+                ),
+            }
         }
         let context = format!("waiting for the replicas of Redis at {}", self.place).into();
         Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(self.too_few(answering))) })
@@ -326,6 +371,12 @@ impl RedisShared {
         let lines = locked(&self.lines);
         let known = lines.iter().enumerate().map(|(at, line)| line.known(ShardId(at as u16)));
         known.filter(|known| known.epoch > Epoch(0)).collect()
+    }
+
+    /// Is all that somebody was told of on the line of who owns it, or put aside? Not where a line was not looked at since.
+    pub(super) fn accounts(&self) -> bool {
+        let is_there = |line: &KnownLine| line.is_held || line.reviewed.is_some() || line.told.seq == Seq(0);
+        !self.in_doubt() && self.lines().iter().all(is_there)
     }
 
     /// Redis may have gone back: nothing is asked of it before that is known.

@@ -1,0 +1,186 @@
+//! Unit tests of the journal.
+
+use super::*;
+use crate::store::redis::scripts::{LoadedScript, Shas};
+
+fn point(token: u128, seq: u64) -> Point {
+    Point { token: Token(token), seq: Seq(seq), digest: Digest(u128::from(seq) * 7) }
+}
+
+fn step(shard: u16, token: u128, seq: u64) -> Move {
+    Move { shard: ShardId(shard), before: point(token, seq - 1), after: point(token, seq) }
+}
+
+fn call() -> Arc<ScriptCall> {
+    Arc::new(ScriptCall::new(&Shas(Default::default()), LoadedScript::Commit, &[]))
+}
+
+/// A line that was taken from token 1 at 5 by token 2, with batches 6 to 8 of which Redis said that it has 7.
+fn begun() -> Journal {
+    let mut journal = Journal::new(1 << 20);
+    journal.took(Move { shard: ShardId(0), before: point(1, 5), after: point(2, 5) }, Epoch(2));
+    for seq in 6..=8 {
+        journal.sends(&call(), vec![step(0, 2, seq)]);
+    }
+    journal.applied(&[step(0, 2, 6)]);
+    journal.applied(&[step(0, 2, 7)]);
+    journal
+}
+
+/// Of what is missing, how far each goes; none where the shard stands elsewhere.
+fn missing(journal: &Journal, head: Point) -> Option<Vec<u64>> {
+    let ToReplay { missing, elsewhere, held_up } = journal.missing(&[(ShardId(0), head)], &journal.standing());
+    assert!(held_up.is_empty() && (missing.is_empty() || elsewhere.is_empty()));
+    elsewhere.is_empty().then(|| missing.iter().map(|missing| missing.moves[0].after.seq.0).collect())
+}
+
+#[test]
+fn the_suffix_behind_the_head_is_missing_and_nothing_that_redis_did_not_acknowledge() {
+    let journal = begun();
+    assert_eq!(missing(&journal, point(2, 8)).unwrap(), [0u64; 0]);
+    assert_eq!(missing(&journal, point(2, 7)).unwrap(), [0u64; 0]);
+    assert_eq!(missing(&journal, point(2, 6)).unwrap(), [7]);
+    assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7]);
+    // Its own take-over was lost.
+    assert_eq!(missing(&journal, point(1, 5)).unwrap(), [5, 6, 7]);
+}
+
+#[test]
+fn a_head_of_another_line_and_one_that_is_not_remembered_are_told() {
+    let journal = begun();
+    // Another owner's; the owner before, who went on after this one's take-over was lost; too far back; something else.
+    let other = Point { digest: Digest(1), ..point(2, 6) };
+    for elsewhere in [point(9, 6), point(1, 6), point(2, 4), other] {
+        assert_eq!(missing(&journal, elsewhere), None, "{elsewhere:?}");
+    }
+}
+
+/// A failover that is taken back: the old primary has a batch of which nobody knew, and the take-over was elsewhere.
+#[test]
+fn a_fork_of_the_own_line_is_told_and_what_does_not_lead_to_where_it_goes_on_is_forgotten() {
+    let mut journal = begun();
+    journal.applied(&[step(0, 2, 8)]);
+    journal.sends(&call(), vec![step(0, 2, 9)]);
+    journal.took(Move { shard: ShardId(0), before: point(2, 8), after: point(3, 8) }, Epoch(3));
+    journal.sends(&call(), vec![step(0, 3, 9), step(1, 4, 1)]);
+    journal.applied(&[step(0, 3, 9), step(1, 4, 1)]);
+    let fork = point(2, 9);
+    assert_eq!(missing(&journal, fork), None);
+    // What was never known to be applied is not on the way from before it.
+    assert_eq!(missing(&journal, point(2, 8)).unwrap(), [8, 9]);
+    assert!(journal.leads(ShardId(0), point(2, 8), fork));
+    assert!(!journal.leads(ShardId(0), point(3, 8), fork));
+    assert!(journal.is_own(ShardId(0), Token(3)) && !journal.is_own(ShardId(0), Token(9)));
+    journal.cut(ShardId(0), fork);
+    assert_eq!(journal.standing(), [(ShardId(0), fork)]);
+    assert_eq!(missing(&journal, fork).unwrap(), [0u64; 0]);
+    assert_eq!(missing(&journal, point(2, 7)).unwrap(), [8, 9]);
+    assert_eq!(journal.bytes, journal.entries.iter().map(|entry| entry.bytes).sum::<usize>());
+}
+
+/// A line on which another owner, token 3, came between two stretches of this process.
+#[test]
+fn a_head_on_an_earlier_stretch_goes_on_to_where_the_other_owner_took_it_over_and_no_further() {
+    let mut journal = begun();
+    journal.took(Move { shard: ShardId(0), before: point(3, 12), after: point(4, 12) }, Epoch(4));
+    journal.sends(&call(), vec![step(0, 4, 13)]);
+    journal.applied(&[step(0, 4, 13)]);
+    assert_eq!(missing(&journal, point(2, 6)), None);
+    let onward = |from| journal.onward(ShardId(0), from);
+    // Redis never said that it has the eighth.
+    assert_eq!([onward(point(1, 5)), onward(point(2, 6)), onward(point(2, 7))], [point(2, 7); 3]);
+    assert_eq!([onward(point(3, 10)), onward(point(3, 12))], [point(3, 10), point(4, 13)]);
+    let begins = |to| journal.begins(ShardId(0), to);
+    assert_eq!(begins(point(4, 13)), Some((point(3, 12), Epoch(3))));
+    assert_eq!(begins(point(2, 7)), Some((point(1, 5), Epoch(1))));
+    let mut forgotten = Journal::new(1_000);
+    for seq in 6..=20 {
+        forgotten.sends(&call(), vec![step(0, 2, seq)]);
+    }
+    assert_eq!(forgotten.begins(ShardId(0), point(2, 20)), None);
+}
+
+#[test]
+fn a_number_that_is_used_again_replaces_what_was_not_applied() {
+    let mut journal = begun();
+    let other = Move { after: Point { digest: Digest(1), ..point(2, 8) }, ..step(0, 2, 8) };
+    journal.sends(&call(), vec![other]);
+    journal.applied(&[other]);
+    assert_eq!(missing(&journal, point(2, 7)).unwrap(), [8]);
+    // The same once more is the same.
+    let entries = journal.entries.len();
+    journal.sends(&call(), vec![other]);
+    assert_eq!(journal.entries.len(), entries);
+}
+
+#[test]
+fn what_moves_several_shards_is_played_once() {
+    let mut journal = Journal::new(1 << 20);
+    for seq in 1..=3 {
+        let moves = vec![step(0, 2, seq), step(1, 3, seq)];
+        journal.sends(&call(), moves.clone());
+        journal.applied(&moves);
+    }
+    let heads = [(ShardId(0), point(2, 1)), (ShardId(1), point(3, 1))];
+    assert_eq!(journal.missing(&heads, &journal.standing()).missing.len(), 2);
+    // One of them is another owner's: what was sent for both is played nowhere, nor what follows it.
+    let heads = [(ShardId(0), point(2, 1)), (ShardId(1), point(9, 1))];
+    let found = journal.missing(&heads, &journal.standing());
+    assert!(found.missing.is_empty());
+    assert_eq!((found.elsewhere, found.held_up.contains(&ShardId(0))), (vec![ShardId(1)], true));
+}
+
+#[test]
+fn it_is_bounded_and_what_is_older_cannot_be_healed() {
+    let mut journal = Journal::new(2_000);
+    for seq in 1..=1_000 {
+        journal.sends(&call(), vec![step(0, 2, seq)]);
+        journal.applied(&[step(0, 2, seq)]);
+    }
+    assert!(journal.bytes <= 2_000 && journal.entries.len() > 2);
+    assert_eq!(missing(&journal, point(2, 999)).unwrap(), [1_000]);
+    assert_eq!(missing(&journal, point(2, 1)), None);
+}
+
+/// Of the calls of single grants most is not the text of their arguments.
+#[test]
+fn all_that_is_kept_of_a_call_counts() {
+    let mut call = ScriptCall::new(&Shas(Default::default()), LoadedScript::Commit, &["k".repeat(1_000)]);
+    for _ in 0..1_000 {
+        call.arg("").number(1_000_000);
+    }
+    let call = Arc::new(call.fitted());
+    let mut journal = Journal::new(1 << 20);
+    journal.sends(&call, vec![step(0, 2, 1), step(1, 2, 1)]);
+    // Each argument has its end beside its text.
+    let least = 1_000 + 7_000 + 2_000 * 2 * size_of::<usize>() + 2 * size_of::<Move>();
+    assert!((least..least + 1_000).contains(&journal.bytes), "{least} {}", journal.bytes);
+    let taken = Move { shard: ShardId(2), before: point(1, 5), after: point(2, 5) };
+    journal.took(taken, Epoch(2));
+    assert_eq!(journal.bytes, journal.entries.iter().map(|entry| entry.bytes).sum::<usize>());
+    assert_eq!(call.command.get_packed_command(), call.fitted().command.get_packed_command());
+}
+
+#[test]
+fn without_room_for_calls_the_take_overs_are_known_that_nothing_followed() {
+    let mut journal = Journal::new(0);
+    let take =
+        |from: u128, to: u128, seq| Move { shard: ShardId(0), before: point(from, seq), after: point(to, seq) };
+    journal.took(take(1, 2, 5), Epoch(2));
+    journal.sends(&call(), vec![step(0, 2, 6)]);
+    journal.took(take(2, 3, 6), Epoch(3));
+    journal.took(take(3, 4, 6), Epoch(4));
+    let missing = |head| journal.missing(&[(ShardId(0), head)], &journal.standing()).missing;
+    let tokens = |head| missing(head).iter().map(|missing| missing.moves[0].after.token.0).collect::<Vec<_>>();
+    assert_eq!(tokens(point(2, 6)), [3, 4]);
+    assert_eq!(tokens(point(3, 6)), [4]);
+    assert_eq!(tokens(point(4, 6)), [0u128; 0]);
+    assert_eq!(tokens(point(4, 9)), [0u128; 0], "it went on, and nobody remembers how");
+    assert_eq!(tokens(point(1, 5)), [0u128; 0], "a batch lies between");
+    for token in 4..40 {
+        journal.took(take(token, token + 1, 6), Epoch(token as u64));
+    }
+    assert_eq!(journal.entries.len(), TAKES_OF_SHARD);
+    journal.let_go();
+    assert!(journal.entries.is_empty());
+}

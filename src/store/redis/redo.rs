@@ -1,0 +1,284 @@
+//! The redo journal: what was acknowledged although fewer replicas have it than are wanted, on the disk of this machine
+//! (`store.redis_degrade`, R-8).
+//!
+//! While too few replicas answer, a round of confirmations ends with a flush of this file in place of a count: it has
+//! everything that was sent since enough of them had all. A failover that loses some of it is healed as ever, from memory, as
+//! long as this process lives; the next process has it from here (`restore`), as if it had sent it itself: what Redis lacks is
+//! played again where nobody took the register meanwhile, and put aside and given back where somebody did. It is emptied
+//! when enough replicas have all of it, which is asked for once a second (see `checks`).
+//!
+//! Neighbours: `confirms` calls [`keep`]; `journal` has what is to be kept; `written` reads and makes calls; `frames` is the
+//! file's form.
+
+mod frames;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::frames::{Redone, TITLE, decode, encode};
+use super::journal::{Deed, Move, Point, Unkept};
+use super::net::Net;
+use super::scripts::{LoadedScript, ScriptCall};
+use super::shared::RedisShared;
+use super::written::{self, Digests};
+use crate::store::{Batch, CommitError, Epoch, Seq, ShardId, StoreError, codec, whole};
+
+const PREFIX: &str = "REDO-";
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Redo {
+    path: PathBuf,
+    /// May it be acknowledged what is in here and at too few replicas?
+    acknowledges: bool,
+    open: Mutex<OpenFile>,
+    /// Bytes of frames.
+    bytes: AtomicU64,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    /// Locked while the process lives: two nodes in one directory would write over each other.
+    file: File,
+    end: u64,
+    /// Why nothing more can be kept, until it is emptied.
+    refuses: Option<Arc<str>>,
+}
+
+/// What lies in a file of before.
+#[derive(Debug, Default)]
+pub(super) struct Found(Vec<Redone>);
+
+impl Redo {
+    /// Opens the file of a register in a directory, which is made if it may be needed; and reads what a process before this
+    /// one left in it. None where nothing may be kept and nothing is.
+    ///
+    /// # Errors
+    /// It cannot be read or written, is damaged, or is another process's.
+    pub(super) fn open(
+        directory: &Path,
+        register: u128,
+        acknowledges: bool,
+    ) -> Result<Option<(Self, Found)>, StoreError> {
+        let path = directory.join(format!("{PREFIX}{register:032x}"));
+        let there = match std::fs::metadata(&path) {
+            Ok(metadata) => metadata.len() > TITLE.len() as u64,
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(io("reading", &path)(error)),
+        };
+        if !there && !acknowledges {
+            return Ok(None);
+        }
+        if !there {
+            whole::write(&path, TITLE.as_bytes()).map_err(io("writing", &path))?;
+        }
+        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(io("opening", &path))?;
+        if let Err(error) = file.try_lock() {
+            let text = format!(
+                "{} is another server's ({error}); give each node a `store.directory` of its own, or end the other one",
+                path.display()
+            );
+            return Err(StoreError::Locked(text.into()));
+        }
+        let bytes = std::fs::read(&path).map_err(io("reading", &path))?;
+        let (found, end) = decode(&bytes).map_err(|what| {
+            let text = format!(
+                "{} {what}: it has changes that were acknowledged while too few replicas of Redis had them. Bring it back \
+                 from a copy, or move it away and compare what was granted then with who uses it",
+                path.display()
+            );
+            StoreError::Damaged(text.into())
+        })?;
+        // What is torn was told nobody.
+        file.set_len(end).and_then(|()| file.sync_all()).map_err(io("writing", &path))?;
+        file.seek(SeekFrom::Start(end)).map_err(io("reading", &path))?;
+        let open = Mutex::new(OpenFile { file, end, refuses: None });
+        let bytes = AtomicU64::new(end - TITLE.len() as u64);
+        Ok(Some((Self { path, acknowledges, open, bytes }, Found(found))))
+    }
+
+    /// Does it stand in for replicas that are missing?
+    pub(super) fn acknowledges(&self) -> bool {
+        self.acknowledges
+    }
+
+    /// How many bytes of changes are in it.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Why nothing more can be kept, if so.
+    pub(super) fn refuses(&self) -> Option<Arc<str>> {
+        self.locked().refuses.clone()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, OpenFile> {
+        // Nothing under this lock can panic half-way.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends these, durably.
+    fn append(&self, deeds: &[Redone]) -> Result<(), StoreError> {
+        let mut open = self.locked();
+        let mut bytes = Vec::new();
+        for deed in deeds {
+            encode(deed, open.end + bytes.len() as u64, &mut bytes);
+        }
+        let OpenFile { file, end, refuses } = &mut *open;
+        let written = file.write_all(&bytes).and_then(|()| file.sync_data());
+        if let Err(error) = written {
+            // What of it is on disk is not known. Nobody was told, and the next process takes it for torn, or for sent.
+            let text = format!("{} cannot be written ({error})", self.path.display());
+            tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
+            *refuses = Some(text.into());
+            let back = file.set_len(*end).and_then(|()| file.seek(SeekFrom::Start(*end)));
+            return Err(io("writing", &self.path)(back.err().unwrap_or(error)));
+        }
+        *end += bytes.len() as u64;
+        self.bytes.store(*end - TITLE.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What is before this of a shard was put aside elsewhere, durably: it is not put aside again by the next process.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn put_aside(&self, shard: ShardId) -> Result<(), StoreError> {
+        if self.bytes() == 0 { Ok(()) } else { self.append(&[Redone::Aside(shard)]) }
+    }
+
+    /// Enough replicas have all that was in it when it had so many bytes. Empties it, if nothing came since.
+    pub(super) fn empty(&self, bytes: u64) {
+        let mut open = self.locked();
+        let OpenFile { file, end, refuses } = &mut *open;
+        if bytes == 0 && refuses.is_none() || self.bytes() != bytes {
+            return;
+        }
+        let begin = TITLE.len() as u64;
+        let emptied = file.set_len(begin).and_then(|()| file.seek(SeekFrom::Start(begin))).and_then(|_| file.sync_data());
+        match emptied {
+            Ok(()) => {
+                (*end, *refuses) = (begin, None);
+                self.bytes.store(0, Ordering::Relaxed);
+                tracing::info!(path = %self.path.display(), bytes, "enough replicas have what was in the redo journal");
+            }
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "the redo journal cannot be emptied");
+            }
+        }
+    }
+}
+
+/// Too few replicas have what was sent. It is kept on this machine instead, if that may be.
+///
+/// # Errors
+/// `too_few`, where it may not; why it cannot.
+pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Result<(), StoreError> {
+    if !shared.redo.as_ref().is_some_and(Redo::acknowledges) {
+        return Err(too_few);
+    }
+    let shared = Arc::clone(shared);
+    let kept = tokio::task::spawn_blocking(move || {
+        let Some(redo) = &shared.redo else { return Ok(()) };
+        if shared.journal().is_full() {
+            redo.locked().refuses.get_or_insert_with(|| {
+                tracing::error!(
+                    path = %redo.path.display(),
+                    "the redo journal is full: nothing more is acknowledged before the replicas are there"
+                );
+                "the redo journal is full (store.redis_heal_bytes)".into()
+            });
+        }
+        if let Some(why) = redo.refuses() {
+            let context = "keeping what too few replicas of Redis have".into();
+            return Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(why.to_string())) });
+        }
+        let unkept = shared.journal().unkept();
+        let strange = |what: &str| StoreError::Invalid(format!("{}: {what}", redo.path.display()).into());
+        let unkept = unkept.ok_or_else(|| strange("some of what is to be kept is remembered no more"))?;
+        let deeds: Option<Vec<Redone>> = unkept.iter().map(redone).collect();
+        redo.append(&deeds.ok_or_else(|| strange("what is to be kept is no commit"))?)?;
+        shared.journal().kept(&unkept);
+        Ok(())
+    });
+    kept.await.unwrap_or_else(|_| Err(StoreError::Poisoned("what keeps the redo journal crashed".into())))
+}
+
+fn redone(unkept: &Unkept) -> Option<Redone> {
+    match (&unkept.deed, unkept.moves.first()) {
+        (Deed::Take(epoch), Some(taken)) => Some(Redone::Take(*taken, *epoch)),
+        (Deed::Commit(call), _) => {
+            let batches = written::read(call)?.into_iter();
+            // What follows nothing that was sent was refused.
+            let linked = batches.filter_map(|(bytes, digests)| Some((bytes.to_vec(), digests?)));
+            Some(Redone::Commit { applied: unkept.applied, batches: linked.collect() })
+        }
+        (Deed::Take(_), None) => None,
+    }
+}
+
+/// What a process before this one kept is as if this one had sent it.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn restore(shared: &RedisShared, found: Found) -> Result<(), StoreError> {
+    let mut entries: Vec<(Deed, Vec<(Move, Epoch)>, bool)> = Vec::new();
+    for redone in found.0 {
+        match redone {
+            Redone::Commit { applied, batches } => {
+                let (call, moves) = commit_of(shared, &batches)?;
+                entries.push((Deed::Commit(Arc::new(call.fitted())), moves, applied));
+            }
+            Redone::Take(taken, epoch) => entries.push((Deed::Take(epoch), vec![(taken, epoch)], true)),
+            Redone::Aside(shard) => {
+                entries.iter_mut().for_each(|(_, moves, _)| moves.retain(|(one, _)| one.shard != shard));
+                entries.retain(|(_, moves, _)| !moves.is_empty());
+            }
+        }
+    }
+    if entries.is_empty() {
+        return Ok(());
+    }
+    tracing::warn!(
+        redis = %shared.place,
+        changes = entries.len(),
+        "the process before this one acknowledged changes while too few replicas had them: what Redis lost of them is given back"
+    );
+    for (deed, moves, applied) in entries {
+        for (one, epoch) in moves.iter().filter(|_| applied) {
+            shared.line(one.shard, |line| line.restore(one.after, *epoch))?;
+        }
+        shared.journal().restore(deed, moves.into_iter().map(|(one, _)| one).collect(), applied);
+    }
+    Ok(())
+}
+
+type Commit = (ScriptCall, Vec<(Move, Epoch)>);
+
+/// The call that commits these batches, and what it moves, each in which epoch.
+fn commit_of(shared: &RedisShared, written: &[(Vec<u8>, Digests)]) -> Result<Commit, StoreError> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        StoreError::Damaged(format!("the redo journal has a batch that cannot be read: {error}").into())
+    };
+    let decoded = written.iter().map(|(bytes, _)| codec::decode_batch(bytes).map_err(|error| unreadable(&error)));
+    let decoded = decoded.collect::<Result<Vec<Batch>, _>>()?;
+    let (mut parts, mut moves) = (Vec::new(), Vec::new());
+    for (batch, (bytes, digests)) in decoded.iter().zip(written) {
+        let &Batch { shard, epoch, token, seq, .. } = batch;
+        let net = Net::of(shard, seq, bytes).map_err(|error: CommitError| unreadable(&error))?;
+        let before = Point { token, seq: Seq(seq.0.saturating_sub(1)), digest: digests.0 };
+        moves.push((Move { shard, before, after: Point { token, seq, digest: digests.1 } }, epoch));
+        parts.push((batch, bytes.as_slice(), net, Some(*digests)));
+    }
+    Ok((written::call(shared, LoadedScript::Commit, &parts), moves))
+}
+
+fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError + use<> {
+    let context = format!("{doing} {}", path.display()).into();
+    move |error| StoreError::Io { context, source: Arc::new(error) }
+}

@@ -1,0 +1,137 @@
+//! The form of the redo journal: a line for people, then frames, each with where it begins, its length and its checksum. A
+//! frame that cannot be read is the torn end of the last write, of which nobody was told, only if no frame follows it.
+//!
+//! Pure.
+
+use crate::store::redis::journal::{Move, Point};
+use crate::store::redis::written::Digests;
+use crate::store::{Digest, Epoch, Seq, ShardId, Token};
+
+pub(super) const TITLE: &str = "allod: changes that were acknowledged while too few replicas of Redis had them\n";
+/// Where a frame begins, how long its content is, and the checksum of both and of that.
+const FRAME_HEAD_BYTES: usize = 8 + 4 + 4;
+
+/// One deed as it is kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Redone {
+    /// A call that commits: its batches, and their digests.
+    Commit { applied: bool, batches: Vec<(Vec<u8>, Digests)> },
+    /// A take-over, and its epoch.
+    Take(Move, Epoch),
+    /// What is before this of a shard was put aside, durably.
+    Aside(ShardId),
+}
+
+/// A frame that begins `at`.
+pub(super) fn encode(deed: &Redone, at: u64, out: &mut Vec<u8>) {
+    let put_point = |out: &mut Vec<u8>, point: Point| {
+        out.extend(point.token.0.to_be_bytes());
+        out.extend(point.seq.0.to_be_bytes());
+        out.extend(point.digest.0.to_be_bytes());
+    };
+    let mut content = Vec::new();
+    match deed {
+        Redone::Commit { applied, batches } => {
+            content.extend([b'C', u8::from(*applied)]);
+            content.extend((batches.len() as u32).to_be_bytes());
+            for (bytes, (parent, digest)) in batches {
+                content.extend(parent.0.to_be_bytes());
+                content.extend(digest.0.to_be_bytes());
+                content.extend((bytes.len() as u32).to_be_bytes());
+                content.extend(bytes);
+            }
+        }
+        Redone::Take(Move { shard, before, after }, epoch) => {
+            content.push(b'T');
+            content.extend(shard.0.to_be_bytes());
+            put_point(&mut content, *before);
+            put_point(&mut content, *after);
+            content.extend(epoch.0.to_be_bytes());
+        }
+        Redone::Aside(shard) => {
+            content.push(b'A');
+            content.extend(shard.0.to_be_bytes());
+        }
+    }
+    let (at, length) = (at.to_be_bytes(), (content.len() as u32).to_be_bytes());
+    out.extend(at);
+    out.extend(length);
+    out.extend(checksum(&at, &length, &content).to_be_bytes());
+    out.extend(content);
+}
+
+fn checksum(at: &[u8], length: &[u8], content: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    [at, length, content].into_iter().for_each(|part| sum.update(part));
+    sum.finalize()
+}
+
+/// All deeds of a file, and where the last whole frame ends.
+pub(super) fn decode(bytes: &[u8]) -> Result<(Vec<Redone>, u64), String> {
+    if !bytes.starts_with(TITLE.as_bytes()) {
+        return Err("begins with something else".to_owned());
+    }
+    let (mut deeds, mut at) = (Vec::new(), TITLE.len());
+    while at < bytes.len() {
+        let Some(content) = frame(bytes, at) else {
+            if (at + 1..bytes.len()).any(|later| frame(bytes, later).is_some()) {
+                return Err(format!("is damaged at byte {at}"));
+            }
+            break;
+        };
+        let mut rest = content;
+        let deed = deed(&mut rest).filter(|_| rest.is_empty());
+        deeds.push(deed.ok_or_else(|| format!("has something at byte {at} that this version does not know"))?);
+        at += FRAME_HEAD_BYTES + content.len();
+    }
+    Ok((deeds, at as u64))
+}
+
+/// The content of the frame that begins there, if one does.
+fn frame(bytes: &[u8], begin: usize) -> Option<&[u8]> {
+    let (at, rest) = bytes.get(begin..)?.split_first_chunk::<8>()?;
+    if u64::from_be_bytes(*at) != begin as u64 {
+        return None;
+    }
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    let (sum, rest) = rest.split_first_chunk::<4>()?;
+    let content = rest.get(..u32::from_be_bytes(*length) as usize)?;
+    (checksum(at, length, content) == u32::from_be_bytes(*sum)).then_some(content)
+}
+
+fn deed(rest: &mut &[u8]) -> Option<Redone> {
+    fn front<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+        let (front, behind) = rest.split_first_chunk()?;
+        *rest = behind;
+        Some(*front)
+    }
+    fn point(rest: &mut &[u8]) -> Option<Point> {
+        let token = Token(u128::from_be_bytes(front(rest)?));
+        let seq = Seq(u64::from_be_bytes(front(rest)?));
+        Some(Point { token, seq, digest: Digest(u128::from_be_bytes(front(rest)?)) })
+    }
+    fn shard(rest: &mut &[u8]) -> Option<ShardId> {
+        Some(ShardId(u16::from_be_bytes(front(rest)?)))
+    }
+    match front::<1>(rest)? {
+        [b'C'] => {
+            let [applied] = front::<1>(rest)?;
+            let mut batches = Vec::new();
+            for _ in 0..u32::from_be_bytes(front(rest)?) {
+                let digest = |rest: &mut &[u8]| Some(Digest(u128::from_be_bytes(front(rest)?)));
+                let digests = (digest(rest)?, digest(rest)?);
+                let length = u32::from_be_bytes(front(rest)?) as usize;
+                let (bytes, behind) = rest.split_at_checked(length)?;
+                *rest = behind;
+                batches.push((bytes.to_vec(), digests));
+            }
+            Some(Redone::Commit { applied: applied == 1, batches })
+        }
+        [b'T'] => {
+            let (shard, before, after) = (shard(rest)?, point(rest)?, point(rest)?);
+            Some(Redone::Take(Move { shard, before, after }, Epoch(u64::from_be_bytes(front(rest)?))))
+        }
+        [b'A'] => Some(Redone::Aside(shard(rest)?)),
+        _ => None,
+    }
+}

@@ -1,0 +1,102 @@
+//! Unit tests of the redo journal.
+#![allow(clippy::disallowed_methods, reason = "files are damaged here")]
+
+use super::*;
+use crate::store::{Digest, Token};
+
+fn point(token: u128, seq: u64) -> Point {
+    Point { token: Token(token), seq: Seq(seq), digest: Digest(u128::from(seq) * 7) }
+}
+
+fn deeds() -> Vec<Redone> {
+    let taken = Move { shard: ShardId(3), before: point(1, 5), after: point(2, 5) };
+    let batch = |text: &str, seq| (text.as_bytes().to_vec(), (Digest(seq), Digest(seq + 1)));
+    vec![
+        Redone::Take(taken, Epoch(4)),
+        Redone::Commit { applied: true, batches: vec![batch("one", 1), batch("", 2)] },
+        Redone::Commit { applied: false, batches: vec![batch("three", 3)] },
+        Redone::Aside(ShardId(3)),
+    ]
+}
+
+fn opened(directory: &Path) -> (Redo, Vec<Redone>) {
+    let (redo, Found(found)) = Redo::open(directory, 7, true).unwrap().unwrap();
+    (redo, found)
+}
+
+#[test]
+fn what_was_kept_is_found_by_the_next_process_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let (redo, found) = opened(directory.path());
+    assert_eq!((found.len(), redo.bytes()), (0, 0));
+    redo.append(&deeds()[..2]).unwrap();
+    redo.append(&deeds()[2..]).unwrap();
+    let bytes = redo.bytes();
+    drop(redo);
+    let (redo, found) = opened(directory.path());
+    assert_eq!((found, redo.bytes()), (deeds(), bytes));
+    // And goes on behind it.
+    redo.append(&deeds()[..1]).unwrap();
+    drop(redo);
+    assert_eq!(opened(directory.path()).1.len(), 5);
+}
+
+#[test]
+fn it_is_emptied_only_of_what_was_in_it_when_the_replicas_were_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    let (redo, _) = opened(directory.path());
+    redo.append(&deeds()[..1]).unwrap();
+    let asked = redo.bytes();
+    redo.append(&deeds()[1..]).unwrap();
+    redo.empty(asked);
+    assert!(redo.bytes() > asked);
+    redo.empty(redo.bytes());
+    assert_eq!(redo.bytes(), 0);
+    redo.append(&deeds()[1..2]).unwrap();
+    drop(redo);
+    assert_eq!(opened(directory.path()).1, deeds()[1..2]);
+}
+
+#[test]
+fn a_torn_end_was_told_nobody_and_anything_else_that_cannot_be_read_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let (redo, _) = opened(directory.path());
+    redo.append(&deeds()).unwrap();
+    let path = redo.path.clone();
+    drop(redo);
+    let whole = std::fs::read(&path).unwrap();
+    let last = whole.len() - (8 + 4 + 4 + 3);
+    for end in TITLE.len()..whole.len() {
+        let (found, ends) = decode(&whole[..end]).unwrap();
+        assert!(found == deeds()[..found.len()] && ends <= end as u64, "{end}");
+    }
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        match decode(&bytes) {
+            Ok((found, _)) => assert!(at >= last && found == deeds()[..3], "silently less, at byte {at}"),
+            Err(_) => assert!(at < last, "{at}"),
+        }
+    }
+    std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    let (redo, found) = opened(directory.path());
+    assert_eq!(found, deeds()[..3]);
+    redo.append(&deeds()[3..]).unwrap();
+    drop(redo);
+    assert_eq!(std::fs::read(&path).unwrap(), whole);
+}
+
+#[test]
+fn a_directory_of_another_process_is_refused_and_nothing_is_made_where_nothing_may_be_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(Redo::open(directory.path(), 7, false).unwrap().is_none());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    let (redo, _) = opened(directory.path());
+    assert!(matches!(Redo::open(directory.path(), 7, true), Err(StoreError::Locked(_))));
+    redo.append(&deeds()[..1]).unwrap();
+    drop(redo);
+    // What is there is found also where nothing may be added.
+    let (redo, Found(found)) = Redo::open(directory.path(), 7, false).unwrap().unwrap();
+    assert!(!redo.acknowledges() && found == deeds()[..1]);
+    assert!(Redo::open(directory.path(), 8, false).unwrap().is_none(), "of another register");
+}

@@ -1,0 +1,54 @@
+//! The call of a commit: put together from batches, and read again from what was sent. What is kept of a commit is the
+//! batches and where they stand on their lines; its words follow from these.
+//!
+//! Neighbours: `commits` sends it; `late` and `redo` read it; `redo` puts it together again.
+
+use super::net::Net;
+use super::scripts::{self, LoadedScript, ScriptCall};
+use super::shared::RedisShared;
+use crate::store::{Batch, Digest};
+
+/// Digests of a line before a batch, and with it.
+pub(super) type Digests = (Digest, Digest);
+
+/// The call that commits these batches: their bytes, what these come to, and their digests; none for one that does not follow
+/// anything that was sent.
+pub(super) fn call(
+    shared: &RedisShared,
+    script: LoadedScript,
+    batches: &[(&Batch, &[u8], Net<'_>, Option<Digests>)],
+) -> ScriptCall {
+    let of_shards = batches.iter().flat_map(|(batch, ..)| {
+        [shared.keys.head(batch.shard), shared.keys.log(batch.shard), shared.keys.networks(batch.shard)]
+    });
+    let keys: Vec<String> = std::iter::once(shared.keys.guard()).chain(of_shards).collect();
+    let mut call = ScriptCall::new(&shared.shas, script, &keys);
+    call.number(batches.len() as u64).number(shared.keep_seconds).number(shared.keep_bytes);
+    for (batch, bytes, net, digests) in batches {
+        let hex = |digest: Option<Digest>| digest.map_or_else(String::new, |digest| scripts::hex(digest.0));
+        call.number(batch.epoch.0).arg(scripts::hex(batch.token.0)).number(batch.seq.0);
+        call.arg(hex(digests.map(|(parent, _)| parent))).arg(hex(digests.map(|(_, digest)| digest)));
+        call.number(batch.time.0).number(batch.generation.0);
+        call.arg(bytes).arg(if net.has_blocks() { "1" } else { "0" });
+        net.put(&mut call);
+    }
+    call
+}
+
+/// The batches of a call, each with its digests; none if it is no call of a commit.
+pub(super) fn read(call: &ScriptCall) -> Option<Vec<(&[u8], Option<Digests>)>> {
+    let words: Vec<&[u8]> = call.texts().collect();
+    let text = |at: usize| std::str::from_utf8(words.get(at)?).ok();
+    let number = |at: usize| text(at)?.parse::<usize>().ok();
+    // EVALSHA, the hash, how many keys, and these; how many batches, and two bounds of the log.
+    let first = 3 + number(2)?;
+    let (count, mut at) = (number(first)?, first + 3);
+    let mut written = Vec::with_capacity(count);
+    for _ in 0..count {
+        // As `commit.lua` reads it: seven words, the batch, whether there are blocks, and how many words of groups follow.
+        let digest = |at: usize| u128::from_str_radix(text(at)?, 16).ok().map(Digest);
+        written.push((*words.get(at + 7)?, digest(at + 3).zip(digest(at + 4))));
+        at += 11 + number(at + 9)?;
+    }
+    Some(written)
+}

@@ -1,0 +1,207 @@
+//! Too few replicas answer, and changes are acknowledged all the same, because they are on this machine's disk
+//! (`store.redis_degrade`).
+
+use std::path::Path;
+use std::time::Duration;
+
+use allod::store::redis::RedisOptions;
+
+use super::replicated::{Replicated, until};
+use super::*;
+
+/// As a node is configured that may go on without its replica.
+fn degrading(options: RedisOptions, directory: &Path) -> RedisOptions {
+    RedisOptions { replicas: 1, degrade: true, directory: Some(directory.to_owned()), ..options }
+}
+
+/// Ten changes that a primary and its replica have, and twenty that were acknowledged while that was cut off.
+fn begun(directory: &Path, settle: impl Fn(RedisOptions) -> RedisOptions) -> Option<Replicated> {
+    let mut replicated = Replicated::new(1, |options| settle(degrading(options, directory)))?;
+    for n in 0..10 {
+        replicated.begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
+    }
+    assert!(!replicated.begun.store.figures().degraded);
+    replicated.cut_off(0);
+    for n in 0..20 {
+        replicated.begun.commit(vec![put(&format!("10.0.1.{n}"), 100 + n, None)]).unwrap();
+    }
+    Some(replicated)
+}
+
+/// The process ends; the next one has its directory.
+fn next_process(replicated: Replicated, directory: &Path) -> Replicated {
+    let Replicated { begun: Begun { server, store, head }, replicas, front } = replicated;
+    drop(store);
+    let url = format!("redis://127.0.0.1:{}/", front.port);
+    let options = degrading(RedisOptions { url, ..server.options() }, directory);
+    // Its tasks end a moment later.
+    let mut opened = RedisStore::open(options.clone());
+    while matches!(opened, Err(StoreError::Locked(_))) {
+        std::thread::sleep(Duration::from_millis(10));
+        opened = RedisStore::open(options.clone());
+    }
+    Replicated { begun: Begun { server, store: opened.unwrap(), head }, replicas, front }
+}
+
+/// The primary is gone, and the process with it; what was cut off takes the primary's place.
+fn lost_both(mut replicated: Replicated, directory: &Path) -> Replicated {
+    replicated.promote();
+    assert_eq!(replicated.replicas[0].seq() + 20, replicated.begun.head.seq.0, "nothing was lost");
+    replicated.switch();
+    next_process(replicated, directory)
+}
+
+fn takes(store: &RedisStore, number: u128) -> Head {
+    loop {
+        match wait(store.take(ShardId(0), token(number))) {
+            // Who owned the register is left the time of a lease.
+            Err(StoreError::Io { .. } | StoreError::Held { .. }) => std::thread::sleep(Duration::from_millis(50)),
+            taken => return taken.unwrap(),
+        }
+    }
+}
+
+/// As a node does every second.
+fn meets_until(store: &RedisStore, what: &str, is_so: impl Fn() -> bool) {
+    until(what, || {
+        wait(store.meet(true)).unwrap();
+        is_so()
+    });
+}
+
+#[test]
+fn without_its_replica_a_change_is_acknowledged_and_shown_to_be_less_safe_until_the_replica_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(Replicated { mut begun, replicas, .. }) = begun(directory.path(), |options| options) else { return };
+    let figures = begun.store.figures();
+    assert!(figures.degraded && figures.redo_bytes > 0, "{figures:?}");
+    assert_eq!((figures.replicas_wanted, figures.replicas_answering), (1, 0));
+    assert_eq!(begun.store.health(), StoreHealth::Ready);
+    let durability = begun.store.info().durability;
+    assert!(durability.contains("degraded now: 0 of 1 answer"), "{durability}");
+    replicas[0].signal("-CONT");
+    let is_safe = || begun.store.figures().redo_bytes == 0;
+    meets_until(&begun.store, "the replica is waited for again", is_safe);
+    assert!(!begun.store.figures().degraded);
+    assert_eq!(replicas[0].seq(), begun.head.seq.0, "it was emptied too early");
+    begun.commit(vec![put("10.0.2.1", 200, None)]).unwrap();
+    assert_eq!(replicas[0].seq(), begun.head.seq.0);
+    assert_eq!(begun.store.figures().redo_bytes, 0);
+}
+
+#[test]
+fn a_failover_that_the_node_does_not_outlive_loses_nothing_that_its_disk_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(replicated) = begun(directory.path(), |options| options) else { return };
+    let before = replicated.begun.head;
+    let mut replicated = lost_both(replicated, directory.path());
+    let Begun { store, head, .. } = &mut replicated.begun;
+    *head = takes(store, 9);
+    assert_eq!((head.seq, head.digest), (before.seq, before.digest));
+    assert_eq!(store.figures().healed_batches, 20);
+    assert_eq!(replicated.begun.held().len(), 30);
+    replicated.begun.commit(vec![put("10.0.2.1", 200, None)]).unwrap();
+    // Nor does the next one, before any replica is there.
+    let mut replicated = next_process(replicated, directory.path());
+    replicated.begun.head = takes(&replicated.begun.store, 10);
+    assert_eq!(replicated.begun.held().len(), 31);
+}
+
+/// The negative control: it is the file that brings it back.
+#[test]
+fn the_same_failover_without_that_disk_loses_what_no_replica_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(replicated) = begun(directory.path(), |options| options) else { return };
+    let before = replicated.begun.head;
+    let another = tempfile::tempdir().unwrap();
+    let replicated = lost_both(replicated, another.path());
+    assert_eq!(takes(&replicated.begun.store, 9).seq.0 + 20, before.seq.0);
+}
+
+#[test]
+fn where_somebody_else_took_the_register_what_the_disk_has_is_put_aside_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut replicated) = begun(directory.path(), |options| options) else { return };
+    replicated.promote();
+    replicated.replicas[0].lapse();
+    let other = replicated.replicas[0].open().unwrap();
+    let head = takes(&other, 9);
+    wait(other.commit([batch(&head, 0, vec![put("10.0.1.1", 300, None)])].into())).unwrap();
+    replicated.switch();
+    let mut replicated = next_process(replicated, directory.path());
+    for _ in 0..2 {
+        let store = &replicated.begun.store;
+        until("it is looked at", || wait(store.review()).is_ok());
+        let late = store.late();
+        assert_eq!(late.iter().map(|late| late.batches.len()).collect::<Vec<_>>(), [20]);
+        assert_eq!(store.figures().healed_batches, 0, "it was played over what somebody else did");
+        replicated = next_process(replicated, directory.path());
+    }
+    let late = replicated.begun.store.late();
+    replicated.begun.store.dealt_with(&late[0]).unwrap();
+    let replicated = next_process(replicated, directory.path());
+    let store = &replicated.begun.store;
+    until("it is looked at", || wait(store.review()).is_ok());
+    assert!(store.late().is_empty(), "it is brought again after it was dealt with");
+}
+
+#[test]
+fn a_register_is_taken_over_while_its_replica_is_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(replicated) = begun(directory.path(), |options| options) else { return };
+    let mut replicated = next_process(replicated, directory.path());
+    replicated.begun.head = takes(&replicated.begun.store, 9);
+    assert_eq!(replicated.begun.held().len(), 30);
+    // And that, too, is on the disk only.
+    let mut replicated = lost_both(replicated, directory.path());
+    let head = takes(&replicated.begun.store, 10);
+    assert_eq!((head.parent, head.seq), (token(9), replicated.begun.head.seq));
+    replicated.begun.head = head;
+    assert_eq!(replicated.begun.held().len(), 30);
+}
+
+#[test]
+fn beyond_its_bound_nothing_more_is_acknowledged_until_the_replica_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let settle = |options| RedisOptions { heal_bytes: 40_000, ..options };
+    let Some(Replicated { mut begun, replicas, .. }) = begun(directory.path(), settle) else { return };
+    let mut acknowledged = 0;
+    let refused = loop {
+        let next = batch(&begun.head, 0, vec![put(&format!("10.0.2.{acknowledged}"), 200 + acknowledged, None)]);
+        match wait(begun.store.commit([next.clone()].into())) {
+            Ok(committed) => follow(&mut begun.head, &next, &committed[0]),
+            Err(CommitError::Unknown { cause: StoreError::Io { source, .. } }) => break source.to_string(),
+            Err(error) => panic!("{error:?}"),
+        }
+        acknowledged += 1;
+        assert!(acknowledged < 250, "there is no bound");
+    };
+    assert!(refused.contains("the redo journal is full (store.redis_heal_bytes)"), "{refused}");
+    assert_eq!(begun.store.health(), StoreHealth::Hindered);
+    let obstacle = begun.store.obstacle();
+    assert!(obstacle.starts_with("1 replicas wanted, 0 answer, and the redo journal is full"), "{obstacle}");
+    assert!(!begun.store.figures().degraded);
+    replicas[0].signal("-CONT");
+    meets_until(&begun.store, "it goes on", || begun.store.health() == StoreHealth::Ready);
+    let next = batch(&begun.head, 0, vec![put(&format!("10.0.2.{acknowledged}"), 200 + acknowledged, None)]);
+    let committed = wait(begun.store.commit([next.clone()].into())).unwrap();
+    follow(&mut begun.head, &next, &committed[0]);
+    assert_eq!(begun.held().len() as u64, 31 + acknowledged);
+}
+
+/// What a primary alone has when the process ends is in the file as well, and there it stays until a replica has it.
+#[test]
+fn where_nothing_is_lost_nothing_is_played_and_the_file_is_kept_for_the_replica() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(replicated) = begun(directory.path(), |options| options) else { return };
+    let mut replicated = next_process(replicated, directory.path());
+    let Replicated { begun: Begun { store, head, server }, replicas, .. } = &mut replicated;
+    *head = takes(store, 9);
+    assert_eq!(store.figures().healed_batches, 0);
+    assert!(store.figures().redo_bytes > 0);
+    wait(store.meet(true)).unwrap();
+    assert!(store.figures().redo_bytes > 0, "no replica has it");
+    replicas[0].signal("-CONT");
+    meets_until(store, "the replica has it", || store.figures().redo_bytes == 0);
+    assert_eq!(replicas[0].seq(), server.seq());
+}
