@@ -108,7 +108,8 @@ impl Config {
     fn degrading(&self) -> Option<String> {
         let store = &self.store;
         let needs = if store.redis_replicas == 0 {
-            "`store.redis_replicas` is 0: no replica is waited for, so none can be missing; say how many there are".to_owned()
+            "`store.redis_replicas` is 0: no replica is waited for, so none can be missing; say how many there are"
+                .to_owned()
         } else if store.redis_heal_bytes < DEGRADED_HEAL_BYTES_MIN {
             format!(
                 "`store.redis_heal_bytes` is {}: so much is acknowledged without replicas; allowed is {DEGRADED_HEAL_BYTES_MIN} \

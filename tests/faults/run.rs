@@ -195,6 +195,11 @@ impl Run {
         self.reaches(node, |cluster| cluster.crash(node));
     }
 
+    /// Starts a node that was ended.
+    pub fn again(&mut self, node: usize) {
+        self.reaches(node, |cluster| cluster.again(node));
+    }
+
     /// Asks a node to stop, waits until it has, and starts it again.
     pub fn restart(&mut self, node: usize) {
         self.reaches(node, |cluster| cluster.restart(node));

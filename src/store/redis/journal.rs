@@ -199,7 +199,10 @@ impl Journal {
         self.sent += 1;
         self.bytes += entry.bytes;
         self.entries.push_back(JournalEntry { number: self.sent, ..entry });
-        while self.bytes > self.bytes_max && self.entries.len() > 1 && !(self.is_full() && self.bytes < 2 * self.bytes_max) {
+        while self.bytes > self.bytes_max
+            && self.entries.len() > 1
+            && !(self.is_full() && self.bytes < 2 * self.bytes_max)
+        {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.bytes -= oldest.bytes;
             if !oldest.kept {

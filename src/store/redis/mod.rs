@@ -26,7 +26,8 @@
 //! what broke off all the same is found when a shard is loaded (see `surplus`). The same bytes are recognised by token,
 //! seq and digest, whichever connection brings them. A head that is behind what was acknowledged is healed from what this
 //! process sent last, if it lies on its own line (see `heal`, `playing`, `awaited`). One that is gone, or that does not
-//! fit, stops the store: it is never taken for a new or an older register. Which register it is stands in a file on this
+//! fit, stops the store: it is never taken for a new or an older register. What too few replicas have may be acknowledged once
+//! it is on this machine's disk (see `redo`). Which register it is stands in a file on this
 //! machine, so that an emptied Redis is refused also by the next process.
 //!
 //! **IPv6** has no fixed buckets: random addresses of a /64 would have a hash each. Its hashes cover from one LOW to the

@@ -66,15 +66,16 @@ impl Redo {
         acknowledges: bool,
     ) -> Result<Option<(Self, Found)>, StoreError> {
         let path = directory.join(format!("{PREFIX}{register:032x}"));
-        let there = match std::fs::metadata(&path) {
-            Ok(metadata) => metadata.len() > TITLE.len() as u64,
-            Err(error) if error.kind() == ErrorKind::NotFound => false,
+        let length = match std::fs::metadata(&path) {
+            Ok(metadata) => Some(metadata.len()),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(io("reading", &path)(error)),
         };
-        if !there && !acknowledges {
+        if !acknowledges && length.is_none_or(|length| length <= TITLE.len() as u64) {
             return Ok(None);
         }
-        if !there {
+        if length.is_none() {
+            // Whole, or not at all: what is there is never replaced, or it would be another file than the one that is locked.
             whole::write(&path, TITLE.as_bytes()).map_err(io("writing", &path))?;
         }
         let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(io("opening", &path))?;
@@ -160,7 +161,8 @@ impl Redo {
             return;
         }
         let begin = TITLE.len() as u64;
-        let emptied = file.set_len(begin).and_then(|()| file.seek(SeekFrom::Start(begin))).and_then(|_| file.sync_data());
+        let emptied =
+            file.set_len(begin).and_then(|()| file.seek(SeekFrom::Start(begin))).and_then(|_| file.sync_data());
         match emptied {
             Ok(()) => {
                 (*end, *refuses) = (begin, None);
@@ -227,7 +229,7 @@ fn redone(unkept: &Unkept) -> Option<Redone> {
 /// # Errors
 /// It cannot be read.
 pub(super) fn restore(shared: &RedisShared, found: Found) -> Result<(), StoreError> {
-    let mut entries: Vec<(Deed, Vec<(Move, Epoch)>, bool)> = Vec::new();
+    let mut entries: Vec<(Deed, Moves, bool)> = Vec::new();
     for redone in found.0 {
         match redone {
             Redone::Commit { applied, batches } => {
@@ -258,10 +260,11 @@ pub(super) fn restore(shared: &RedisShared, found: Found) -> Result<(), StoreErr
     Ok(())
 }
 
-type Commit = (ScriptCall, Vec<(Move, Epoch)>);
+/// What is moved, each in which epoch.
+type Moves = Vec<(Move, Epoch)>;
 
 /// The call that commits these batches, and what it moves, each in which epoch.
-fn commit_of(shared: &RedisShared, written: &[(Vec<u8>, Digests)]) -> Result<Commit, StoreError> {
+fn commit_of(shared: &RedisShared, written: &[(Vec<u8>, Digests)]) -> Result<(ScriptCall, Moves), StoreError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         StoreError::Damaged(format!("the redo journal has a batch that cannot be read: {error}").into())
     };

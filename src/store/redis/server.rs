@@ -242,8 +242,10 @@ impl ServerFacts {
                  the register lives to mend it; set `store.redis_replicas` to how many may be promoted"
             )
         } else if connected < replicas {
-            format!("{has}, fewer than are waited for ({replicas}): until they are there nothing is acknowledged, or, with \
-                 `store.redis_degrade`, what is on the disk of the node")
+            format!(
+                "{has}, fewer than are waited for ({replicas}): until they are there nothing is acknowledged, or, with \
+                 `store.redis_degrade`, what is on the disk of the node"
+            )
         } else if connected > replicas {
             format!(
                 "{has}, more than are waited for ({replicas}): if one of the others is promoted, what was acknowledged last \

@@ -164,8 +164,7 @@ fn all_that_is_kept_of_a_call_counts() {
 #[test]
 fn without_room_for_calls_the_take_overs_are_known_that_nothing_followed() {
     let mut journal = Journal::new(0);
-    let take =
-        |from: u128, to: u128, seq| Move { shard: ShardId(0), before: point(from, seq), after: point(to, seq) };
+    let take = |from: u128, to: u128, seq| Move { shard: ShardId(0), before: point(from, seq), after: point(to, seq) };
     journal.took(take(1, 2, 5), Epoch(2));
     journal.sends(&call(), vec![step(0, 2, 6)]);
     journal.took(take(2, 3, 6), Epoch(3));
