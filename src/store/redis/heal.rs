@@ -197,6 +197,8 @@ fn cut_off(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<(), Un
             "Redis went on from elsewhere than this server; nobody was told of what is not there, so it is taken anew"
         );
     }
+    // Nobody was told of it, so the next process is not to think that somebody was.
+    shared.redo.as_ref().map_or(Ok(()), |redo| redo.put_aside(line.shard)).map_err(Unplayed::Later)?;
     shared.journal().cut(line.shard, Point::of(head));
     shared.heals(0);
     Ok(())

@@ -39,6 +39,8 @@ pub(super) struct Redo {
     open: Mutex<OpenFile>,
     /// Bytes of frames.
     bytes: AtomicU64,
+    /// Why nothing more can be kept. Apart, because it is asked for every message while the file may be flushed.
+    refuses: Mutex<Option<Arc<str>>>,
 }
 
 #[derive(Debug)]
@@ -46,8 +48,6 @@ struct OpenFile {
     /// Locked while the process lives: two nodes in one directory would write over each other.
     file: File,
     end: u64,
-    /// Why nothing more can be kept, until it is emptied.
-    refuses: Option<Arc<str>>,
 }
 
 /// What lies in a file of before.
@@ -98,9 +98,9 @@ impl Redo {
         // What is torn was told nobody.
         file.set_len(end).and_then(|()| file.sync_all()).map_err(io("writing", &path))?;
         file.seek(SeekFrom::Start(end)).map_err(io("reading", &path))?;
-        let open = Mutex::new(OpenFile { file, end, refuses: None });
+        let open = Mutex::new(OpenFile { file, end });
         let bytes = AtomicU64::new(end - TITLE.len() as u64);
-        Ok(Some((Self { path, acknowledges, open, bytes }, Found(found))))
+        Ok(Some((Self { path, acknowledges, open, bytes, refuses: Mutex::default() }, Found(found))))
     }
 
     /// Does it stand in for replicas that are missing?
@@ -115,31 +115,41 @@ impl Redo {
 
     /// Why nothing more can be kept, if so.
     pub(super) fn refuses(&self) -> Option<Arc<str>> {
-        self.locked().refuses.clone()
+        locked(&self.refuses).clone()
     }
 
-    fn locked(&self) -> MutexGuard<'_, OpenFile> {
-        // Nothing under this lock can panic half-way.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Nothing more can be kept for now.
+    fn refuse(&self, why: &'static str) -> StoreError {
+        let before = locked(&self.refuses).replace(why.into());
+        if before.as_deref() != Some(why) {
+            tracing::error!(path = %self.path.display(), why, "nothing more is acknowledged before the replicas are there");
+        }
+        let context = "keeping what too few replicas of Redis have".into();
+        StoreError::Io { context, source: Arc::new(std::io::Error::other(why)) }
     }
 
     /// Appends these, durably.
     fn append(&self, deeds: &[Redone]) -> Result<(), StoreError> {
-        let mut open = self.locked();
+        if deeds.is_empty() {
+            return Ok(());
+        }
+        let mut open = locked(&self.open);
         let mut bytes = Vec::new();
         for deed in deeds {
             encode(deed, open.end + bytes.len() as u64, &mut bytes);
         }
-        let OpenFile { file, end, refuses } = &mut *open;
+        let OpenFile { file, end } = &mut *open;
         let written = file.write_all(&bytes).and_then(|()| file.sync_data());
         if let Err(error) = written {
-            // What of it is on disk is not known. Nobody was told, and the next process takes it for torn, or for sent.
-            let text = format!("{} cannot be written ({error})", self.path.display());
-            tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
-            *refuses = Some(text.into());
+            let why = format!("{} cannot be written ({error})", self.path.display());
+            if locked(&self.refuses).replace(why.into()).is_none() {
+                tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
+            }
+            // All of it is written anew the next time: nobody knows what of it is on disk, and nobody was told.
             let back = file.set_len(*end).and_then(|()| file.seek(SeekFrom::Start(*end)));
             return Err(io("writing", &self.path)(back.err().unwrap_or(error)));
         }
+        *locked(&self.refuses) = None;
         *end += bytes.len() as u64;
         self.bytes.store(*end - TITLE.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -155,9 +165,9 @@ impl Redo {
 
     /// Enough replicas have all that was in it when it had so many bytes. Empties it, if nothing came since.
     pub(super) fn empty(&self, bytes: u64) {
-        let mut open = self.locked();
-        let OpenFile { file, end, refuses } = &mut *open;
-        if bytes == 0 && refuses.is_none() || self.bytes() != bytes {
+        let mut open = locked(&self.open);
+        let OpenFile { file, end } = &mut *open;
+        if bytes == 0 && self.refuses().is_none() || self.bytes() != bytes {
             return;
         }
         let begin = TITLE.len() as u64;
@@ -165,7 +175,8 @@ impl Redo {
             file.set_len(begin).and_then(|()| file.seek(SeekFrom::Start(begin))).and_then(|_| file.sync_data());
         match emptied {
             Ok(()) => {
-                (*end, *refuses) = (begin, None);
+                *end = begin;
+                *locked(&self.refuses) = None;
                 self.bytes.store(0, Ordering::Relaxed);
                 tracing::info!(path = %self.path.display(), bytes, "enough replicas have what was in the redo journal");
             }
@@ -174,6 +185,11 @@ impl Redo {
             }
         }
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under these locks can panic half-way.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Too few replicas have what was sent. It is kept on this machine instead, if that may be.
@@ -187,24 +203,17 @@ pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Resu
     let shared = Arc::clone(shared);
     let kept = tokio::task::spawn_blocking(move || {
         let Some(redo) = &shared.redo else { return Ok(()) };
-        if shared.journal().is_full() {
-            redo.locked().refuses.get_or_insert_with(|| {
-                tracing::error!(
-                    path = %redo.path.display(),
-                    "the redo journal is full: nothing more is acknowledged before the replicas are there"
-                );
-                "the redo journal is full (store.redis_heal_bytes)".into()
-            });
+        let (unkept, is_full) = {
+            let journal = shared.journal();
+            (journal.unkept(), journal.is_full())
+        };
+        if is_full {
+            return Err(redo.refuse("the redo journal is full (store.redis_heal_bytes)"));
         }
-        if let Some(why) = redo.refuses() {
-            let context = "keeping what too few replicas of Redis have".into();
-            return Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(why.to_string())) });
-        }
-        let unkept = shared.journal().unkept();
-        let strange = |what: &str| StoreError::Invalid(format!("{}: {what}", redo.path.display()).into());
-        let unkept = unkept.ok_or_else(|| strange("some of what is to be kept is remembered no more"))?;
+        // More than is kept was under way at once.
+        let unkept = unkept.ok_or_else(|| redo.refuse("some of what is to be kept is remembered no more"))?;
         let deeds: Option<Vec<Redone>> = unkept.iter().map(redone).collect();
-        redo.append(&deeds.ok_or_else(|| strange("what is to be kept is no commit"))?)?;
+        redo.append(&deeds.ok_or_else(|| redo.refuse("what is to be kept is no commit"))?)?;
         shared.journal().kept(&unkept);
         Ok(())
     });
