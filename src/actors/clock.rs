@@ -12,7 +12,6 @@ use std::time::Duration;
 use rand::{RngCore, SeedableRng, rngs::SmallRng};
 
 use crate::core::types::{ShardTime, WallTime};
-use crate::limits::LEASE_GRACE_SECONDS;
 
 /// Source of time and randomness.
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
@@ -152,8 +151,8 @@ struct Reading {
     time: u64,
     /// Boot time then.
     at: u64,
-    /// Boot time until which no lease ends: whoever could not renew has time for it.
-    grace_until: u64,
+    /// Shard time since which it has not stood still: whoever could not renew has time for it from then on.
+    since: u64,
 }
 
 /// How often each shard's time is looked at, at least, by a process that runs.
@@ -164,11 +163,11 @@ const STOOD_STILL_MS: u64 = 4_000;
 impl ShardClock {
     /// A shard whose last batch was written at `head`.
     pub fn new(head: ShardTime, clock: &dyn Clock) -> Self {
-        Self { reading: Mutex::new(Reading { time: head.0, at: clock.boot_ms(), grace_until: 0 }) }
+        Self { reading: Mutex::new(Reading { time: head.0, at: clock.boot_ms(), since: head.0 }) }
     }
 
-    /// Shard time now. `serving`: the store takes changes, as far as is known.
-    pub fn now(&self, clock: &dyn Clock, serving: bool) -> ShardTime {
+    /// Shard time now, and since when it has not stood still. `serving`: the store takes changes, as far as is known.
+    pub fn now(&self, clock: &dyn Clock, serving: bool) -> (ShardTime, ShardTime) {
         // Nothing under this lock can panic half-way.
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let boot = clock.boot_ms();
@@ -176,15 +175,10 @@ impl ShardClock {
         if serving && !(clock.tells_pauses() && passed > STOOD_STILL_MS) {
             reading.time += passed;
         } else {
-            reading.grace_until = boot + LEASE_GRACE_SECONDS * 1_000;
+            reading.since = reading.time;
         }
         reading.at = reading.at.max(boot);
-        ShardTime(reading.time)
-    }
-
-    /// May leases end now? Not for as long as after a take-over ([`LEASE_GRACE_SECONDS`]), once time stood still.
-    pub fn ends_leases(&self, clock: &dyn Clock) -> bool {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner).grace_until <= clock.boot_ms()
+        (ShardTime(reading.time), ShardTime(reading.since))
     }
 }
 
@@ -215,26 +209,24 @@ mod tests {
         let clock = ManualClock::new(WallTime(5_000_000), 1);
         let shard = ShardClock::new(ShardTime(700), &clock);
         clock.set_wall(WallTime(1));
-        assert_eq!(shard.now(&clock, true), ShardTime(700));
+        let at_head = ShardTime(700);
+        assert_eq!(shard.now(&clock, true), (at_head, at_head));
         clock.advance_ms(30);
-        assert_eq!(shard.now(&clock, true), ShardTime(730));
+        assert_eq!(shard.now(&clock, true), (ShardTime(730), at_head));
     }
 
     #[test]
-    fn time_in_which_the_store_takes_nothing_does_not_count_and_no_lease_ends_soon_after() {
+    fn time_in_which_the_store_takes_nothing_does_not_count_and_is_known_behind_it() {
         let clock = ManualClock::new(WallTime(5_000_000), 1);
         let shard = ShardClock::new(ShardTime(700), &clock);
-        assert!(shard.ends_leases(&clock));
+        clock.advance_ms(50);
+        assert_eq!(shard.now(&clock, true), (ShardTime(750), ShardTime(700)));
         for _ in 0..3 {
             clock.advance_ms(60_000);
-            assert_eq!(shard.now(&clock, false), ShardTime(700));
+            assert_eq!(shard.now(&clock, false), (ShardTime(750), ShardTime(750)));
         }
         clock.advance_ms(10_000);
-        assert_eq!(shard.now(&clock, true), ShardTime(10_700), "from when it was looked at last");
-        assert!(!shard.ends_leases(&clock));
-        clock.advance_ms(20_000);
-        assert_eq!(shard.now(&clock, true), ShardTime(30_700));
-        assert!(shard.ends_leases(&clock));
+        assert_eq!(shard.now(&clock, true), (ShardTime(10_750), ShardTime(750)), "from when it was looked at last");
     }
 
     /// A clock on which a process stands still.
@@ -264,13 +256,11 @@ mod tests {
         let clock = Stopped(ManualClock::new(WallTime(5_000_000), 1));
         let shard = ShardClock::new(ShardTime(700), &clock);
         clock.0.advance_ms(1_000);
-        assert_eq!(shard.now(&clock, true), ShardTime(1_700));
-        assert!(shard.ends_leases(&clock));
+        assert_eq!(shard.now(&clock, true), (ShardTime(1_700), ShardTime(700)));
         clock.0.advance_ms(3_600_000);
-        assert_eq!(shard.now(&clock, true), ShardTime(1_700));
-        assert!(!shard.ends_leases(&clock));
+        assert_eq!(shard.now(&clock, true), (ShardTime(1_700), ShardTime(1_700)));
         clock.0.advance_ms(1_000);
-        assert_eq!(shard.now(&clock, true), ShardTime(2_700));
+        assert_eq!(shard.now(&clock, true), (ShardTime(2_700), ShardTime(1_700)));
     }
 
     #[test]

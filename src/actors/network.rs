@@ -233,7 +233,8 @@ impl NetworkActor {
     }
 
     fn moment(&mut self) -> command::Context {
-        let now = self.shared.shard_time(self.lane.shard);
+        let (now, since) = self.shared.shard_moment(self.lane.shard);
+        self.network.goes_on_from(since);
         command::Context {
             now,
             wall: self.beside.wall(now, self.shared.clock.wall()),

@@ -125,12 +125,12 @@ impl Shared {
 
     /// Time of a shard now. It stands still while the store takes nothing.
     pub fn shard_time(&self, shard: ShardId) -> ShardTime {
-        self.shards[usize::from(shard.0)].now(&*self.clock, self.store.health() == StoreHealth::Ready)
+        self.shard_moment(shard).0
     }
 
-    /// May leases of a shard end now? Not soon after its time stood still.
-    pub fn ends_leases(&self, shard: ShardId) -> bool {
-        self.shards[usize::from(shard.0)].ends_leases(&*self.clock)
+    /// Time of a shard now, and since when it has not stood still.
+    pub fn shard_moment(&self, shard: ShardId) -> (ShardTime, ShardTime) {
+        self.shards[usize::from(shard.0)].now(&*self.clock, self.store.health() == StoreHealth::Ready)
     }
 
     /// Why nothing is granted now, if nothing is: the store takes no changes, or what it has was restored and nobody has said

@@ -39,3 +39,24 @@ fn a_lease_whose_renewals_a_full_disk_refuses_does_not_end_meanwhile() {
     let other = client.call("ip.claim", json!({"network": "lan", "owner": "b", "address": granted["address"]}));
     assert!(other.get("error").is_some(), "its holder asked for it every minute, and somebody else has it: {other}");
 }
+
+/// Nobody has to renew what cools, nor could have renewed what was not granted yet: both end in time, however short ago the
+/// disk was full.
+#[test]
+fn behind_a_disk_that_was_full_what_cools_and_what_is_leased_anew_ends_in_time() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "n", "cooldown_seconds": 2, "subnets": [{"cidr": "10.0.0.0/30"}]}));
+    let before = client.ok("ip.allocate", json!({"network": "n", "owner": "a", "ttl_seconds": 600}));
+    client.ok("ip.allocate", json!({"network": "n", "owner": "b"}));
+    server.store.health_is(StoreHealth::Full);
+    assert_eq!(client.kind("ip.allocate", json!({"network": "n", "owner": "c"})), "unavailable");
+    server.store.health_is(StoreHealth::Ready);
+
+    client.ok("ip.release", json!({"network": "n", "owner": "b"}));
+    server.clock.advance_ms(2_500);
+    client.ok("ip.allocate", json!({"network": "n", "owner": "c", "ttl_seconds": 3}));
+    server.clock.advance_ms(3_500);
+    assert_eq!(client.kind("ip.release", json!({"network": "n", "owner": "c", "strict": true})), "not_found");
+    client.ok("ip.renew", json!({"network": "n", "address": before["address"], "ttl_seconds": 600}));
+}

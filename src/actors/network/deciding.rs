@@ -17,6 +17,7 @@ use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, State, Step};
 use crate::core::types::{Generation, Owner, ShardTime};
+use crate::store::StoreHealth;
 
 /// When to ask again where an operator is to decide.
 const CONFLICTS_RETRY_AFTER_MS: u64 = 10_000;
@@ -173,7 +174,9 @@ impl NetworkActor {
         let Some(due) = self.network.next_due() else { return };
         // What began late in a millisecond ends late in one: never early.
         let over = ShardTime(moment.now.0.saturating_sub(self.shared.clock.cut_off_ms()));
-        if !matches!(self.phase, Phase::Serving) || due > over || !self.shared.ends_leases(self.lane.shard) {
+        // A store that takes nothing new would refuse what comes of it.
+        let takes = || self.shared.store.health() == StoreHealth::Ready;
+        if !matches!(self.phase, Phase::Serving) || due > over || !takes() {
             return;
         }
         match self.decide(&Command::Expire, command::Context { now: over, ..moment }) {

@@ -95,10 +95,13 @@ impl Holdings {
 
     /// Served from a later time on than was thought.
     pub(super) fn serve_from(&mut self, since: ShardTime) {
+        if since <= self.served_since {
+            return;
+        }
         // Of a lease that ends later, the end is its own.
         let late = (since.after_seconds(LEASE_GRACE_SECONDS), RecordId::MIN);
         let soon: Vec<(ShardTime, RecordId)> = self.leases.range(..late).copied().collect();
-        self.served_since = self.served_since.max(since);
+        self.served_since = since;
         for (ends, id) in soon {
             let lease = self.record(id).held().and_then(|held| held.lease);
             self.leases.remove(&(ends, id));

@@ -139,6 +139,14 @@ impl Network {
         self.holdings.serve_from(since);
     }
 
+    /// Its time stood still until `since`: nobody could renew, and no lease ends before its holder had time for it.
+    /// What cools or is on probation ends when it would, and so does what was granted since.
+    ///
+    /// Cost: a comparison where that is known; else as [`Network::serve_from`].
+    pub fn goes_on_from(&mut self, since: ShardTime) {
+        self.holdings.serve_from(since);
+    }
+
     /// A network as it was stored, for tests.
     #[cfg(test)]
     fn of_parts(
