@@ -51,8 +51,11 @@
 //!
 //! **Leases and cooldowns err late only.** *The new owner's clock is ten minutes ahead, and all short leases end.* So a
 //! shard has a time of its own, stored with each batch, that follows the boot clock and stands still while nothing can be
-//! committed; after a take-over no lease ends before its holder had thirty seconds to renew it. [`actors::clock`](crate::actors::clock);
-//! shown by `a_register_whose_clock_leaps_confuses_nobody`.
+//! committed; after a take-over or an outage no lease ends before its holder was served for thirty seconds, in which it could be
+//! renewed. Nobody renews what cools, nor what was not granted yet: neither waits for that. [`actors::clock`](crate::actors::clock);
+//! shown by `a_register_whose_clock_leaps_confuses_nobody`,
+//! `no_lease_runs_between_the_take_over_and_the_moment_from_which_it_can_be_renewed` and
+//! `behind_a_disk_that_was_full_what_cools_and_what_is_leased_anew_ends_in_time`.
 //!
 //! **Leases say who may try, tokens who may write.** A register is taken over when it was let go, when its lease ran out by
 //! the store's time, or when it is handed over. Two live nodes of one name: the second is refused.

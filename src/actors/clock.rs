@@ -138,8 +138,9 @@ impl Draws {
 }
 
 /// Time of one shard: starts where its head stood when it was taken, and goes on with the boot clock. Time in which nobody
-/// could commit does not count, so leases and cooldowns err late only: no node owned the shard, the store took nothing, or
-/// the process stood still. It is looked at often ([`LOOKED_AT_EVERY`]); what passed since the last look counts, or not.
+/// could commit does not count, so leases and cooldowns err late only: no node owned the shard, or the one that does served
+/// nobody yet, the store took nothing, or the process stood still. It is looked at often ([`LOOKED_AT_EVERY`]); what passed
+/// since the last look counts, or not.
 #[derive(Debug)]
 pub struct ShardClock {
     reading: Mutex<Reading>,

@@ -100,6 +100,8 @@ pub struct Shared {
     directory: OnceLock<Addr<Directory>>,
     fatal: mpsc::UnboundedSender<Fatal>,
     over: AtomicBool,
+    /// Clients are served.
+    serves: AtomicBool,
     /// It was said that the directory is no more.
     missed: AtomicBool,
     /// The register is about to be given away, in order.
@@ -123,14 +125,15 @@ impl Shared {
         self.epochs[usize::from(shard.0)].store(epoch.0, Ordering::Relaxed);
     }
 
-    /// Time of a shard now. It stands still while the store takes nothing.
+    /// Time of a shard now. It stands still while the store takes nothing, and until clients are served.
     pub fn shard_time(&self, shard: ShardId) -> ShardTime {
         self.shard_moment(shard).0
     }
 
     /// Time of a shard now, and since when it has not stood still.
     pub fn shard_moment(&self, shard: ShardId) -> (ShardTime, ShardTime) {
-        self.shards[usize::from(shard.0)].now(&*self.clock, self.store.health() == StoreHealth::Ready)
+        let serving = self.serves.load(Ordering::Acquire) && self.store.health() == StoreHealth::Ready;
+        self.shards[usize::from(shard.0)].now(&*self.clock, serving)
     }
 
     /// Why nothing is granted now, if nothing is: the store takes no changes, or what it has was restored and nobody has said
@@ -271,6 +274,15 @@ impl Shared {
         if !self.over.load(Ordering::Acquire) && !self.missed.swap(true, Ordering::AcqRel) {
             tracing::error!("the directory is no more");
         }
+    }
+
+    /// From now on clients are served: those whose leases run can renew them.
+    pub fn serves(&self) {
+        // What passed until now does not count.
+        for shard in &self.shards {
+            shard.now(&*self.clock, false);
+        }
+        self.serves.store(true, Ordering::Release);
     }
 
     /// Was it ended?
@@ -420,6 +432,7 @@ fn shared_of(parts: Parts, info: StoreInfo, heads: &[(ShardId, Head)]) -> Arc<Sh
         timers,
         fatal,
         over: AtomicBool::new(false),
+        serves: AtomicBool::new(false),
         missed: AtomicBool::new(false),
         given_away: watch::Sender::new(false),
         jobs: TaskTracker::new(),

@@ -238,6 +238,7 @@ impl Keeper {
                 self.renewed_ms.set(renewed_ms.get());
                 self.server.metrics.tenures.inc();
                 self.server.metrics.owner.set(1);
+                shared.serves();
                 self.server.seat.become_role(Role::Owner(shared));
                 Ok(())
             }

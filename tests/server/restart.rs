@@ -4,13 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allod::actors::clock::ManualClock;
+use actix::System;
+use allod::actors::clock::{Clock, ManualClock};
+use allod::actors::coordinator::{Done, Job};
+use allod::actors::outlet;
+use allod::actors::service::{self, Parts};
+use allod::core::command::Filter;
 use allod::core::types::{ShardTime, WallTime};
 use allod::store::embedded::{self, EmbeddedStore};
 use allod::store::{Seq, ShardId};
 use serde_json::{Value, json};
 
 use crate::clock::RealLeases;
+use crate::ended::{ask, parts};
 use crate::stores;
 use crate::support::{Client, TestServer, http};
 
@@ -44,6 +50,40 @@ fn no_lease_ends_before_its_holder_could_renew_it_after_a_restart() {
     server.clock.advance_ms(11_000);
     assert!(!held(long));
     assert!(!held(short));
+}
+
+/// Many networks take a while to be built, and what a failover cut off is given back first: nobody can renew meanwhile.
+#[test]
+fn no_lease_runs_between_the_take_over_and_the_moment_from_which_it_can_be_renewed() {
+    let reopen = stores::reopened(2);
+    let server = TestServer::over(reopen(), |_| {});
+    let mut client = server.with_lan();
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "short", "ttl_seconds": 5}));
+    drop(client);
+    server.running.stop();
+
+    System::new().block_on(async {
+        let (fatal, _fatals) = outlet();
+        let clock = Arc::new(ManualClock::new(WallTime(1_772_356_364_031), 8));
+        let same_clock = Arc::clone(&clock) as Arc<dyn Clock>;
+        let shared = service::start(Parts { clock: same_clock, ..parts(reopen(), fatal) }).await.unwrap();
+        // Longer than the actors take to look what is over.
+        let looks = Duration::from_millis(700);
+        let is_held = || async {
+            tokio::time::sleep(looks).await;
+            let filter = Box::new(Filter::default());
+            let list = Job::List { network: None, realm: None, filter, after: None, limit: 10, count_only: true };
+            matches!(ask(&shared, list).await, Ok(Done::Listed { count: 1, .. }))
+        };
+        clock.advance_ms(10_000);
+        assert!(is_held().await, "nobody could renew it yet");
+        shared.serves();
+        clock.advance_ms(4_000);
+        assert!(is_held().await, "it has a second left");
+        clock.advance_ms(1_500);
+        assert!(!is_held().await, "its time is over");
+        shared.retire("all was seen");
+    });
 }
 
 /// Whoever still holds a reservation of the first network must not be able to touch one of the second.
