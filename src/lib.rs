@@ -148,6 +148,7 @@
 //!   - Shown by
 //!     - `a_freed_address_goes_to_who_waits_for_longest`
 //!     - `who_comes_behind_a_release_does_not_overtake_who_waits`
+//!     - `whose_time_is_over_does_not_overtake_who_waits_for_longer`
 //!     - `a_client_that_hangs_up_waits_no_more_and_one_that_ends_its_input_does`
 //!     - `who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left`
 //!     - `who_waits_for_a_network_that_crashes_waits_on_when_it_is_loaded_again`

@@ -1,5 +1,6 @@
 //! Requests that wait for capacity: whose turn it is, what ends a wait, and what it must not keep from going on.
 
+use std::collections::{BTreeSet, HashMap};
 use std::net::Shutdown;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -80,6 +81,34 @@ fn a_freed_address_goes_to_who_waits_for_longest() {
     release(&mut client, "a");
     assert_eq!(address_in(&second.answer()), "10.0.0.1");
     server.until_waits("lan", 0);
+}
+
+/// More comes free at once than is given out in one turn, and just then the time of one who came late is over.
+#[test]
+fn whose_time_is_over_does_not_overtake_who_waits_for_longer() {
+    const ADDRESSES: usize = 126;
+    const WAITERS: usize = 200;
+    const LATE: usize = 190;
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/25"}]}));
+    for held in 0..ADDRESSES {
+        client.ok("ip.allocate", json!({"network": "lan", "owner": format!("a{held}"), "ttl_seconds": 10}));
+    }
+    let owner_of: HashMap<u64, usize> = (0..WAITERS)
+        .map(|at| (client.send("ip.allocate", waiting(&format!("w{at}"), if at == LATE { 10 } else { 600 })), at))
+        .collect();
+    server.until_waits("lan", WAITERS);
+    server.clock.advance_ms(10_000);
+    let mut granted = BTreeSet::new();
+    for _ in 0..=ADDRESSES {
+        let answer = client.answer();
+        match owner_of[&answer["id"].as_u64().unwrap()] {
+            LATE => assert_eq!(answer["error"]["data"]["kind"], "not_enough_capacity", "{answer}"),
+            waiter => assert!(answer.get("result").is_some() && granted.insert(waiter), "{answer}"),
+        }
+    }
+    assert!(granted.into_iter().eq(0..ADDRESSES), "who came first has all that came free");
 }
 
 #[test]

@@ -229,8 +229,12 @@ impl NetworkActor {
         Some((one.by.clone(), one.reason.take(), one.place.waited_ms(self.shared.clock.boot_ms())))
     }
 
-    /// Ends those whose time is over. They have a last turn: what they are told is how things are now.
+    /// Ends those whose time is over. They have a last turn: what they are told is how things are now. Not while others, who
+    /// came first, are to have theirs: then they end behind those.
     pub(super) fn end_waits(&mut self, ctx: &mut Context<Self>) {
+        if self.behind {
+            return;
+        }
         let health = self.shared.store.health();
         if health != StoreHealth::Ready {
             return self.end_waits_unasked(&refused_by_store(health, &*self.shared.store));
