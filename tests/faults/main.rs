@@ -63,6 +63,7 @@ mod network;
 mod nodes;
 mod one_node;
 mod orders;
+mod ready;
 mod record;
 mod redis;
 mod redis_cluster;

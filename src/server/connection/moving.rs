@@ -92,7 +92,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::actors::NotReadyReason;
+    use crate::actors::{Fault, NotReadyReason};
     use crate::server::balance::Balance;
     use crate::server::connection::serve;
     use crate::server::role::Role;
@@ -151,7 +151,7 @@ mod tests {
         client.write_all(held.as_bytes()).unwrap();
         moved(2);
         let (why, reason) = ("nobody", NotReadyReason::NoOwner);
-        server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 100 });
+        server.seat.become_role(Role::Waiting { why, fault: Fault::NotReady { reason, retry_after_ms: 100 } });
         let refused = answer();
         assert!(refused.contains("\"id\":4") && refused.contains("no_owner"), "{refused}");
         client.write_all(ping(5).as_bytes()).unwrap();
