@@ -165,4 +165,28 @@ mod tests {
         }
         drop(system);
     }
+
+    /// As where its thread has no room for one more, say.
+    #[test]
+    fn a_connection_that_its_thread_cannot_take_is_closed_and_counted_and_leaves_no_place_taken() {
+        let system = actix::System::new();
+        let arbiter = actix::Arbiter::new();
+        let mut server = idle_server();
+        let own = Arc::get_mut(&mut server).unwrap();
+        own.reactors = vec![arbiter.handle()];
+        own.balance = Balance::of(&own.reactors);
+        own.balance.looks_never();
+        // A file is nothing that can be waited for.
+        let no_socket = TcpStream::from(std::os::fd::OwnedFd::from(tempfile::tempfile().unwrap()));
+        let held = Arc::new(());
+        serve(no_socket, ([127, 0, 0, 1], 9).into(), Arc::clone(&server), 0, Arc::clone(&held));
+        until("it is counted", || server.metrics.connections_closed.with_label_values(&["not_served"]).get() == 1);
+        until("its place is free", || {
+            let open = server.metrics.connections.get();
+            Arc::strong_count(&held) == 1 && server.balance.connections() == [0] && open == 0
+        });
+        arbiter.stop();
+        arbiter.join().unwrap();
+        drop(system);
+    }
 }
