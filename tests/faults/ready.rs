@@ -7,6 +7,8 @@ use serde_json::json;
 use super::client::{Answer, Client};
 use super::nodes::Cluster;
 use super::redis::Redis;
+use super::run::eventually;
+use super::server::http_get;
 
 /// Longer than a frame between nodes takes on a busy machine, and shorter than any lease.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
@@ -51,4 +53,23 @@ async fn a_node_that_forwards_is_as_ready_as_the_owner_and_its_clients_are_told_
     }
     redis.signal("-CONT");
     changes(true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_operator_has_to_do_to_redis_is_said_where_he_looks() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let cluster = Cluster::start(directory.path(), &redis, 1);
+    redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    says(&cluster, 0, false);
+    let told = http_get(cluster.http(0), "/readyz");
+    assert!(told.contains("until `redis-cli config set maxmemory-policy noeviction`"), "{told}");
+    redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    says(&cluster, 0, true);
+    redis.ask(&["FLUSHALL"]);
+    eventually("it ends, and says where to read on", || {
+        let log = cluster.log(0);
+        log.contains("hint: ") && log.contains("deploy/README.md has what to do first, under \"The store is lost\"")
+    })
+    .await;
 }
