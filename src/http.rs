@@ -13,6 +13,7 @@ mod accepting;
 mod body;
 mod events;
 mod paced;
+mod probes;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

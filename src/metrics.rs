@@ -219,7 +219,7 @@ impl Metrics {
             (&self.connections_moved, &["full", "follows"]),
             (&self.http_refused, &["connections", "bodies", "bytes", "streams", "unfinished", "slow"]),
             (&self.watches_ended, &["lagged", "cursor_lost"]),
-            (&self.late_claims, &["healed", "standing", "conflict"]),
+            (&self.late_claims, &["healed", "standing", "conflict", "gone"]),
         ];
         for (counters, labels) in rows {
             for label in labels {

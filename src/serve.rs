@@ -52,7 +52,7 @@ use crate::actors::figures;
 use crate::actors::service::Hooks;
 use crate::actors::{Fault, Told};
 use crate::cli::failure::Failure;
-use crate::config::{Config, Sources};
+use crate::config::{Config, Sources, StoreKind};
 use crate::core::command::NetworkInput;
 use crate::core::refusal::Refusal;
 use crate::limits::PEER_HANDSHAKE_MS;
@@ -191,6 +191,7 @@ pub fn run(args: ServeArgs) -> u8 {
     telemetry::init(&config.log);
     // Before anything that takes long: it is no reason to end.
     signals::on_hangup(signals::ReadSettings { file, flags, config: config.clone() });
+    let kind = config.store.kind;
     let started = open_store(&config).and_then(|store| {
         let mut options = Options::new(config, store);
         options.networks = args.networks;
@@ -208,7 +209,15 @@ pub fn run(args: ServeArgs) -> u8 {
     match ended {
         Ended::Stopped => 0,
         Ended::Failed(problem) => {
-            let hint = "start it again with `allod serve`: it reads what the store has";
+            let hint = match kind {
+                StoreKind::Redis => {
+                    "start it again with `allod serve`: it reads what Redis has. If that lost something, deploy/README.md has what \
+                     to do first, under \"The store is lost\""
+                }
+                StoreKind::Embedded | StoreKind::Memory => {
+                    "start it again with `allod serve`: it reads what the store has"
+                }
+            };
             Failure::new("go on serving", problem, hint).print();
             EXIT_STORE_FAILED
         }

@@ -120,6 +120,11 @@ pub enum Fault {
         /// What stands in the way, as a sentence.
         problem: String,
     },
+    /// No node owns the register, since whoever could does not reach the store; nothing was begun.
+    StoreAway {
+        /// What stands in the way, as a sentence.
+        problem: String,
+    },
     /// The network cannot be asked just now; nothing was begun.
     NotReady {
         /// What it waits for.
@@ -166,6 +171,9 @@ impl Fault {
             | Fault::Unavailable { problem, .. }
             | Fault::CursorLost { problem, .. }
             | Fault::Stopped { problem } => problem.clone(),
+            Fault::StoreAway { problem } => {
+                format!("no node owns the register, as the store cannot be reached: {problem}")
+            }
             Fault::NotReady { reason, .. } => format!("a network is not ready ({})", reason.word()),
             Fault::Contested { network, .. } => format!(
                 "since a failover two claim one address of network `{network}`, so nothing new is granted in it until an \
@@ -188,6 +196,7 @@ impl Fault {
             Fault::Refused(_)
             | Fault::Overloaded { .. }
             | Fault::Unavailable { .. }
+            | Fault::StoreAway { .. }
             | Fault::NotReady { .. }
             | Fault::Contested { .. }
             | Fault::CursorLost { .. }

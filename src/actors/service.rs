@@ -146,7 +146,10 @@ impl Shared {
                     .into()
             }),
             StoreHealth::Full | StoreHealth::Hindered => Some(self.store.obstacle()),
-            StoreHealth::Failed => Some("the store failed".into()),
+            StoreHealth::Failed => Some(match self.store.failure() {
+                Some(why) => format!("the store failed: {why}").into(),
+                None => "the store failed".into(),
+            }),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! The checks of the machine are the server's (`serve::doctor`); here the server is asked, and all of it is printed.
 
+mod assumed;
 mod readiness;
 
 use std::path::PathBuf;
@@ -43,6 +44,9 @@ const AFTER_HELP: &str = "\
 Say it as the user of the server and with its arguments and environment:
   runuser -u allod -- allod doctor --config /etc/allod/server.toml \\
     --data /var/lib/allod
+Without any, and without a register in ./allod-data, these two are assumed where
+that file is there. How ready a server is its HTTP port says: that of its
+configuration, or else the one above its port (as 7401 is above 7400).
 
 It looks and changes nothing: the disk is timed with a file that has no name,
 Redis is asked, and a server that runs (--server) too. Ends with 0 where nothing
@@ -50,25 +54,32 @@ is `wrong`, warnings or not, and with 1 where something is.";
 
 /// Looks, prints, and says by the exit code whether something is wrong.
 pub fn run(args: Doctor, options: Options) -> Done<Exit> {
-    let serve = ServeArgs {
+    let named = ServeArgs {
         config: args.config,
         data: args.data,
         store: args.store,
         redis: args.redis,
         ..ServeArgs::default()
     };
+    let (serve, assumed) = assumed::server_here(named);
     serve.check()?;
     // Blocks, and has threads of its own: before the runtime of the calls.
     let mut examined = from_cli::examine(&serve);
+    // What all else is about comes first.
+    examined.checks.splice(0..0, assumed);
     super::check_servers(&options.server)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut session = Session::new(options);
     let (listen, http) = examined.ports.clone().unwrap_or_default();
     let asked = session.options.server.clone();
-    examined.checks.extend(runtime.block_on(server(&mut session, examined.in_use)));
+    let of_server = runtime.block_on(server(&mut session, examined.in_use));
+    let answers = of_server.len() > 1;
+    examined.checks.extend(of_server);
     if asked == listen {
         // The ports of one server: what its HTTP says is said of it.
         examined.checks.extend(runtime.block_on(readiness::check(&http)));
+    } else if answers {
+        examined.checks.extend(asked.split(',').map(|at| runtime.block_on(readiness::check_beside(at))));
     }
     let worst = examined.checks.iter().map(|check| check.state).max().unwrap_or(CheckState::Ok);
     if session.options.style.format == Format::Table {

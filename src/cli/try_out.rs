@@ -121,15 +121,19 @@ async fn show(session: &mut Session, tcp: SocketAddr) -> Done<()> {
     let tables = file::tables(content).map_err(broken)?;
     session.say("\n1. A network, from config/first-network.toml (`allod network apply`)");
     let there = super::apply::networks(session, None).await?;
+    let network = tables.first().map(|table| table.name.clone()).unwrap_or_default();
     let steps = diff::steps(&tables, &there, false).map_err(broken)?;
     if steps.is_empty() {
         session.say("   it is there already, as the file says");
+    } else if there.iter().any(|one| one["name"] == network) {
+        // Whoever tried something on it is to find it so.
+        session.say("   it is there already, and differs from the file; it stays as it was changed");
+    } else {
+        for step in steps {
+            step.words.iter().for_each(|line| session.say(&format!("   {line}")));
+            session.call(step.method, Value::Object(step.params)).await?;
+        }
     }
-    for step in steps {
-        step.words.iter().for_each(|line| session.say(&format!("   {line}")));
-        session.call(step.method, Value::Object(step.params)).await?;
-    }
-    let network = tables.first().map(|table| table.name.clone()).unwrap_or_default();
     let wishes = [
         json!({"network": network, "owner": "web/0", "family": 4}),
         json!({"network": network, "owner": "web/0", "slot": "v6", "family": 6}),

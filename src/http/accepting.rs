@@ -9,7 +9,7 @@
 //! Every connection has its token of [`Server::tasks`] until it is closed: that is when its answer is out of this process, and
 //! not when the answer is made. Whoever waits for the tokens bounds that.
 //!
-//! Beyond those that there is room for a few more are accepted, for one request each of whoever watches the server.
+//! Beyond those that there is room for a few more are accepted, for one request each of whoever watches the server (`probes`).
 //!
 //! Before: `serve` opens the port. After: `http` answers requests, which says how long a body may take. Beside: `paced`.
 
@@ -33,7 +33,8 @@ use tokio_util::task::TaskTracker;
 
 use super::paced::Paced;
 use super::plain;
-use crate::limits::{HTTP_CONNECTIONS_ONE_IN, HTTP_HEAD_BYTES_MAX, HTTP_PROBES_MAX};
+use super::probes::{Probe, Probes};
+use crate::limits::{HTTP_CONNECTIONS_ONE_IN, HTTP_HEAD_BYTES_MAX};
 use crate::metrics::Counted;
 use crate::server::Server;
 use crate::server::sockets::{Arrivals, leave_nothing_unread};
@@ -49,20 +50,20 @@ const TOO_MANY: &str = "too many connections over HTTP (`server.max_connections`
 /// Serves whoever connects until the server stops, then finishes what was begun.
 pub(super) async fn accept(listener: TcpListener, server: Arc<Server>, router: Router) {
     let places = Arc::new(Semaphore::new(connections_max(server.bounds.connections)));
-    let probes = Arc::new(Semaphore::new(HTTP_PROBES_MAX));
+    let probes = Arc::<Probes>::default();
     let open = TaskTracker::new();
     let arrivals = Arrivals::new(listener, server.stop.clone(), "cannot accept over HTTP");
     while let Some((stream, peer)) = arrivals.next().await {
-        let place = Arc::clone(&places).try_acquire_owned();
-        let only_probes = place.is_err();
-        let Ok(place) = place.or_else(|_| Arc::clone(&probes).try_acquire_owned()) else {
+        let place = Arc::clone(&places).try_acquire_owned().ok();
+        let probe = if place.is_none() { probes.enter().map(Arc::new) } else { None };
+        if place.is_none() && probe.is_none() {
             turn_away(&stream, &server);
             continue;
-        };
+        }
         let (task, server, router) = (server.tasks.token(), Arc::clone(&server), router.clone());
         open.spawn(async move {
             let counted = Counted::in_gauge(&server.metrics.http_connections);
-            serve(stream, peer, &server, router, only_probes).await;
+            serve(stream, peer, &server, router, probe).await;
             drop((counted, place, task));
         });
     }
@@ -87,16 +88,20 @@ struct Course {
     refused: AtomicBool,
 }
 
-/// Serves one client until it is gone, or is cut off. `only_probes`: there is room for whoever watches the server only.
-async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router: Router, only_probes: bool) {
+/// Serves one client until it is gone, or is cut off. As a probe: there is room for whoever watches the server only.
+async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router: Router, probe: Option<Arc<Probe>>) {
+    let only_probes = probe.is_some();
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
     let course = Arc::new(Course::default());
     let (noted, router) = (Arc::clone(&course), TowerToHyperService::new(router));
-    let asked = Arc::clone(server);
+    let (asked, asking) = (Arc::clone(server), probe.clone());
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         noted.asked.store(true, Ordering::Relaxed);
+        if let Some(probe) = &asking {
+            probe.asks();
+        }
         let is_admitted = !only_probes || PROBES.contains(&request.uri().path());
         let noted = Arc::clone(&noted);
         let answer = is_admitted.then(|| router.call(request));
@@ -120,10 +125,25 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
         .header_read_timeout(head_within)
         .max_buf_size(HTTP_HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(Paced::new(stream, bounds.slow_client)), service);
-    let mut stopping = false;
+    let gives_way = async {
+        match &probe {
+            Some(probe) => probe.gives_way().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(gives_way);
+    let (mut stopping, mut stays, mut gave_way) = (false, false, false);
     let served = loop {
         tokio::select! {
             served = &mut connection => break served,
+            () = &mut gives_way, if !stays => {
+                // Unless it has asked just now: then it is answered.
+                stays = course.asked.load(Ordering::Relaxed);
+                if !stays {
+                    gave_way = true;
+                    break Ok(());
+                }
+            }
             () = server.stop.cancelled(), if !stopping => {
                 if !course.asked.load(Ordering::Relaxed) {
                     return;
@@ -138,6 +158,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
     let paced = parts.io.into_inner();
     let stream = paced.socket;
     match served {
+        Ok(()) if gave_way => return turn_away(&stream, server),
         Ok(()) => {}
         Err(_) if paced.gave_up => return server.metrics.refuses_http("slow"),
         Err(error) if error.is_timeout() && only_probes => turn_away(&stream, server),

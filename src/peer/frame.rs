@@ -144,6 +144,11 @@ pub enum Answered {
         /// Who does, as far as it knows.
         owner: Option<NodeId>,
     },
+    /// Why the node does not serve the register just now; none: it does. Said first, and at each change.
+    Standing {
+        /// A few words, for probes.
+        unready: Option<CompactString>,
+    },
     /// The sign of life.
     Pong,
     /// The node stops: what is asked from here on it does not begin. It waits for [`Ask::Bye`].
@@ -350,7 +355,11 @@ pub fn encode_answers(answered: Answered, max: usize, out: &mut Vec<u8>) {
         Answered::Job { ticket, .. } => {
             let _ = encode(&Answered::Job { ticket, answer: Err(too_long()) }, max, out);
         }
-        Answered::Waits(_) | Answered::NotOwner { .. } | Answered::Pong | Answered::Closing => {}
+        Answered::Waits(_)
+        | Answered::NotOwner { .. }
+        | Answered::Standing { .. }
+        | Answered::Pong
+        | Answered::Closing => {}
     }
 }
 

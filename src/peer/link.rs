@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use compact_str::CompactString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -132,6 +133,11 @@ impl Link {
     /// Is it up now?
     pub fn is_connected(&self) -> bool {
         self.inner.state.borrow().is_up()
+    }
+
+    /// Why the other node does not serve the register, as it said last.
+    pub fn unready(&self) -> Option<CompactString> {
+        self.inner.with(|outstanding| outstanding.unready())
     }
 
     /// Waits until it is up, at most so long. Tells whether it is.

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -85,7 +86,13 @@ pub trait Serve: Send + Sync + 'static {
     /// # Errors
     /// [`NotOwner`]: nothing of it was begun.
     fn job(&self, origin: &RemoteAsker, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner>;
+
+    /// Why this node does not serve the register just now, and each change of it; none: it does.
+    fn standing(&self) -> watch::Receiver<Unready>;
 }
+
+/// A few words for probes, if something stands in the way.
+pub type Unready = Option<Arc<str>>;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]

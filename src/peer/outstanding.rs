@@ -13,6 +13,7 @@
 
 use std::time::Instant;
 
+use compact_str::CompactString;
 use hashbrown::HashMap;
 
 use super::frame::{Answered, Ask, NetworkRef, SentItem, SentOrder, encode_asks};
@@ -96,6 +97,8 @@ pub(super) struct Outstanding {
     waits: usize,
     /// How many of them wait for events.
     watches: usize,
+    /// Why the other node does not serve the register, as it said last.
+    unready: Option<CompactString>,
 }
 
 impl Outstanding {
@@ -107,7 +110,12 @@ impl Outstanding {
 
     /// From now on asks are taken.
     pub fn connect(&mut self) {
-        self.connected = true;
+        (self.connected, self.unready) = (true, None);
+    }
+
+    /// Why the other node does not serve the register, as it said last.
+    pub fn unready(&self) -> Option<CompactString> {
+        self.unready.clone()
     }
 
     /// Asks requests of one network; refuses them at once where they cannot be asked. True if there is something to write.
@@ -262,6 +270,7 @@ impl Outstanding {
                     });
                 }
             }
+            Answered::Standing { unready } => self.unready = unready,
             Answered::Pong => {}
             Answered::Closing => {
                 // What was asked before is still answered; nothing comes behind the goodbye.

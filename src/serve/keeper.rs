@@ -43,7 +43,7 @@ use super::warm::Warm;
 use crate::actors::committer::chain;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
 use crate::actors::standby::Standby;
-use crate::actors::{Fatal, NotReadyReason, outlet};
+use crate::actors::{Fatal, Fault, NotReadyReason, outlet};
 use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::peer::link::LinkState;
 use crate::server::Server;
@@ -236,6 +236,7 @@ impl Keeper {
                     never = renew_while_loading(&self.server, &*self.store, &renewed_ms) => match never {},
                 }
                 self.renewed_ms.set(renewed_ms.get());
+                self.server.nodes.out_of_trouble();
                 self.server.metrics.tenures.inc();
                 self.server.metrics.owner.set(1);
                 shared.serves();
@@ -260,6 +261,10 @@ impl Keeper {
     /// This node does not own the register: who does?
     pub(super) fn follow(&self, cannot: &CannotOwn) {
         let role = self.server.seat.role();
+        if matches!(cannot, CannotOwn::Held { .. }) {
+            // The store said so.
+            self.server.nodes.out_of_trouble();
+        }
         let why = match (cannot, &self.peers) {
             (CannotOwn::Held { owner, address, .. }, Some(peers)) if !address.is_empty() => {
                 if !matches!(&*role, Role::Follower { address: present, .. } if present == address) {
@@ -275,7 +280,7 @@ impl Keeper {
             }
             (CannotOwn::Held { .. }, _) => "another node owns the register, and there is no way to it without a secret",
             (CannotOwn::Overtaken(_), _) => "another node took the register over while this one did",
-            (CannotOwn::Unreachable(_), _) => "the store cannot be reached",
+            (CannotOwn::Unreachable(problem), _) => return self.wait_for_store(problem),
             (CannotOwn::Damaged(_), _) => "what is stored cannot be loaded",
         };
         if !matches!(&*role, Role::Waiting { why: present, .. } if *present == why) {
@@ -285,7 +290,25 @@ impl Keeper {
     }
 
     pub(super) fn wait(&self, why: &'static str, reason: NotReadyReason) {
-        self.server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 500 });
+        let fault = Fault::NotReady { reason, retry_after_ms: 500 };
+        self.server.seat.become_role(Role::Waiting { why, fault });
+    }
+
+    /// Nobody serves, as far as this node knows, because it does not reach the store. Clients are told what stands in the
+    /// way, also where its words change; the log has them once.
+    fn wait_for_store(&self, problem: &str) {
+        let why = "the store cannot be reached";
+        let fault = Fault::StoreAway { problem: problem.to_owned() };
+        match &*self.server.seat.role() {
+            Role::Waiting { fault: present, .. } if *present == fault => {}
+            Role::Waiting { why: present, .. } if *present == why => {
+                self.server.seat.become_same(Arc::new(Role::Waiting { why, fault }));
+            }
+            _ => {
+                tracing::warn!(problem, "this node does not own the register: the store cannot be reached");
+                self.server.seat.become_role(Role::Waiting { why, fault });
+            }
+        }
     }
 
     /// Keeps the role until the server is to stop, or cannot go on.
@@ -323,24 +346,24 @@ impl Keeper {
         tokio::pin!(lease);
         let fatals = Rc::clone(&self.fatals);
         let mut fatals = fatals.lock().await;
-        let problem = loop {
+        let lost = loop {
             tokio::select! {
                 biased;
-                Some(Fatal(problem)) = fatals.recv() => break problem,
-                problem = &mut lease => break problem,
+                Some(Fatal(problem)) = fatals.recv() => break Lost::to_others(problem),
+                lost = &mut lease => break lost,
                 Some(order) = self.orders.recv() => {
                     let was_draining = self.card.draining;
                     let broken_off = tokio::select! {
                         biased;
                         () = self.ordered(order, Some(shared)) => None,
-                        Some(Fatal(problem)) = fatals.recv() => Some(problem),
-                        problem = &mut lease => Some(problem),
+                        Some(Fatal(problem)) = fatals.recv() => Some(Lost::to_others(problem)),
+                        lost = &mut lease => Some(lost),
                     };
-                    if let Some(problem) = broken_off {
+                    if let Some(lost) = broken_off {
                         // Nobody was told that it is out of service.
                         self.card.draining = was_draining;
                         self.store.introduce(self.card.clone());
-                        break problem;
+                        break lost;
                     }
                     let is_given_away = self.tenure.is_none();
                     if is_given_away {
@@ -350,9 +373,9 @@ impl Keeper {
             }
         };
         if self.store.info().ownership_is_standing || self.failed() {
-            return Some(problem);
+            return Some(lost.problem);
         }
-        self.end_tenure(shared, &problem).await;
+        self.end_tenure(shared, &lost).await;
         None
     }
 
@@ -382,11 +405,15 @@ impl Keeper {
         self.store.health() == StoreHealth::Failed
     }
 
-    async fn end_tenure(&mut self, shared: &Arc<Shared>, problem: &str) {
+    async fn end_tenure(&mut self, shared: &Arc<Shared>, lost: &Lost) {
+        let problem = lost.problem.as_str();
         tracing::error!(problem, "this node owns the register no more");
         self.tenure = None;
         self.server.metrics.owner.set(0);
-        self.wait("another node takes over", NotReadyReason::Moved);
+        match &lost.store_away {
+            Some(why) => self.wait_for_store(why),
+            None => self.wait("another node takes over", NotReadyReason::Moved),
+        }
         shared.retire(problem);
         // Where it is still this node's, nobody need wait for the end of the lease.
         if let Err(error) = self.store.release().await {
@@ -420,8 +447,8 @@ impl Keeper {
             biased;
             ended = tokio::time::timeout(within, answered) => ended.is_ok(),
             // Whatever is still under way is answered as what was lost.
-            problem = keep_lease(&server, &*store, &self.renewed_ms), if tenure.is_some() => {
-                tracing::warn!(problem, "another node takes over before everything was answered");
+            lost = keep_lease(&server, &*store, &self.renewed_ms), if tenure.is_some() => {
+                tracing::warn!(problem = lost.problem, "another node takes over before everything was answered");
                 false
             }
         };
@@ -451,6 +478,19 @@ impl Keeper {
             Ok(Fatal(problem)) => Ended::Failed(problem),
             Err(_) => Ended::Stopped,
         }
+    }
+}
+
+/// Why a tenure ended.
+struct Lost {
+    problem: String,
+    /// Why the store was not reached, if it is that: then nobody else has taken the register either.
+    store_away: Option<String>,
+}
+
+impl Lost {
+    fn to_others(problem: String) -> Self {
+        Self { problem, store_away: None }
     }
 }
 
@@ -487,7 +527,7 @@ async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
         if let Err(error) = meet(server, store).await {
             // For less than a lease the owner may go on.
             if server.nodes.age() >= LEASE {
-                server.nodes.in_trouble(format!("this node does not reach the store: {}", chain(&error)), LEASE);
+                server.nodes.cut_off(format!("this node does not reach the store: {}", chain(&error)), LEASE);
             }
             if let Some(unsaid) = failures.turn() {
                 tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
@@ -509,21 +549,33 @@ async fn renew_while_loading(server: &Server, store: &dyn Store, renewed_ms: &Ce
 }
 
 /// Renews the lease for as long as that works. Answers why it does not any more.
-async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> String {
+async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> Lost {
     if store.info().ownership_is_standing {
         return std::future::pending().await;
     }
+    let mut store_away = None;
     loop {
         let before = server.clock.lease_ms();
         let left = NODE_LEASE_LAPSES_MS.saturating_sub(before.saturating_sub(renewed_ms.get()));
         match tokio::time::timeout(Duration::from_millis(left), store.renew()).await {
-            Ok(Ok(())) => renewed_ms.set(before),
-            Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => return chain(&error),
-            Ok(Err(error)) => tracing::warn!(error = chain(&error), "the lease is not renewed yet"),
+            Ok(Ok(())) => {
+                renewed_ms.set(before);
+                store_away = None;
+            }
+            Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
+                return Lost::to_others(chain(&error));
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(error = chain(&error), "the lease is not renewed yet");
+                store_away = Some(chain(&error));
+            }
+            // A process that slept through its lease has not tried, and knows nothing of the store.
+            Err(_) if left > 0 => store_away = Some("it does not answer".to_owned()),
             Err(_) => {}
         }
         if server.clock.lease_ms().saturating_sub(renewed_ms.get()) >= NODE_LEASE_LAPSES_MS {
-            return "the lease could not be renewed in time, so another node may have taken over".to_owned();
+            let problem = "the lease could not be renewed in time, so another node may have taken over".to_owned();
+            return Lost { problem, store_away };
         }
         tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;
     }

@@ -3,7 +3,7 @@
 //! Each late journal (see `store::late`) is asked of its networks until all of them have answered. What has a definite answer
 //! is noted, in memory and in a file, before the next is asked for, and never asked again: whoever got something back may let
 //! it go, and a release that was acknowledged stands. What cannot be given back the networks keep as conflicts; those for
-//! which there is no room are asked for again, and what concerns a network that the register has not stays put aside.
+//! which there is no room are asked for again. What concerns a network that is there no more is given up: an ERROR names it.
 //!
 //! **What is not closed.** An answer that is lost, and a process that ends between the answer and its note (one write of a
 //! file), leave a claim that is asked for once more. It is answered alike, but where its holder let it go in between and
@@ -26,7 +26,7 @@ use crate::core::command::{Command, Heal};
 use crate::core::outcome::{Healing, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::Entry;
-use crate::core::types::NetworkId;
+use crate::core::types::{NetworkId, SlotKey};
 use crate::limits::LATE_CLAIMS_MAX;
 use crate::peer::NO_CLIENT;
 use crate::peer::frame::NetworkRef;
@@ -164,6 +164,11 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
                     done.conflicts += conflicts;
                 }
                 Ok(other) => problem = Some(format!("network {network} answered something else: {other:?}")),
+                Err(fault) if is_gone(&fault) => {
+                    give_up(server, late, network, &some);
+                    late.answered(network, addresses);
+                    problem = keep_answered(store, late).err().or(problem);
+                }
                 Err(fault) => drop(problem.get_or_insert_with(|| fault.problem())),
             }
         }
@@ -173,6 +178,33 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
         Some(problem) if !late.claims().is_empty() => Err(problem),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Is the network deleted, or was its creation cut off, too? Configuration that was cut off is not repeated, and no id is given
+/// twice, so it does not come back.
+fn is_gone(fault: &Fault) -> bool {
+    matches!(fault, Fault::Refused(Refusal::NotFound { missing: Missing::Network, .. }))
+}
+
+/// There is no network any more in which these could be held, or be in conflict with anything. Its history has no place for
+/// them either, so the log names each of them.
+fn give_up(server: &Server, late: &Late, network: NetworkId, claims: &[(Address, Entry)]) {
+    server.metrics.late_claims.with_label_values(&["gone"]).inc_by(claims.len() as u64);
+    let named = claims.iter().map(|(address, entry)| match entry {
+        Entry::Held(held) => {
+            let SlotKey { scope, owner, slot } = &held.holder;
+            format!("{address} of `{owner}` (scope `{scope}`, slot `{slot}`)")
+        }
+        Entry::Released(_) | Entry::Declined(_) => address.to_string(),
+    });
+    let claims = named.collect::<Vec<_>>().join(", ");
+    tracing::error!(
+        shard = late.shard.0,
+        %network,
+        claims,
+        "what was acknowledged in a network that is there no more is given up: whoever was told that he has one of these is \
+         to ask for another"
+    );
 }
 
 fn keep_answered(store: &dyn Store, late: &Late) -> Result<(), String> {

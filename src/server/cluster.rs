@@ -47,6 +47,8 @@ pub struct Nodes {
 #[derive(Debug)]
 struct Trouble {
     why: Arc<str>,
+    /// It is no better where this node sees the others in the store again.
+    outlasts_meeting: bool,
     until: Instant,
 }
 
@@ -54,6 +56,10 @@ impl Nodes {
     /// These were seen just now.
     pub fn seen(&self, nodes: Vec<Node>) {
         self.seen.store(Arc::new(nodes));
+        // They are seen in the store, so it is reached again.
+        if self.trouble.load().as_deref().is_some_and(|trouble| !trouble.outlasts_meeting) {
+            self.trouble.store(None);
+        }
         self.at.store(Some(Arc::new(Instant::now())));
     }
 
@@ -67,9 +73,21 @@ impl Nodes {
         self.at.load().as_deref().map_or(Duration::ZERO, Instant::elapsed)
     }
 
-    /// This node could not use the store, and will have tried again by then.
+    /// This node could not own the register because of the store, and will have tried again by then.
     pub fn in_trouble(&self, why: impl Into<Arc<str>>, within: Duration) {
-        self.trouble.store(Some(Arc::new(Trouble { why: why.into(), until: Instant::now() + within })));
+        let (why, until) = (why.into(), Instant::now() + within);
+        self.trouble.store(Some(Arc::new(Trouble { why, outlasts_meeting: true, until })));
+    }
+
+    /// This node did not reach the store, and will have tried again by then.
+    pub fn cut_off(&self, why: impl Into<Arc<str>>, within: Duration) {
+        let (why, until) = (why.into(), Instant::now() + within);
+        self.trouble.store(Some(Arc::new(Trouble { why, outlasts_meeting: false, until })));
+    }
+
+    /// It owns the register, or knows from the store who does.
+    pub fn out_of_trouble(&self) {
+        self.trouble.store(None);
     }
 
     /// Why this node could not use the store, if it tried of late.

@@ -29,6 +29,10 @@ pub fn error_of(fault: &Fault) -> RpcError {
             };
             RpcError::new(ErrorKind::Unavailable, message).with(|data| data.applied = Some(word))
         }
+        Fault::StoreAway { .. } => {
+            let message = format!("nothing was changed: {}; ask again in a moment", fault.problem());
+            RpcError::new(ErrorKind::Unavailable, message).with(|data| data.applied = Some(errors::Applied::No))
+        }
         Fault::NotReady { reason, retry_after_ms } => {
             let message = match reason {
                 NotReadyReason::Restored => "this register was restored from a copy, which lacks what was granted since: no \

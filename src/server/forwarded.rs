@@ -7,7 +7,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::Server;
 use super::role::Role;
@@ -17,7 +20,7 @@ use crate::actors::service::Shared;
 use crate::actors::{Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::core::refusal::{Missing, Refusal};
 use crate::peer::frame::NetworkRef;
-use crate::peer::listener::{NotOwner, RemoteAsker, Serve};
+use crate::peer::listener::{NotOwner, RemoteAsker, Serve, Unready};
 
 /// This node, as the others see it.
 #[derive(Debug)]
@@ -25,7 +28,12 @@ pub struct Forwarded {
     server: Weak<Server>,
     /// What came between two owners. Bounded by what the other nodes may have under way here.
     held: Mutex<VecDeque<HeldBack>>,
+    /// Whether this node owns the register and takes changes, for the others.
+    standing: watch::Sender<Unready>,
 }
+
+/// How often it is seen whether the store takes changes. A change of the role is seen at once.
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 enum HeldBack {
@@ -41,13 +49,12 @@ impl HeldBack {
         }
     }
 
-    /// It is owned elsewhere: nothing was begun.
-    fn refuse(self) {
-        let fault = Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 200 };
+    /// Nobody is asked it here: nothing was begun.
+    fn refuse(self, fault: &Fault) {
         match self {
-            HeldBack::Work(_, items, outlet) => answer_all(&outlet, items.iter().map(|item| item.ticket), &fault),
+            HeldBack::Work(_, items, outlet) => answer_all(&outlet, items.iter().map(|item| item.ticket), fault),
             // A closed outlet is a node that is gone.
-            HeldBack::Job(ticket, _, outlet) => drop(outlet.send(Told::Job(ticket, Err(Box::new(fault))))),
+            HeldBack::Job(ticket, _, outlet) => drop(outlet.send(Told::Job(ticket, Err(Box::new(fault.clone()))))),
         }
     }
 }
@@ -55,15 +62,34 @@ impl HeldBack {
 impl Forwarded {
     /// Asks whatever this server's role is at that moment. Must be called on a runtime that lives as long as the server.
     pub fn of(server: &Arc<Server>) -> Arc<Self> {
-        let forwarded = Arc::new(Self { server: Arc::downgrade(server), held: Mutex::default() });
+        let standing = watch::Sender::new(server.unready_as_owner());
+        let forwarded = Arc::new(Self { server: Arc::downgrade(server), held: Mutex::default(), standing });
         let (mut roles, present) = (server.seat.changes(), Arc::downgrade(&forwarded));
         tokio::spawn(async move {
-            while roles.changed().await.is_ok() {
+            loop {
+                // What a store takes changes without a word.
+                let changed = timeout(LOOKS_EVERY, roles.changed()).await;
                 let Some(forwarded) = present.upgrade() else { return };
-                forwarded.let_go();
+                match changed {
+                    Ok(Ok(())) => forwarded.let_go(),
+                    Ok(Err(_)) => return,
+                    Err(_) => {}
+                }
+                forwarded.stands();
             }
         });
         forwarded
+    }
+
+    /// Tells the others, where it has changed.
+    fn stands(&self) {
+        let Some(server) = self.server.upgrade() else { return };
+        let unready = server.unready_as_owner();
+        self.standing.send_if_modified(|said| {
+            let changed = *said != unready;
+            *said = unready;
+            changed
+        });
     }
 
     fn role(&self) -> Option<Arc<Role>> {
@@ -84,6 +110,8 @@ impl Forwarded {
             // Its turn comes when those before it have gone.
             Some(_) if !held.is_empty() => held.push_back(ask),
             Some(Role::Owner(shared)) => ask.go_on(shared),
+            // This node knows why it is no owner any more; the one that asks would only learn that it is none.
+            Some(Role::Waiting { fault: fault @ Fault::StoreAway { .. }, .. }) => ask.refuse(fault),
             Some(Role::Follower { .. } | Role::Waiting { .. }) | None => return Err(NotOwner { owner: None }),
         }
         Ok(())
@@ -96,10 +124,12 @@ impl Forwarded {
         if matches!(role.as_deref(), Some(Role::Between)) {
             return;
         }
+        let elsewhere = Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 200 };
         for ask in held.drain(..) {
-            match role.as_ref().and_then(|role| role.actors()) {
-                Some(shared) => ask.go_on(shared),
-                None => ask.refuse(),
+            match role.as_deref() {
+                Some(Role::Owner(shared)) => ask.go_on(shared),
+                Some(Role::Waiting { fault: fault @ Fault::StoreAway { .. }, .. }) => ask.refuse(fault),
+                Some(Role::Follower { .. } | Role::Between | Role::Waiting { .. }) | None => ask.refuse(&elsewhere),
             }
         }
     }
@@ -140,5 +170,9 @@ impl Serve for Forwarded {
         (order.by, order.reason, order.deadline, order.from_node) = (by, reason, deadline, true);
         server.steward.ask(order);
         Ok(())
+    }
+
+    fn standing(&self) -> watch::Receiver<Unready> {
+        self.standing.subscribe()
     }
 }

@@ -51,6 +51,7 @@ use self::balance::Balance;
 use self::cluster::Nodes;
 use self::role::{Role, Seat};
 use self::steward::Steward;
+use crate::actors::Fault;
 use crate::actors::clock::Clock;
 use crate::limits;
 use crate::metrics::Metrics;
@@ -123,13 +124,27 @@ impl Server {
         }
         match &*self.seat.role() {
             Role::Owner(shared) => shared.unwilling(),
-            Role::Follower { link, .. } => {
+            Role::Follower { owner, link, .. } => {
                 let unreached = (!link.is_connected()).then(|| "the node that owns the register is not reached".into());
-                // Where this node cannot use the store, the owner most likely cannot either, and may be none any more.
-                self.nodes.trouble().or(unreached)
+                let says = |why| format!("{why} (says node {owner}, which owned the register last)").into();
+                // The owner knows best, and at once. Where this node cannot use the store, the owner most likely cannot
+                // either, and may be none any more.
+                unreached.or_else(|| link.unready().map(says)).or_else(|| self.nodes.trouble())
             }
             Role::Between => Some("the register goes from one node to the next".into()),
-            Role::Waiting { why, .. } => Some(self.nodes.trouble().unwrap_or_else(|| (*why).into())),
+            Role::Waiting { why, fault } => Some(self.nodes.trouble().unwrap_or_else(|| match fault {
+                Fault::StoreAway { problem } => format!("{why}: {problem}").into(),
+                _ => (*why).into(),
+            })),
+        }
+    }
+
+    /// Why this node does not serve the register as its owner, if so: a word or two for nodes that forward to it.
+    pub(crate) fn unready_as_owner(&self) -> Option<Arc<str>> {
+        match &*self.seat.role() {
+            // What another node says of itself is not handed on: two could tell each other for ever.
+            Role::Follower { owner, .. } => Some(format!("node {owner} owns it").into()),
+            Role::Owner(_) | Role::Between | Role::Waiting { .. } => self.unready(),
         }
     }
 

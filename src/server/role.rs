@@ -35,9 +35,7 @@ pub enum Role {
         /// For probes and the log.
         why: &'static str,
         /// For clients.
-        reason: NotReadyReason,
-        /// When they should come again.
-        retry_after_ms: u64,
+        fault: Fault,
     },
 }
 
@@ -67,11 +65,9 @@ impl Role {
     }
 
     /// What a request is answered where nobody serves it.
-    pub(super) fn nobody(&self) -> Option<Fault> {
+    pub(super) fn nobody(&self) -> Option<&Fault> {
         match self {
-            Role::Waiting { reason, retry_after_ms, .. } => {
-                Some(Fault::NotReady { reason: *reason, retry_after_ms: *retry_after_ms })
-            }
+            Role::Waiting { fault, .. } => Some(fault),
             Role::Owner(_) | Role::Follower { .. } | Role::Between => None,
         }
     }
@@ -87,7 +83,8 @@ pub struct Seat {
 impl Default for Seat {
     fn default() -> Self {
         let (why, reason) = ("loading", NotReadyReason::Loading);
-        let role = ArcSwap::from_pointee(Role::Waiting { why, reason, retry_after_ms: 200 });
+        let fault = Fault::NotReady { reason, retry_after_ms: 200 };
+        let role = ArcSwap::from_pointee(Role::Waiting { why, fault });
         Self { role, changes: watch::Sender::new(()) }
     }
 }

@@ -186,10 +186,7 @@ impl Pages {
                 }
             }
             Role::Between => Err(Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 50 })),
-            Role::Waiting { retry_after_ms, .. } => {
-                let reason = NotReadyReason::NoOwner;
-                Err(Box::new(Fault::NotReady { reason, retry_after_ms: *retry_after_ms }))
-            }
+            Role::Waiting { fault, .. } => Err(Box::new(fault.clone())),
         }
     }
 }
@@ -209,9 +206,7 @@ async fn begin(server: &Arc<Server>, job: Job) -> Result<(Filter, Cursor), Box<F
             drop(outlet);
         }
         Role::Between => return Err(Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 50 })),
-        Role::Waiting { reason, retry_after_ms, .. } => {
-            return Err(Box::new(Fault::NotReady { reason: *reason, retry_after_ms: *retry_after_ms }));
-        }
+        Role::Waiting { fault, .. } => return Err(Box::new(fault.clone())),
     }
     match told.recv().await {
         Some(Told::Job(_, Ok(Done::Watching { filter, cursor }))) => Ok((filter, cursor)),

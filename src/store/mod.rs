@@ -196,6 +196,11 @@ pub trait Store: Send + Sync + 'static {
         self.info().full.into()
     }
 
+    /// What it failed of, if it failed for good and knows that in words.
+    fn failure(&self) -> Option<Arc<str>> {
+        None
+    }
+
     /// Figures since the start.
     fn figures(&self) -> StoreFigures;
 

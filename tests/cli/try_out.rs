@@ -8,6 +8,11 @@ use serde_json::Value;
 
 /// Runs it until it has drawn the map, stops it in order, and answers the lines of stdout.
 fn run(data: &Path, listen: &str) -> Vec<String> {
+    run_and(data, listen, |_| {}).0
+}
+
+/// The same, and what was done at its address before it was stopped; answers the lines of stdout and of stderr.
+fn run_and(data: &Path, listen: &str, act: impl FnOnce(&str)) -> (Vec<String>, Vec<String>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_allod"))
         .args(["try", "--listen", listen, "--http", "127.0.0.1:0", "--data"])
         .arg(data)
@@ -17,14 +22,17 @@ fn run(data: &Path, listen: &str) -> Vec<String> {
         .spawn()
         .unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let serving = said.any(|line| line.starts_with("Serving until"));
+    let before: Vec<String> = said.by_ref().take_while(|line| !line.starts_with("Serving until")).collect();
+    let at =
+        before.iter().find_map(|line| line.strip_prefix("JSON-RPC")).and_then(|line| line.split_whitespace().next());
+    act(at.unwrap_or_else(|| panic!("{before:#?}")));
     let stopped = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
-    assert!(serving && stopped.success());
+    assert!(stopped.success());
     // Read to its end, so that the process is not stopped by a full pipe.
     said.for_each(drop);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    (String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect(), before)
 }
 
 fn answers(lines: &[String]) -> Vec<Value> {
@@ -50,4 +58,23 @@ fn try_shows_the_same_addresses_again_and_after_a_restart_on_another_port() {
     assert_eq!(again[0]["address"], answered[0]["address"]);
     assert_eq!(again[0]["generation"], answered[0]["generation"]);
     assert_eq!(again[0]["created"], false);
+}
+
+#[test]
+fn try_leaves_the_network_as_it_was_changed_since() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("allod-data");
+    let allod = |server: &str, arguments: &[&str]| {
+        let ran =
+            Command::new(env!("CARGO_BIN_EXE_allod")).args(["--server", server]).args(arguments).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let change = ["network", "update", "lan", "--description", "mine now"];
+    run_and(&data, "127.0.0.1:0", |server| drop(allod(server, &change)));
+    let (_, said) = run_and(&data, "127.0.0.1:0", |server| {
+        let shown = allod(server, &["network", "get", "lan"]);
+        assert!(shown.contains("mine now"), "{shown}");
+    });
+    assert!(said.iter().any(|line| line.contains("it stays as it was changed")), "{said:#?}");
 }

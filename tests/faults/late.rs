@@ -94,7 +94,8 @@ impl Story {
         self.nodes.cluster.signal(0, "-CONT");
         let brought = || {
             let of = |became: &str| self.figure(0, &format!("allod_late_claims_total{{became=\"{became}\"}}"));
-            of("healed") + of("standing") + of("conflict") >= LOST as f64 && self.figure(0, "allod_late_batches") == 0.0
+            of("healed") + of("standing") + of("conflict") + of("gone") >= LOST as f64
+                && self.figure(0, "allod_late_batches") == 0.0
         };
         eventually("what was acknowledged is brought to the owner", brought).await;
         self.nodes.cluster.serves_still(0);
@@ -180,4 +181,22 @@ async fn what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_re
     let accepted = insist(&mut client, "cluster.accept", &json!({"network": "lan"})).await;
     assert_eq!(accepted["accepted"].as_array().unwrap().len(), TAKEN - 1);
     assert_eq!(insist(&mut client, "ip.allocate", &ask("new")).await["created"], true);
+}
+
+/// Nobody can give it back, and nobody can accept it: it would be brought, and warned of, for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_in_a_network_that_is_deleted_meanwhile_is_given_up_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut story) = Story::begin(directory.path()).await else { return };
+    story.go_on().await;
+    let mut client = story.nodes.client(1).await;
+    insist(&mut client, "network.delete", &json!({"network": "lan", "purge": true})).await;
+    story.wake().await;
+    assert_eq!(story.figure(0, "allod_late_claims_total{became=\"gone\"}"), LOST as f64);
+    let log = story.nodes.cluster.log(0);
+    let said = log.lines().filter(|line| line.contains("a network that is there no more is given up"));
+    let said: String = said.collect::<Vec<_>>().join("\n");
+    for (owner, (address, _)) in &story.lost {
+        assert!(said.contains(&format!("{address} of `{owner}`")), "{owner}: {log}");
+    }
 }

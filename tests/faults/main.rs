@@ -14,6 +14,8 @@
 //! | its replicas and slots | `failover`: sentinels; `forks`: a failover that is taken back; `degraded`: gone, and gone on without; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
 //! | the program | `upgrade`: exchanged for one with a later format of records, and back |
 //! | what a node is asked itself | `orders`: without end |
+//! | what a node is in the midst of | `midst`: a take-over, a drain |
+//! | what nodes say of themselves | `ready` |
 //! | what the client library asks | `library`: answers lost, nodes killed and stopped |
 //! | clocks | `clocks`: those of Redis and of nodes, forward and back |
 //!
@@ -58,11 +60,13 @@ mod forks;
 mod late;
 mod library;
 mod load;
+mod midst;
 mod names;
 mod network;
 mod nodes;
 mod one_node;
 mod orders;
+mod ready;
 mod record;
 mod redis;
 mod redis_cluster;

@@ -349,6 +349,7 @@ pub(super) fn comes_before_overlap(fault: &Fault) -> bool {
         Fault::Refused(refusal) => refusal.precedence() <= 4,
         Fault::Overloaded { .. }
         | Fault::Unavailable { .. }
+        | Fault::StoreAway { .. }
         | Fault::NotReady { .. }
         | Fault::Contested { .. }
         | Fault::Stopped { .. }

@@ -406,6 +406,7 @@ pub(super) fn rank(fault: &Fault) -> (u8, usize) {
         Fault::Contested { index, .. } => (0, index.unwrap_or(0)),
         Fault::Overloaded { .. }
         | Fault::Unavailable { .. }
+        | Fault::StoreAway { .. }
         | Fault::NotReady { .. }
         | Fault::Stopped { .. }
         | Fault::CursorLost { .. }

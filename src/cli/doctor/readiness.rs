@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::cli::fetch;
 use crate::serve::from_cli::Check;
 
+const CHECK: &str = "ready";
 /// How long the server is waited for.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -12,13 +13,35 @@ const WITHIN: Duration = Duration::from_secs(2);
 pub async fn check(http: &str) -> Option<Check> {
     let answer = fetch::get(http, "/readyz", WITHIN).await.ok()?;
     match answer.code() {
-        "200" => Some(Check::ok("ready", "it takes changes")),
+        "200" => Some(Check::ok(CHECK, "it takes changes")),
         "503" => {
             let hint = format!("nothing is granted while it is so; `curl http://{http}/readyz` says when it is over");
-            Some(Check::wrong("ready", answer.body.trim(), hint))
+            Some(Check::wrong(CHECK, answer.body.trim(), hint))
         }
         _ => None,
     }
+}
+
+/// The same of a server whose configuration is not known: its HTTP port is looked for where it is by default, one above.
+pub async fn check_beside(server: &str) -> Check {
+    let Some(http) = beside(server) else { return unknown(server) };
+    match check(&http).await {
+        Some(Check { state, seen, hint, .. }) => {
+            let seen = format!("{seen}; asked at {http}, assumed to be the HTTP port of {server}");
+            Check { check: CHECK, state, seen, hint }
+        }
+        None => unknown(server),
+    }
+}
+
+fn unknown(server: &str) -> Check {
+    let seen = format!("not known of {server}: its HTTP port is not the one above, and `--config` would name it");
+    Check::ok(CHECK, seen)
+}
+
+fn beside(server: &str) -> Option<String> {
+    let (host, port) = server.rsplit_once(':')?;
+    Some(format!("{host}:{}", port.parse::<u16>().ok()?.checked_add(1)?))
 }
 
 #[cfg(test)]
@@ -53,5 +76,19 @@ mod tests {
         assert_eq!(found(full).await, Some((CheckState::Wrong, "Redis is full".to_owned())));
         assert_eq!(found("HTTP/1.1 404 Not Found\r\n\r\n").await, None);
         assert_eq!(check("nowhere").await, None);
+    }
+
+    #[tokio::test]
+    async fn of_a_server_whose_settings_are_not_known_the_port_above_is_asked_and_named() {
+        let http = answering("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 12\r\n\r\nRedis is full\n");
+        let (host, port) = http.rsplit_once(':').unwrap();
+        let server = format!("{host}:{}", port.parse::<u16>().unwrap() - 1);
+        let found = check_beside(&server).await;
+        let seen = format!("Redis is full; asked at {http}, assumed to be the HTTP port of {server}");
+        assert_eq!((found.state, found.seen), (CheckState::Wrong, seen));
+        // Nobody is there.
+        let found = check_beside("127.0.0.1:8").await;
+        assert_eq!(found.state, CheckState::Ok);
+        assert!(found.seen.contains("not known of 127.0.0.1:8"), "{}", found.seen);
     }
 }

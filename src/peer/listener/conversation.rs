@@ -12,14 +12,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use compact_str::CompactString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{End, NotOwner, RemoteAsker, Serve};
+use super::{End, NotOwner, RemoteAsker, Serve, Unready};
 use crate::actors::coordinator::Job;
 use crate::actors::waits::Caller;
 use crate::actors::{Fault, Item, Outlet, Reply, Told};
@@ -226,6 +227,8 @@ impl Conversation {
     async fn write(&self, mut socket: WriteHalf<'_>, mut inlet: mpsc::UnboundedReceiver<Told>) -> End {
         let mut bytes = Vec::new();
         let mut closing: Option<tokio::time::Instant> = None;
+        let mut standing = self.handler.standing();
+        self.says_standing(&mut standing);
         // Said to wait, and not answered since: they count no more as under way.
         let mut waits: HashSet<u32> = HashSet::new();
         loop {
@@ -237,6 +240,10 @@ impl Conversation {
             let first = tokio::select! {
                 told = inlet.recv() => told,
                 () = self.said.notified() => None,
+                Ok(()) = standing.changed() => {
+                    self.says_standing(&mut standing);
+                    None
+                }
                 () = self.stop.cancelled(), if closing.is_none() => {
                     closing = Some(tokio::time::Instant::now() + Duration::from_millis(PEER_GOODBYE_MS));
                     self.aside().push(Answered::Closing);
@@ -258,6 +265,13 @@ impl Conversation {
             let _ = self.under_way.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
             self.room.notify_one();
         }
+    }
+
+    /// That it owns the register and takes changes, or why not.
+    fn says_standing(&self, standing: &mut watch::Receiver<Unready>) {
+        let unready = standing.borrow_and_update().as_deref().map(CompactString::from);
+        self.aside().push(Answered::Standing { unready });
+        self.said.notify_one();
     }
 
     /// Appends what is there to be said, up to a measure; answers how many requests are not under way any more.

@@ -374,6 +374,26 @@ async fn neither_strangers_nor_a_full_house_keep_out_a_node_that_connects_again(
     assert!(answers(&mut inlet, 1).await[&1].is_ok());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_forwards_knows_why_the_owner_does_not_serve_as_soon_as_that_changes() {
+    let standing = tokio::sync::watch::Sender::new(Some("the store is full".into()));
+    let node = Node::ordinary(Owner { standing, ..Owner::default() });
+    let link = link_to(node.address);
+    let says = async |wanted: Option<&str>| {
+        let said = timeout(Duration::from_secs(30), async {
+            while link.unready().as_deref() != wanted {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        said.await.unwrap_or_else(|_| panic!("{:?}, and not {wanted:?}", link.unready()));
+    };
+    says(Some("the store is full")).await;
+    node.owner.standing.send_replace(None);
+    says(None).await;
+    node.owner.standing.send_replace(Some("stopping".into()));
+    says(Some("stopping")).await;
+}
+
 /// How many were told something.
 async fn told(strangers: &[TcpStream]) -> usize {
     let mut told = 0;

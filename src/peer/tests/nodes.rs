@@ -18,7 +18,7 @@ use crate::core::outcome::Outcome;
 use crate::core::types::NetworkId;
 use crate::peer::frame::NetworkRef;
 use crate::peer::link::{Link, LinkState};
-use crate::peer::listener::{self, NotOwner, RemoteAsker, Serve};
+use crate::peer::listener::{self, NotOwner, RemoteAsker, Serve, Unready};
 use crate::peer::secret::Secret;
 use crate::peer::{Identity, NodeId};
 
@@ -110,6 +110,8 @@ pub struct Owner {
     pub kept: Mutex<Vec<Outlet>>,
     /// Owns nothing.
     pub disowns: bool,
+    /// What it says of itself.
+    pub standing: watch::Sender<Unready>,
     /// How many realms a job is answered with, besides one.
     pub more_realms: usize,
     /// What may wait does, until somebody answers it: connection, ticket and for whom.
@@ -153,6 +155,10 @@ impl Serve for Owner {
         }
         self.took(items.len(), outlet);
         Ok(())
+    }
+
+    fn standing(&self) -> watch::Receiver<Unready> {
+        self.standing.subscribe()
     }
 
     fn job(&self, origin: &RemoteAsker, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner> {

@@ -92,7 +92,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::actors::NotReadyReason;
+    use crate::actors::{Fault, NotReadyReason};
     use crate::server::balance::Balance;
     use crate::server::connection::serve;
     use crate::server::role::Role;
@@ -151,7 +151,7 @@ mod tests {
         client.write_all(held.as_bytes()).unwrap();
         moved(2);
         let (why, reason) = ("nobody", NotReadyReason::NoOwner);
-        server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 100 });
+        server.seat.become_role(Role::Waiting { why, fault: Fault::NotReady { reason, retry_after_ms: 100 } });
         let refused = answer();
         assert!(refused.contains("\"id\":4") && refused.contains("no_owner"), "{refused}");
         client.write_all(ping(5).as_bytes()).unwrap();
@@ -163,6 +163,30 @@ mod tests {
             arbiter.stop();
             arbiter.join().unwrap();
         }
+        drop(system);
+    }
+
+    /// As where its thread has no room for one more, say.
+    #[test]
+    fn a_connection_that_its_thread_cannot_take_is_closed_and_counted_and_leaves_no_place_taken() {
+        let system = actix::System::new();
+        let arbiter = actix::Arbiter::new();
+        let mut server = idle_server();
+        let own = Arc::get_mut(&mut server).unwrap();
+        own.reactors = vec![arbiter.handle()];
+        own.balance = Balance::of(&own.reactors);
+        own.balance.looks_never();
+        // A file is nothing that can be waited for.
+        let no_socket = TcpStream::from(std::os::fd::OwnedFd::from(tempfile::tempfile().unwrap()));
+        let held = Arc::new(());
+        serve(no_socket, ([127, 0, 0, 1], 9).into(), Arc::clone(&server), 0, Arc::clone(&held));
+        until("it is counted", || server.metrics.connections_closed.with_label_values(&["not_served"]).get() == 1);
+        until("its place is free", || {
+            let open = server.metrics.connections.get();
+            Arc::strong_count(&held) == 1 && server.balance.connections() == [0] && open == 0
+        });
+        arbiter.stop();
+        arbiter.join().unwrap();
         drop(system);
     }
 }

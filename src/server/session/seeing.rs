@@ -44,8 +44,8 @@ pub(super) mod tests {
     use tokio_util::task::TaskTracker;
 
     use super::*;
-    use crate::actors::NotReadyReason;
     use crate::actors::clock::SystemClock;
+    use crate::actors::{Fault, NotReadyReason};
     use crate::metrics::Metrics;
     use crate::server::balance::Balance;
     use crate::server::cluster::Nodes;
@@ -97,7 +97,7 @@ pub(super) mod tests {
         session.flush();
         assert!(session.waits_for_role() && session.out.is_empty());
         let (why, reason) = ("nobody", NotReadyReason::NoOwner);
-        server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 100 });
+        server.seat.become_role(Role::Waiting { why, fault: Fault::NotReady { reason, retry_after_ms: 100 } });
         session.begin(Instant::now());
         session.feed(line(2).as_bytes());
         session.flush();
@@ -120,7 +120,7 @@ pub(super) mod tests {
         session.flush();
         assert!(session.waits_for_role() && session.out.is_empty());
         let (why, reason) = ("nobody", NotReadyReason::NoOwner);
-        server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 100 });
+        server.seat.become_role(Role::Waiting { why, fault: Fault::NotReady { reason, retry_after_ms: 100 } });
         session.role_changed();
         session.feed(line(3, "network.list").as_bytes());
         session.flush();

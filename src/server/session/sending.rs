@@ -53,7 +53,7 @@ impl Session {
             return None;
         }
         if let Some(fault) = self.role.nobody() {
-            self.finish_error(pending, &error_of(&fault));
+            self.finish_error(pending, &error_of(fault));
             return None;
         }
         if self.redirect

@@ -134,6 +134,7 @@ impl Resumes {
 /// Was nothing begun, because the owner is the owner no more?
 fn is_elsewhere(fault: &Fault) -> bool {
     match fault {
+        Fault::StoreAway { .. } => true,
         Fault::NotReady { reason, .. } => match reason {
             NotReadyReason::Moved | NotReadyReason::Stopping | NotReadyReason::NoOwner => true,
             NotReadyReason::Loading | NotReadyReason::Restarting | NotReadyReason::Restored => false,

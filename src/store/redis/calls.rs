@@ -74,6 +74,10 @@ impl Store for RedisStore {
         self.shared.obstacle().unwrap_or_else(|| self.shared.info.full.into())
     }
 
+    fn failure(&self) -> Option<Arc<str>> {
+        self.shared.failed_of()
+    }
+
     fn figures(&self) -> StoreFigures {
         StoreFigures {
             flushes: self.shared.commits.load(Ordering::Relaxed),

@@ -229,6 +229,11 @@ impl RedisShared {
         self.failure.get().map_or(Ok(()), |failure| Err(StoreError::Poisoned(Arc::clone(failure))))
     }
 
+    /// Why what is in Redis cannot be trusted any more.
+    pub(super) fn failed_of(&self) -> Option<Arc<str>> {
+        self.failure.get().map(Arc::clone)
+    }
+
     /// May anything new be asked of it? What was asked before it was closed is still done.
     pub(super) fn open(&self) -> Result<(), StoreError> {
         self.sound()?;
@@ -255,7 +260,11 @@ impl RedisShared {
     pub(super) fn obstacle(&self) -> Option<Arc<str>> {
         if let Some(policy) = &*locked(&self.evicting) {
             return Some(
-                format!("Redis may throw records away when its memory is full (maxmemory-policy {policy})").into(),
+                format!(
+                    "Redis may throw records away when its memory is full (maxmemory-policy {policy}), until \
+                     `redis-cli config set maxmemory-policy noeviction`"
+                )
+                .into(),
             );
         }
         if let Some(moving) = &*locked(&self.moving) {

@@ -1,0 +1,56 @@
+//! Nodes that are stopped, or lose the register, in the midst of something that takes long.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::client::Answer;
+use super::run::{Nodes, Setting, eventually, insist};
+use super::wire::Way;
+
+/// The next owner would have to wait for the lease of a node that is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_told_to_stop_in_the_midst_of_a_take_over_ends_well_and_leaves_no_lease() {
+    let Some(mut nodes) = Nodes::set(Setting { redis: &[], wired: true, ..Setting::default() }) else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    let other = 1 - owner;
+    let of_head = |nodes: &Nodes, shard: usize, field: &str| {
+        nodes.redis.number(&["HGET", &format!("{{allod}}:{shard}:head"), field])
+    };
+    let before: Vec<u64> = (0..16).map(|shard| of_head(&nodes, shard, "epoch")).collect();
+    // Whatever it takes and loads takes long.
+    nodes.to_redis(other).delay(Duration::from_millis(400));
+    nodes.cluster.kill(owner);
+    eventually("it has begun to take over", || of_head(&nodes, 0, "epoch") > before[0]).await;
+    let begun = Instant::now();
+    nodes.cluster.stop(other);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let log = nodes.cluster.log(other);
+    assert!(!log.contains("role=owner"), "it had taken over already: {log}");
+    // The others are those of the owner that was killed, whose lease has run out.
+    let taken: Vec<usize> = (0..16).filter(|&shard| of_head(&nodes, shard, "epoch") > before[shard]).collect();
+    let leased: Vec<_> = taken.iter().filter(|&&shard| of_head(&nodes, shard, "lease") != 0).collect();
+    assert!(leased.is_empty(), "{leased:?} of {taken:?}: {log}");
+}
+
+/// Its client is told, and the node is in service as before, as nobody took the register from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_that_is_under_way_when_its_node_loses_the_register_is_answered_and_undone() {
+    let Some(nodes) = Nodes::set(Setting { redis: &[], wired: true, ..Setting::default() }) else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    // The successor cannot load beside, so the owner waits for it.
+    nodes.to_redis(1 - owner).hold(Way::Both);
+    let mut client = nodes.client(owner).await;
+    let draining = tokio::spawn(async move { client.call("cluster.drain", json!({})).await });
+    eventually("the drain has begun", || nodes.cluster.log(owner).contains("is taken out of service")).await;
+    nodes.to_redis(owner).hold(Way::Both);
+    let told = tokio::time::timeout(Duration::from_secs(20), draining).await.expect("its client waits on").unwrap();
+    let Answer::Refused(kind, error) = told else { panic!("{told:?}") };
+    assert_eq!((kind.as_str(), &error["data"]["applied"]), ("unavailable", &json!("unknown")), "{error}");
+    (0..2).for_each(|node| nodes.to_redis(node).release());
+    eventually("both are ready", || (0..2).all(|node| nodes.cluster.is_ready(node))).await;
+    let mut client = nodes.client(owner).await;
+    let seen = insist(&mut client, "cluster.nodes", &json!({})).await;
+    assert!(seen["nodes"].as_array().unwrap().iter().all(|node| node["draining"] != true), "{seen}");
+    insist(&mut client, "network.create", &json!({"name": "lan"})).await;
+}
