@@ -60,16 +60,19 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
         if is_of_another_page(request.headers(), loopback) {
             return plain(StatusCode::FORBIDDEN, "a page from elsewhere asks through a browser, which is refused");
         }
+        if loopback && is_under_another_name(request.headers()) {
+            return plain(StatusCode::FORBIDDEN, ANOTHER_NAME);
+        }
         next.run(request).await
     };
     let router = Router::new()
         .route("/rpc", post(rpc))
         .route("/events", get(events::events))
-        .route_layer(middleware::from_fn(own_pages_only))
         .route("/metrics", get(metrics))
+        .route("/openrpc.json", get(|| async { json(StatusCode::OK, openrpc::document().as_bytes().to_vec()) }))
+        .route_layer(middleware::from_fn(own_pages_only))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .route("/openrpc.json", get(|| async { json(StatusCode::OK, openrpc::document().as_bytes().to_vec()) }))
         .layer(DefaultBodyLimit::disable())
         .with_state(app);
     accepting::accept(listener, server, router).await;
@@ -86,11 +89,33 @@ fn is_of_another_page(headers: &HeaderMap, loopback: bool) -> bool {
     !own
 }
 
+/// What is said of a request under a name of elsewhere.
+const ANOTHER_NAME: &str = "asked under a name that any page can have lead here; ask 127.0.0.1 or localhost (a proxy on this \
+                            machine must say so in `Host`)";
+
+/// Whether a request names a host that a page from elsewhere may be called, which had its name lead to the loopback: its
+/// browser takes it for its own and sends no `Origin` with what it only reads. Addresses and names without a dot are
+/// nobody's.
+fn is_under_another_name(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST) else { return false };
+    let Ok(authority) = host.to_str() else { return true };
+    let name = name_in(authority).trim_end_matches('.');
+    address_in(authority).is_none() && name.contains('.') && !name.ends_with(".localhost")
+}
+
 /// An authority (`HOST[:PORT]`) that leads to this machine whoever resolves it.
 fn is_this_machine(authority: &str) -> bool {
-    let name = authority.rsplit_once(':').map_or(authority, |(name, _)| name);
-    let address = authority.parse::<SocketAddr>().map(|at| at.ip()).or_else(|_| authority.parse::<IpAddr>());
-    address.is_ok_and(|ip| ip.is_loopback()) || name == "localhost" || authority == "[::1]"
+    address_in(authority).is_some_and(|ip| ip.is_loopback())
+        || name_in(authority) == "localhost"
+        || authority == "[::1]"
+}
+
+fn name_in(authority: &str) -> &str {
+    authority.rsplit_once(':').map_or(authority, |(name, _)| name)
+}
+
+fn address_in(authority: &str) -> Option<IpAddr> {
+    authority.parse::<SocketAddr>().map(|at| at.ip()).or_else(|_| authority.parse::<IpAddr>()).ok()
 }
 
 fn json(status: StatusCode, body: impl Into<Body>) -> Response {

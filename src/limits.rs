@@ -173,6 +173,8 @@ pub const EVENTS_PAGE_BYTES: usize = 1 << 20;
 pub const HISTORY_PAGE_DEFAULT: usize = 100;
 /// Addresses that `events.history` with `at` tells of.
 pub const HISTORY_AT_MAX: usize = 100_000;
+/// How far `at` of `events.history` may lie ahead of the server's clock: a client's may be ahead of it.
+pub const HISTORY_AHEAD_MS_MAX: u64 = 60_000;
 /// Questions of what was held at a time that are answered at once; each may take [`HISTORY_AT_MAX`] events of memory.
 pub const HISTORY_WALKS_MAX: usize = 4;
 /// How long an owner lets somebody wait for events before it says that there are none.

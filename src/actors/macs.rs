@@ -149,6 +149,11 @@ impl Macs {
         in_the_way(&self.used().by, asker, mac)
     }
 
+    /// The network that uses it.
+    pub fn user(&self, realm: &Name, mac: Mac) -> Option<NetworkId> {
+        self.used().by.get(&(realm.clone(), mac)).map(|user| user.network)
+    }
+
     /// Claims all or none.
     ///
     /// # Errors

@@ -141,6 +141,24 @@ impl DeployWish {
     }
 }
 
+/// The `static_ips` of a group in one of its networks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaticList {
+    /// Place of the group in the request.
+    pub group: usize,
+    /// Place of the network in the group.
+    pub network: usize,
+    /// The addresses, in order.
+    pub ranges: Vec<Range>,
+}
+
+impl StaticList {
+    /// Where it stands in the request.
+    pub fn field(&self) -> String {
+        format!("groups[{}].networks[{}].static_ips", self.group, self.network)
+    }
+}
+
 /// The part of a `deployment.plan` or `deployment.apply` that falls on one network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deploy {
@@ -155,7 +173,7 @@ pub struct Deploy {
     /// What is wished here.
     pub wishes: Vec<DeployWish>,
     /// Addresses that a group deals to its instances here, in order.
-    pub lists: Vec<Vec<Range>>,
+    pub lists: Vec<StaticList>,
     /// Every instance that the request names, here or elsewhere.
     pub listed: Arc<BTreeSet<Owner>>,
 }

@@ -211,24 +211,37 @@ pub(super) fn cidr(cidr: Cidr, path: &str) -> Result<(), Refusal> {
 /// Is a gateway none of the addresses that are never handed out?
 pub(super) fn gateway(gateway: Address, cidr: Cidr, path: &str) -> Result<(), Refusal> {
     let edge = edges(cidr).find(|(edge, _)| *edge == gateway);
-    edge.map_or(Ok(()), |(_, edge)| {
-        let problem = format!("cannot be {gateway}: that is the {edge} address of {cidr}");
-        Err(Refusal::invalid(format!("{path}gateway"), problem))
-    })
+    let problem = match edge {
+        Some((_, edge)) => format!("cannot be {gateway}: that is the {edge} address of {cidr}"),
+        None if multicast(gateway.family()).contains(gateway) => {
+            format!("cannot be {gateway}: that is a multicast address")
+        }
+        None if is_no_machines(gateway) => format!("cannot be {gateway}: no machine can have this address"),
+        None => return Ok(()),
+    };
+    Err(Refusal::invalid(format!("{path}gateway"), problem))
+}
+
+fn multicast(family: Family) -> Range {
+    match family {
+        Family::V4 => Range::of_bits(Family::V4, 0xe000_0000, 0xefff_ffff),
+        Family::V6 => Range::of_bits(Family::V6, 0xff << 120, u128::MAX),
+    }
+}
+
+/// All zeros, and IPv4's all ones.
+fn is_no_machines(address: Address) -> bool {
+    address.bits() == 0 || address == Address::V4(u32::MAX)
 }
 
 /// Why a prefix cannot be a subnet, if it cannot.
 pub(super) fn never_a_subnet(cidr: Cidr) -> Option<String> {
-    let multicast = match cidr.family() {
-        Family::V4 => Range::of_bits(Family::V4, 0xe000_0000, 0xefff_ffff),
-        Family::V6 => Range::of_bits(Family::V6, 0xff << 120, u128::MAX),
-    };
-    let (first, single) = (cidr.base(), cidr.base() == cidr.last());
+    let single = cidr.base() == cidr.last();
     if cidr.length() == 0 {
         Some(format!("cannot be {cidr}: that is every {} address", cidr.family()))
-    } else if multicast.covers(cidr.range()) {
+    } else if multicast(cidr.family()).covers(cidr.range()) {
         Some(format!("cannot be {cidr}: these are multicast addresses"))
-    } else if single && (first.bits() == 0 || first == Address::V4(u32::MAX)) {
+    } else if single && is_no_machines(cidr.base()) {
         Some(format!("cannot be {cidr}: no machine can have this address"))
     } else {
         None

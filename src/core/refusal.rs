@@ -9,6 +9,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
+use super::deployment::Stage;
 use super::outcome::PoolUsage;
 use super::plural::counted;
 use super::types::{Claimant, Generation, InvalidText, Name, Owner, Scope, ShardTime, SlotKey, WallTime};
@@ -233,6 +234,8 @@ pub enum Refusal {
     Taken {
         /// The sentence.
         problem: String,
+        /// Where that address is held; of what its holder has, [`super::network::Network::decide`] fills it in.
+        network: Option<Name>,
         /// The address it concerns.
         address: Option<Address>,
         /// Who holds it.
@@ -312,6 +315,18 @@ pub enum Refusal {
         expected: u64,
         /// The latest.
         actual: u64,
+        /// How the plan that was named ended, where that is what stands in the way.
+        ended: Option<Stage>,
+    },
+    /// Somebody else declined it.
+    #[error("{address} is not held by {asked}: it was declined by {by}, and nobody holds it; ip.get shows what it is")]
+    DeclinedByOther {
+        /// The address.
+        address: Address,
+        /// Who was named.
+        asked: SlotKey,
+        /// Who held and declined it.
+        by: SlotKey,
     },
     // What is skipped stands last: between nodes, variants are numbers.
     /// A refusal of what one instance of a deployment wishes. Crosses between nodes by [`super::compact::refusal`].
@@ -391,6 +406,20 @@ impl Refusal {
         }
     }
 
+    /// Names the network in which an address is taken, where the refusal does not.
+    pub fn taken_in(self, name: &Name) -> Self {
+        match self {
+            Refusal::Taken { problem, network: None, address, held_by } => {
+                Refusal::Taken { problem, network: Some(name.clone()), address, held_by }
+            }
+            Refusal::OfItem { index, refusal } => Refusal::OfItem { index, refusal: Box::new(refusal.taken_in(name)) },
+            Refusal::OfInstance { instance, refusal } => {
+                Refusal::OfInstance { instance, refusal: Box::new(refusal.taken_in(name)) }
+            }
+            other => other,
+        }
+    }
+
     /// Place in the protocol's order of precedence, and in [`KINDS`]: where several apply, the lowest is answered.
     pub fn precedence(&self) -> u8 {
         match self {
@@ -400,7 +429,7 @@ impl Refusal {
             Refusal::OutOfRange { .. } => 3,
             Refusal::Overlap { .. } | Refusal::PoolOverlap { .. } => 4,
             Refusal::InUse { .. } | Refusal::TooMuchToMove { .. } | Refusal::Guarded { .. } => 5,
-            Refusal::NotOwner { .. } => 6,
+            Refusal::NotOwner { .. } | Refusal::DeclinedByOther { .. } => 6,
             Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } | Refusal::PlanConflict { .. } => 7,
             Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => 8,
             Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => 9,

@@ -9,7 +9,7 @@ use super::input;
 use crate::actors::coordinator::{DeployOrder, DeployPart, Job};
 use crate::core::address::Range;
 use crate::core::command::Wish;
-use crate::core::deployment::{DeployWish, Wanted};
+use crate::core::deployment::{DeployWish, StaticList, Wanted};
 use crate::core::plural::counted;
 use crate::core::types::{Owner, Scope, Slot};
 use crate::limits::{DEPLOYMENT_WISHES_MAX, LIST_PAGE_RECORDS_DEFAULT};
@@ -75,17 +75,27 @@ pub(super) fn order(
                 enough(ranges, members.len(), || format!("groups[{at}].networks[{which}].static_ips"))?;
             }
             building.expect(members.len(), || format!("groups[{at}].networks[{which}]"))?;
-            building.wish_alike(&members, network);
+            building.wish_alike(&members, network, (at, which));
         }
     }
     let Building { instances, parts, .. } = building;
     Ok(Job::Deploy(Box::new(DeployOrder { name, instances, parts, wishes, apply })))
 }
 
-/// The same wishes have the same hash, in whatever order the instances are listed.
+/// The same wishes have the same hash, in whatever order the instances are listed, and whether or not what is so anyway is
+/// said.
 fn hash_of(instances: &[InstanceWishes], groups: &[GroupWishes]) -> u128 {
-    let mut sorted: Vec<&InstanceWishes> = instances.iter().collect();
+    let (mut sorted, mut groups) = (instances.to_vec(), groups.to_vec());
     sorted.sort_by(|a, b| a.id.cmp(&b.id));
+    let unsaid = |slot: &mut Option<Slot>| *slot = slot.take().filter(|slot| *slot != Slot::default());
+    for instance in &mut sorted {
+        instance.fresh = instance.fresh.filter(|fresh| *fresh);
+        instance.networks.iter_mut().for_each(|network| unsaid(&mut network.slot));
+    }
+    for group in &mut groups {
+        group.zones = group.zones.take().filter(|zones| !zones.is_empty());
+        group.networks.iter_mut().for_each(|network| unsaid(&mut network.slot));
+    }
     // Nothing in it can fail to be written.
     let text = serde_json::to_vec(&(sorted, groups)).unwrap_or_default();
     xxhash_rust::xxh3::xxh3_128(&text)
@@ -200,11 +210,11 @@ impl Building {
     }
 
     /// What every instance of a group wishes of a network.
-    fn wish_alike(&mut self, members: &[Owner], network: GroupNetwork) {
+    fn wish_alike(&mut self, members: &[Owner], network: GroupNetwork, (group, which): (usize, usize)) {
         let list: Option<Vec<Range>> = network.static_ips.map(|ranges| ranges.into_vec());
         let dealt = list.map(|ranges| {
             let part = self.part(&network.network);
-            part.lists.push(ranges);
+            part.lists.push(StaticList { group, network: which, ranges });
             part.lists.len() - 1
         });
         for id in members {

@@ -185,7 +185,7 @@ fn errand_of(request: Request, shape: &mut Shape) -> Result<Errand, RpcError> {
         Request::PoolModify(ask) => network::pool_modify(*ask)?,
         Request::PoolRemove(ask) => network::pool_remove(*ask)?,
         Request::ReservedAdd(ask) => network::reserved_add(*ask)?,
-        Request::ReservedRemove(ask) => configure(ask.network, Configure::ReservedRemove(ask.range), ask.if_version),
+        Request::ReservedRemove(ask) => network::reserved_remove(*ask),
         Request::RealmList(_) => Errand::all(Job::Realms),
         Request::ScopeList(ask) => pages::scopes(*ask)?,
         Request::DeploymentPlan(ask) => {

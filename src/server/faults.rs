@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use crate::actors::{Applied, Fault, NotReadyReason};
+use crate::core::deployment::Stage;
 use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{HeldBy, NoCapacity, Refusal};
 use crate::wire::errors::{self, ErrorData, ErrorKind, OverlapWith, PoolFill, Retry, RpcError};
@@ -130,6 +131,7 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             data.address = Some(address.to_string());
             data.held_by = Some(holder(held_by));
         }
+        Refusal::DeclinedByOther { address, .. } => data.address = Some(address.to_string()),
         Refusal::GenerationConflict { address, expected, actual } => {
             data.address = Some(address.to_string());
             data.expected = Some(expected.0);
@@ -145,7 +147,8 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             data.address = Some(address.to_string());
             data.held_by = Some(holder(held_by));
         }
-        Refusal::Taken { address, held_by, .. } => {
+        Refusal::Taken { network, address, held_by, .. } => {
+            data.network.clone_from(network);
             data.address = address.map(|address| address.to_string());
             data.held_by = held_by.as_deref().map(holder);
         }
@@ -162,9 +165,14 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             data.max = Some(*max);
         }
         Refusal::NotEnoughCapacity(why) => no_capacity(why, data),
-        Refusal::PlanConflict { expected, actual, .. } => {
+        Refusal::PlanConflict { expected, actual, ended, .. } => {
             data.expected = Some(*expected);
             data.actual = Some(*actual);
+            data.reason = match ended {
+                Some(Stage::Committed) => Some("committed".to_owned()),
+                Some(Stage::Reverted) => Some("reverted".to_owned()),
+                Some(Stage::Open) | None => None,
+            };
         }
         Refusal::OfInstance { instance, refusal } => {
             facts(refusal, data);

@@ -278,7 +278,7 @@ object! { open
         applied?: Applied,
         /// When to try again.
         retry_after_ms?: u64,
-        /// Why the server is not ready.
+        /// Why the server is not ready; of a plan that ended otherwise, how: `committed` or `reverted`.
         reason?: String,
         /// The node that serves the network.
         node?: String,

@@ -24,6 +24,7 @@ mod deployments;
 mod drained;
 mod ended;
 mod errors;
+mod facts;
 mod faulty;
 mod figures;
 mod forms;

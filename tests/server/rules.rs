@@ -328,6 +328,15 @@ fn what_a_page_from_elsewhere_asks_through_a_browser_is_refused() {
     assert_eq!(status("evil.example:7401", "http://evil.example:7401"), 403);
     let headers = format!("host: {own}\r\norigin: http://evil.example");
     assert_eq!(http_with(at, "GET /events", &headers, b"").0, 403);
+    // What it only reads a browser asks without saying for whom, if it takes this server for the page's own.
+    for path in ["/metrics", "/openrpc.json", "/events"] {
+        let ask = |host: &str| http_with(at, &format!("GET {path}"), &format!("host: {host}"), b"").0;
+        assert_eq!((ask("evil.example:7401"), ask("evil.example.")), (403, 403), "{path}");
+    }
+    for host in [own.as_str(), "localhost:7401", "allod.localhost", "prometheus-target", "[::1]:7401"] {
+        assert_eq!(http_with(at, "GET /metrics", &format!("host: {host}"), b"").0, 200, "{host}");
+    }
+    assert_eq!(http_with(at, "GET /healthz", "host: lb.example", b"").0, 200, "there is nothing to read");
     assert_eq!(server.client().ok("ip.list", json!({"network": "lan"}))["reservations"], json!([]));
     for own in [&own, &format!("localhost:{}", at.port()), &format!("[::1]:{}", at.port())] {
         assert_eq!(status(own, &format!("http://{own}")), 200, "{own}");

@@ -312,7 +312,7 @@ impl Coordinator {
             | Configure::PoolModify { .. }
             | Configure::PoolRemove(_)
             | Configure::ReservedAdd(_)
-            | Configure::ReservedRemove(_) => None,
+            | Configure::ReservedRemove { .. } => None,
         })
     }
 

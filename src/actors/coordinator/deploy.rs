@@ -27,9 +27,9 @@ use super::{Coordinator, Done, Outcomes};
 use crate::actors::Fault;
 use crate::actors::committer::UnitPart;
 use crate::actors::routes::Route;
-use crate::core::address::{Address, Range};
+use crate::core::address::Address;
 use crate::core::command::Command;
-use crate::core::deployment::{Deploy, DeployWish, Deployed, Deployment, SlotState, Stage};
+use crate::core::deployment::{Deploy, DeployWish, Deployed, Deployment, SlotState, Stage, StaticList};
 use crate::core::outcome::{Outcome, View};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Owner, Scope, Slot, Version, WallTime};
@@ -42,7 +42,7 @@ pub struct DeployPart {
     /// What is wished; places count over all parts.
     pub wishes: Vec<DeployWish>,
     /// Addresses that groups deal here.
-    pub lists: Vec<Vec<Range>>,
+    pub lists: Vec<StaticList>,
 }
 
 /// `deployment.plan` and `deployment.apply`.
@@ -91,7 +91,7 @@ struct Wished {
     route: Arc<Route>,
     name: Name,
     wishes: Vec<DeployWish>,
-    lists: Vec<Vec<Range>>,
+    lists: Vec<StaticList>,
 }
 
 /// The networks of a plan.

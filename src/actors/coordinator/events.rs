@@ -14,7 +14,7 @@ use crate::core::command;
 use crate::core::outcome::View;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Scope, WallTime};
-use crate::limits::{HISTORY_AT_MAX, HISTORY_WALKS_MAX};
+use crate::limits::{HISTORY_AHEAD_MS_MAX, HISTORY_AT_MAX, HISTORY_WALKS_MAX};
 
 impl Coordinator {
     /// `events.watch`: which events are wanted, and from where on.
@@ -96,6 +96,10 @@ impl Coordinator {
         (after, limit): (Option<HeldPlace>, usize),
     ) -> Outcomes {
         let begun = Instant::now();
+        if at.0 > self.shared.clock.wall().0.saturating_add(HISTORY_AHEAD_MS_MAX) {
+            let problem = "is a time to come: nobody knows who will hold what then; leave it out for what is held now";
+            return Err(Refusal::invalid("at", problem).into());
+        }
         let walks = &self.shared.walks;
         let question = HeldQuestion { network: network.clone(), filter: filter.clone(), at };
         let (walk, is_kept) = walks.of(&question);

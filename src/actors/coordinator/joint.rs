@@ -154,6 +154,15 @@ impl Drop for Holds {
 /// A network, and what is asked of it.
 type AskOf = (Arc<Route>, Acquire);
 
+/// An acquire, by network.
+pub(super) struct ByNetwork {
+    pub(super) asks: Vec<AskOf>,
+    /// Which network each part of the request is for.
+    pub(super) meant: Vec<NetworkId>,
+    /// What is to be answered because a network does not exist.
+    pub(super) missing: Option<Box<Fault>>,
+}
+
 /// Networks, and which memory of each is looked at.
 pub(super) type SeenMemories = Vec<(Arc<Route>, u64)>;
 
@@ -230,18 +239,20 @@ impl Coordinator {
     }
 
     /// What is asked of each network, however it was named: by name here, by id there; and which network each part is for.
-    pub(super) fn by_network(
-        &self,
-        parts: Vec<AcquirePart>,
-        slot_prefix: &str,
-    ) -> Result<(Vec<AskOf>, Vec<NetworkId>), Box<Fault>> {
+    /// Of a network that does not exist that is told last: what is wrong elsewhere may come before it.
+    pub(super) fn by_network(&self, parts: Vec<AcquirePart>, slot_prefix: &str) -> Result<ByNetwork, Box<Fault>> {
         let mut found: Vec<(Arc<Route>, AcquirePart)> = Vec::with_capacity(parts.len());
         let mut meant = Vec::with_capacity(parts.len());
+        let mut missing: Option<Box<Fault>> = None;
         for part in parts {
             let Some(route) = self.shared.routes.find(&part.network) else {
                 let index = part.ask.items.first().map_or(0, |item| item.index);
                 let refusal = Box::new(Refusal::not_found(Missing::Network, part.network));
-                return Err(Refusal::OfItem { index, refusal }.into());
+                let refused: Box<Fault> = Refusal::OfItem { index, refusal }.into();
+                if missing.as_ref().is_none_or(|before| rank(&refused) < rank(before)) {
+                    missing = Some(refused);
+                }
+                continue;
             };
             meant.push(route.id);
             match found.iter_mut().find(|(present, _)| present.id == route.id) {
@@ -249,7 +260,22 @@ impl Coordinator {
                 None => found.push((route, part)),
             }
         }
-        Ok((found.into_iter().map(|(route, part)| (route, part.ask)).collect(), meant))
+        let asks = found.into_iter().map(|(route, part)| (route, part.ask)).collect();
+        Ok(ByNetwork { asks, meant, missing })
+    }
+
+    /// What is answered where a network does not exist: that, or what another one refuses that comes before it.
+    pub(super) async fn before_missing(&self, missing: Box<Fault>, asks: Vec<AskOf>) -> Box<Fault> {
+        let mut first = missing;
+        for (route, ask) in asks {
+            let item = self.item(Command::Acquire(Box::new(ask)), true);
+            if let Err(fault) = self.ask_item(&route, item).await
+                && rank(&fault) < rank(&first)
+            {
+                first = fault;
+            }
+        }
+        first
     }
 
     /// `subnet.move`: with all that lies in it, in one commit.

@@ -25,7 +25,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::joint::{Holds, NotHeld, acquired, rank, seen_of};
+use super::joint::{ByNetwork, Holds, NotHeld, acquired, rank, seen_of};
 use super::{AcquirePart, Coordinator, Outcomes, Tell};
 use crate::actors::committer::UnitPart;
 use crate::actors::network::{DEFERRED_MS_MAX, Rooms, Several, Unlist, Waiting};
@@ -88,7 +88,10 @@ impl Coordinator {
     /// `ip.acquire`: of several refusals the first in the protocol's order.
     pub(super) async fn acquire(&self, parts: Vec<AcquirePart>, slot_prefix: &str, tell: &mut Tell) -> Outcomes {
         let exact = parts.iter().any(|part| part.ask.exact);
-        let (mut asks, meant) = self.by_network(parts, slot_prefix)?;
+        let ByNetwork { mut asks, meant, missing } = self.by_network(parts, slot_prefix)?;
+        if let Some(missing) = missing {
+            return Err(self.before_missing(missing, asks).await);
+        }
         if asks.len() == 1
             && let Some((route, ask)) = asks.pop()
         {

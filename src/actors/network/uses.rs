@@ -39,7 +39,7 @@ impl NetworkActor {
         for _ in 0..ATTEMPTS {
             let decision = match self.decide_wary(command, moment)? {
                 Ok(decision) => decision,
-                Err(fault) => return Ok(Err(fault)),
+                Err(fault) => return Ok(Err(self.naming_where(fault, moment.mac_elsewhere))),
             };
             let bytes = if matches!(command, Command::Acquire(_)) { bytes_of(&decision.steps) } else { 0 };
             if bytes > self.shared.info.act_bytes_max {
@@ -61,7 +61,7 @@ impl NetworkActor {
             }
         }
         let problem = "no free MAC was found under the network's prefix; set another `l2.mac_prefix`".to_owned();
-        Ok(Err(Refusal::Taken { problem, address: None, held_by: None }.into()))
+        Ok(Err(Refusal::Taken { problem, network: None, address: None, held_by: None }.into()))
     }
 
     /// The first MAC that a command names which another network of the realm uses.
@@ -118,6 +118,23 @@ impl NetworkActor {
 
     fn elsewhere(&self, mac: Mac, transaction: Option<TransactionId>) -> Option<Address> {
         self.shared.macs.elsewhere(self.mac_asker(transaction), mac)
+    }
+
+    /// A refusal names the network where its address is; the core knows no other network than its own.
+    fn naming_where(&self, mut fault: Box<Fault>, elsewhere: Option<(Mac, Address)>) -> Box<Fault> {
+        let Some((mac, there)) = elsewhere else { return fault };
+        let Fault::Refused(refusal) = &mut *fault else { return fault };
+        let inner = match refusal {
+            Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => &mut **refusal,
+            refusal => refusal,
+        };
+        if let Refusal::Taken { network, address: Some(address), held_by: None, .. } = inner
+            && *address == there
+        {
+            let user = self.shared.macs.user(&self.network.config().realm, mac);
+            *network = user.and_then(|id| self.shared.routes.by_id(id)?.name.clone());
+        }
+        fault
     }
 
     /// What steps change of the MACs in use, compared with what the network holds before them.

@@ -286,5 +286,10 @@ pub enum Configure {
     /// `reserved.add`.
     ReservedAdd(Box<ReservedInput>),
     /// `reserved.remove`.
-    ReservedRemove(Range),
+    ReservedRemove {
+        /// The addresses.
+        range: Range,
+        /// Only what is kept for this owner.
+        reserved_for: Option<ReservedFor>,
+    },
 }

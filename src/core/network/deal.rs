@@ -80,8 +80,8 @@ impl Network {
         let named = self.subnets.iter().filter(|_| !ask.lists.is_empty()).flat_map(|subnet| &subnet.zones);
         let named: BTreeSet<&CompactString> = named.collect();
         let mut chose = false;
-        for (ranges, members) in ask.lists.iter().zip(members) {
-            let mut list = List::new(ranges, &named);
+        for (of_group, members) in ask.lists.iter().zip(members) {
+            let mut list = List::new(&of_group.ranges, &named);
             let mut rest = Vec::new();
             for wish in members {
                 match self.kept_of(&list, ask, wish, let_go) {
@@ -96,7 +96,7 @@ impl Network {
                 let next = self.next_of(&mut list, wish).ok_or_else(|| {
                     let zone = wish.zone.as_deref().map_or_else(String::new, |zone| format!(" in zone `{zone}`"));
                     let problem = format!("has too few addresses of network `{}`{zone}", self.config.name);
-                    Refusal::invalid("static_ips", problem)
+                    Refusal::invalid(of_group.field(), problem)
                 });
                 if let Some(address) = refused.note(wish, next) {
                     chose = true;

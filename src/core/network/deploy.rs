@@ -234,6 +234,7 @@ impl Network {
     fn wished_twice(&self, address: Address, taker: &SlotKey, held: &Reservation) -> Refusal {
         Refusal::Taken {
             problem: format!("{address} of network `{}` is wished for {taker}, too", self.config.name),
+            network: None,
             address: Some(address),
             held_by: Some(Box::new(held_by(held))),
         }
@@ -385,7 +386,10 @@ impl Network {
                 && let Some(other) = addresses.insert(address, wish)
             {
                 let problem = format!("{address} is wished for instance `{}`, too", other.owner);
-                refused.note::<()>(wish, Err(Refusal::Taken { problem, address: Some(address), held_by: None }));
+                refused.note::<()>(
+                    wish,
+                    Err(Refusal::Taken { problem, network: None, address: Some(address), held_by: None }),
+                );
             }
         }
     }

@@ -346,7 +346,7 @@ impl Network {
             "{asked} overlaps {there} of network `{network}`, which is held by {holder}; ask for another address, or have that \
              one released"
         );
-        Refusal::Taken { problem, address: Some(address), held_by: Some(by) }
+        Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by) }
     }
 
     /// Refuses a block of which somebody else holds any, or another member of the same request took any.
@@ -362,6 +362,7 @@ impl Network {
             None => Ok(()),
             Some(range) => Err(Refusal::Taken {
                 problem: format!("{} is asked for twice in this request", range.first()),
+                network: None,
                 address: Some(range.first()),
                 held_by: None,
             }),
@@ -466,6 +467,7 @@ impl Network {
                      two objects of one name are two owners; release it, or name another owner",
                     self.config.name
                 ),
+                network: None,
                 address: Some(address),
                 held_by: Some(Box::new(held_by(held))),
             }),

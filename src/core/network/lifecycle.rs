@@ -73,6 +73,7 @@ impl Network {
         match (&held.claimant, claimant) {
             (Some(bound), Some(named)) if bound != named => Err(Refusal::Taken {
                 problem: format!("{address} is bound to `{bound}`, not to `{named}`"),
+                network: None,
                 address: Some(address),
                 held_by: Some(Box::new(held_by(held))),
             }),
@@ -151,7 +152,9 @@ impl Network {
         }
         self.is_open()?;
         if is_done {
-            check_generation(address, Some(held), ask.if_generation)?;
+            // A repeat speaks of the holding that was handed over, and hands over nothing.
+            let unknown = ask.if_generation.filter(|expected| *expected > held.generation);
+            check_generation(address, Some(held), unknown)?;
             let view = draft.view(address, Arc::clone(held));
             return Ok(draft.finish(Outcome::Transferred(vec![view])));
         }
@@ -215,19 +218,9 @@ impl Network {
                     let granted = self.decline_again(&mut draft, ask, by, None)?;
                     Ok(draft.finish(Outcome::Declined { address: ask.address, granted }))
                 } else {
-                    Err(Refusal::NotOwner {
-                        address: ask.address,
-                        asked: SlotKey {
-                            scope: scope.clone(),
-                            owner: owner.clone(),
-                            slot: slot_or_default(slot.as_ref()),
-                        },
-                        held_by: Box::new(crate::core::refusal::HeldBy {
-                            holder: by.clone(),
-                            claimant: None,
-                            since: context.wall,
-                        }),
-                    })
+                    let slot = slot_or_default(slot.as_ref());
+                    let asked = SlotKey { scope: scope.clone(), owner: owner.clone(), slot };
+                    Err(Refusal::DeclinedByOther { address: ask.address, asked, by: by.clone() })
                 };
             }
             Some(Entry::Released(_)) | None => {
@@ -331,6 +324,6 @@ fn is_promised_to_nobody(address: Address, held: &Reservation) -> Result<(), Ref
             "{address} is promised to instance `{}` of deployment `{}`; commit or revert its plan first",
             promise.owner, held.holder.scope
         );
-        Err(Refusal::Taken { problem, address: Some(address), held_by: Some(Box::new(held_by(held))) })
+        Err(Refusal::Taken { problem, network: None, address: Some(address), held_by: Some(Box::new(held_by(held))) })
     })
 }

@@ -166,6 +166,10 @@ impl Network {
     /// # Errors
     /// A [`Refusal`], the first in the protocol's order of precedence.
     pub fn decide(&self, command: &Command, context: Context) -> Result<Decision, Refusal> {
+        self.decide_any(command, context).map_err(|refusal| refusal.taken_in(&self.config.name))
+    }
+
+    fn decide_any(&self, command: &Command, context: Context) -> Result<Decision, Refusal> {
         match command {
             Command::Allocate(ask) => self.allocate(ask, context),
             Command::Claim(ask) => self.claim(ask, context),

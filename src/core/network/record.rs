@@ -71,6 +71,7 @@ pub(super) fn bound_to(address: Address, held: &Reservation, bound: &Claimant) -
         problem: format!(
             "{address} is bound to `{bound}`; ip.unbind it first, or repeat ip.allocate with the new claimant"
         ),
+        network: None,
         address: Some(address),
         held_by: Some(Box::new(held_by(held))),
     }

@@ -118,6 +118,12 @@ pub(super) fn pool_remove(ask: params::PoolRemove) -> Result<Errand, RpcError> {
     Ok(configure(ask.network, Configure::PoolRemove(removal), ask.if_version))
 }
 
+pub(super) fn reserved_remove(ask: params::ReservedRemove) -> Errand {
+    // The note is for people, and merging may have changed it: it is taken, and not compared.
+    let (range, reserved_for) = (ask.range, ask.r#for.map(input::reserved_for));
+    configure(ask.network, Configure::ReservedRemove { range, reserved_for }, ask.if_version)
+}
+
 pub(super) fn reserved_add(ask: params::ReservedAdd) -> Result<Errand, RpcError> {
     let range: Range = ask.range;
     let note = ask.note.map(|note| note.into_inner()).unwrap_or_default();

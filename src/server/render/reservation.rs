@@ -11,6 +11,7 @@ use super::nouns::{dns, l2};
 use super::{Renderer, noun};
 use crate::core::outcome::{Grant, View};
 use crate::core::state::{NetworkConfig, ReservationKind, SubnetConfig};
+use crate::core::types::Generation;
 use crate::server::text;
 
 /// What a reservation shows of its network and subnet.
@@ -121,16 +122,21 @@ impl Renderer {
                 text::quoted(out, mac);
             }
         }
-        text::key!(out, "created_at");
-        text::time(out, held.created_at);
+        let is_promise = held.generation == Generation::default();
+        if !is_promise {
+            text::key!(out, "created_at");
+            text::time(out, held.created_at);
+        }
         if let Some((at, in_seconds)) = view.expires {
             text::key!(out, "expires_at");
             text::time(out, at);
             text::key!(out, "expires_in_seconds");
             text::number(out, in_seconds);
         }
-        text::key!(out, "generation");
-        text::number(out, held.generation.0);
+        if !is_promise {
+            text::key!(out, "generation");
+            text::number(out, held.generation.0);
+        }
         if let Some(obsolete) = &held.obsolete {
             text::key!(out, "obsolete");
             out.extend_from_slice(b"{\"since\":");

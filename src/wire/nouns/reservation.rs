@@ -95,14 +95,14 @@ macro_rules! reservation {
                 hostname?: Hostname,
                 /// Hardware address.
                 mac?: Mac,
-                /// When it was granted.
-                created_at: Time,
+                /// When it was granted; what is only promised was not.
+                created_at?: Time,
                 /// When the lease ends; permanent if left out.
                 expires_at?: Time,
                 /// In how many seconds the lease ends.
                 expires_in_seconds?: u64,
-                /// Number of this holding.
-                generation: Generation,
+                /// Number of this holding; what is only promised has none.
+                generation?: Generation,
                 /// Let go by a deployment that is not committed.
                 obsolete?: Obsolete,
                 $($more)*
@@ -245,7 +245,7 @@ impl GrantResult {
     /// Number of the holding.
     pub fn generation(&self) -> Generation {
         match self {
-            GrantResult::Full(granted) => granted.generation,
+            GrantResult::Full(granted) => granted.generation.unwrap_or_default(),
             GrantResult::Brief(granted) => granted.generation,
         }
     }

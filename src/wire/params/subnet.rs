@@ -138,7 +138,7 @@ params! { config
         range: Range,
         /// Accepted so that what was given to `reserved.add` can be given here; not compared.
         note?: Note,
-        /// Accepted so that what was given to `reserved.add` can be given here; not compared.
+        /// Only what is kept for exactly this owner.
         r#for?: ForOwner,
     }
 }

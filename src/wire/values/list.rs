@@ -21,6 +21,11 @@ impl<T, const MIN: usize, const MAX: usize> BoundedList<T, MIN, MAX> {
         (MIN..=MAX).contains(&entries.len()).then_some(Self(entries))
     }
 
+    /// The entries, to be changed where they are.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.0.iter_mut()
+    }
+
     /// The entries.
     pub fn into_vec(self) -> Vec<T> {
         self.0

@@ -76,8 +76,9 @@ pub const AMBIGUITIES: &[&str] = &[
     "Renew sets the end to now + ttl, also where that is earlier.",
     "Unbind needs `claimant`; bound to another is `already_in_use`. Without network it looks in realm `default`. \
      `release_with_claimant` that is not bound is answered as done and stays.",
-    "Transfer: `to.slot` defaults to `0`; a generation that does not match is `conflict` even where the transfer \
-     is already done; `exchange` with nothing in the receiver's slot is `not_found`; claimant, labels, lease, mac \
+    "Transfer: `to.slot` defaults to `0`; where the transfer is already done, an earlier generation is that of the \
+     holding that was handed over, and a later one is `conflict`; `exchange` with nothing in the receiver's slot is \
+     `not_found`; claimant, labels, lease, mac \
      and kind stay, `owner_uid` goes with the former owner, `created_at` is new; draining does not hinder; limits \
      bind the receiver unless it exchanges.",
     "Decline: a slot left out is not checked; a closed network is `in_use`; `again` gives the same slot another \
@@ -107,7 +108,8 @@ pub const AMBIGUITIES: &[&str] = &[
      owner takes what he names of what is for nobody, and exactly the same range named again is for whom it says; parts \
      that then say the same are one range; ranges that only touch stay apart; a range not wholly inside one subnet is \
      `out_of_range`.",
-    "`reserved.remove` answers the ranges of the subnets that it touched; note and `for` given to it are ignored.",
+    "`reserved.remove` answers the ranges of the subnets that it touched; with `for`, only what is for \
+     exactly that owner goes; a note given to it is ignored.",
     "`subnet.add if_absent` means the subnet of the same name, else of the same cidr; `pool.add if_absent` that \
      of the same range; subnets within `network.create if_absent` are compared by cidr, in every member given, \
      and must be as many; pools in a subnet are compared by place, in every member given.",

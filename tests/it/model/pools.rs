@@ -154,7 +154,7 @@ impl Model {
 
     pub fn reserved_remove(&mut self, args: &Args) -> Refusal<Value> {
         let reference = args.need_text("network", is_name)?;
-        let range = read_reserved(args)?.range;
+        let Reserved { range, whose, .. } = read_reserved(args)?;
         let expected = if_version(args)?;
         args.end()?;
         let n = self.network_named(&reference)?;
@@ -166,8 +166,13 @@ impl Model {
         let mut subnets = self.networks[n].subnets.clone();
         for subnet in &mut subnets {
             let old = std::mem::take(&mut subnet.reserved);
-            let touched = old.iter().any(|reserved| reserved.range.overlaps(range));
+            let goes = |reserved: &Reserved| whose.is_none() || whose == reserved.whose;
+            let touched = old.iter().any(|reserved| goes(reserved) && reserved.range.overlaps(range));
             for reserved in old {
+                if !goes(&reserved) {
+                    subnet.reserved.push(reserved);
+                    continue;
+                }
                 let parts = reserved.range.without(range);
                 subnet.reserved.extend(parts.map(|part| Reserved { range: part, ..reserved.clone() }));
             }

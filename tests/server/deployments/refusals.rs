@@ -184,4 +184,10 @@ fn a_list_of_static_addresses_is_named_by_its_place() {
     let refused = client.call("deployment.apply", json!({"deployment": "shop", "groups": groups}));
     assert_eq!(refused["error"]["data"]["kind"], "invalid_argument", "{refused}");
     assert_eq!(refused["error"]["data"]["field"], "groups[1].networks[1].static_ips");
+    // Too few of them serve the zone.
+    client.ok("network.create", json!({"name": "zoned", "subnets": [{"cidr": "10.2.0.0/24", "zones": ["z1"]}]}));
+    let networks = json!([{"network": "lan"}, {"network": "zoned", "static_ips": ["10.2.0.5"]}]);
+    let groups = json!([{"name": "g", "instances": ["c"], "zones": ["z2"], "networks": networks}]);
+    let refused = client.call("deployment.apply", json!({"deployment": "shop", "groups": groups}));
+    assert_eq!(refused["error"]["data"]["field"], "groups[0].networks[1].static_ips", "{refused}");
 }

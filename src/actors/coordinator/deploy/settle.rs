@@ -43,13 +43,13 @@ impl PlanEnd<'_> {
         if record.plan != plan {
             let latest = record.plan;
             let problem = format!("plan {plan} is not its latest, which is {latest}; look with deployment.get");
-            return Err(self.conflict(record, problem));
+            return Err(self.conflict(record, problem, None));
         }
         for instance in self.instances.into_iter().flatten() {
-            if record.how_settled(instance).is_some_and(|how| how != ended) {
+            if let Some(how) = record.how_settled(instance).filter(|how| *how != ended) {
                 let was = if self.revert { "committed" } else { "reverted" };
                 let problem = format!("of plan {plan} it was {was} already; apply what is wished of it");
-                let refusal = Box::new(self.conflict(record, problem));
+                let refusal = Box::new(self.conflict(record, problem, Some(how)));
                 return Err(Refusal::OfInstance { instance: instance.clone(), refusal });
             }
         }
@@ -66,12 +66,12 @@ impl PlanEnd<'_> {
             }
             Stage::Reverted => format!("plan {plan} was reverted; apply the wishes again"),
         };
-        Err(self.conflict(record, problem))
+        Err(self.conflict(record, problem, Some(record.stage)))
     }
 
-    fn conflict(&self, record: &Deployment, problem: String) -> Refusal {
+    fn conflict(&self, record: &Deployment, problem: String, ended: Option<Stage>) -> Refusal {
         let (deployment, actual) = (self.deployment.clone(), record.plan);
-        Refusal::PlanConflict { deployment, problem, expected: self.plan, actual }
+        Refusal::PlanConflict { deployment, problem, expected: self.plan, actual, ended }
     }
 
     /// The record once the networks' parts are durable.

@@ -121,7 +121,7 @@ impl Dice<'_> {
                 let range = self.of(&["10.0.0.3", "10.0.1.1", "10.0.0.4-10.0.0.6"]).parse().unwrap();
                 Configure::ReservedAdd(Box::new(ReservedInput { range, note: "".into(), reserved_for: Some(owner) }))
             }
-            4 => Configure::ReservedRemove(self.range()),
+            4 => Configure::ReservedRemove { range: self.range(), reserved_for: None },
             5 => {
                 let set = PoolPatch { draining: drain(self.once_in(2)), ..PoolPatch::default() };
                 Configure::PoolModify { pool: PoolRef::Range("10.0.1.0-10.0.1.7".parse().unwrap()), set: Box::new(set) }

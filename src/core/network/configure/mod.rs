@@ -65,7 +65,9 @@ impl Network {
             Configure::PoolModify { pool, set } => pool::modify(open(), pool, set),
             Configure::PoolRemove(removal) => pool::remove(open(), removal),
             Configure::ReservedAdd(input) => reserved::add(open(), input),
-            Configure::ReservedRemove(range) => reserved::remove(open(), *range),
+            Configure::ReservedRemove { range, reserved_for } => {
+                reserved::remove(open(), *range, reserved_for.as_ref())
+            }
         }
     }
 

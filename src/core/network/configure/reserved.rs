@@ -10,7 +10,7 @@ use crate::core::address::{Cidr, Range};
 use crate::core::command::ReservedInput;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::state::{EventKind, ReservedRange, SubnetConfig};
+use crate::core::state::{EventKind, ReservedFor, ReservedRange, SubnetConfig};
 use crate::core::types::SubnetId;
 
 /// `reserved.add`. The range lies in one subnet.
@@ -36,18 +36,26 @@ pub(super) fn add(mut draft: ConfigDraft<'_>, input: &ReservedInput) -> Result<D
     answer(draft, &[id])
 }
 
-/// `reserved.remove`: out of whichever reserved ranges; the middle of one splits it.
-pub(super) fn remove(mut draft: ConfigDraft<'_>, range: Range) -> Result<Decision, Refusal> {
+/// `reserved.remove`: out of whichever reserved ranges, or out of those for one owner; the middle of one splits it.
+pub(super) fn remove(
+    mut draft: ConfigDraft<'_>,
+    range: Range,
+    reserved_for: Option<&ReservedFor>,
+) -> Result<Decision, Refusal> {
     let mut ids = Vec::new();
     for (part, subnet) in parts_in(&draft.subnets, range) {
         let mut subnet = SubnetConfig::clone(&subnet);
-        if subtract(&mut subnet.reserved, part) {
+        if subtract(&mut subnet.reserved, part, reserved_for) {
             ids.push(subnet.id);
             draft.put(subnet);
         }
     }
     if ids.is_empty() {
-        return draft.refused(Refusal::not_found(Missing::ReservedRange, range));
+        let what = match reserved_for {
+            None => format!("`{range}`"),
+            Some(kept) => format!("`{range}` for owner `{}` of scope `{}`", kept.owner, kept.scope),
+        };
+        return draft.refused(Refusal::NotFound { missing: Missing::ReservedRange, what, hint: None });
     }
     draft.check_bounds("range");
     answer(draft, &ids)
@@ -138,14 +146,19 @@ fn with_next(range: &ReservedRange, next: &ReservedRange) -> Option<Range> {
     Range::new(range.range.first(), next.range.last()).filter(|_| same && adjoining)
 }
 
-/// Takes a range out; says whether anything was there.
-pub(super) fn subtract(reserved: &mut Vec<ReservedRange>, range: Range) -> bool {
+/// Takes a range out, of all or of what is kept for one owner; says whether anything was there.
+pub(super) fn subtract(reserved: &mut Vec<ReservedRange>, range: Range, of: Option<&ReservedFor>) -> bool {
     let start = reserved.partition_point(|old| old.range.last() < range.first());
     let end = reserved.partition_point(|old| old.range.first() <= range.last());
-    let rest: Vec<ReservedRange> = reserved[start..end]
-        .iter()
-        .flat_map(|old| old.range.without(range).map(|range| ReservedRange { range, ..old.clone() }))
-        .collect();
+    let (mut rest, mut found) = (Vec::new(), false);
+    for old in &reserved[start..end] {
+        if of.is_none() || of == old.reserved_for.as_ref() {
+            found = true;
+            rest.extend(old.range.without(range).map(|range| ReservedRange { range, ..old.clone() }));
+        } else {
+            rest.push(old.clone());
+        }
+    }
     reserved.splice(start..end, rest);
-    start < end
+    found
 }

@@ -212,11 +212,12 @@ fn mac_taken(network: &Network, moved: &Moved, context: Context) -> Option<Refus
             if let Some((_, address)) = context.mac_elsewhere.filter(|(used, _)| *used == mac) {
                 let problem =
                     format!("MAC {mac} is used by {address} in the realm of network `{}`", network.config().name);
-                return Some(Refusal::Taken { problem, address: Some(address), held_by: None });
+                return Some(Refusal::Taken { problem, network: None, address: Some(address), held_by: None });
             }
             let (address, carrier) = network.holdings.mac(mac)?;
             Some(Refusal::Taken {
                 problem: format!("MAC {mac} is used by {address} of network `{}`", network.config().name),
+                network: None,
                 address: Some(address),
                 held_by: Some(held_by(carrier)),
             })

@@ -41,6 +41,7 @@ impl Draft<'_> {
                     problem: format!(
                         "MAC {mac} is used by another reservation of the realm; a MAC is unique in its realm"
                     ),
+                    network: None,
                     address: holder.map(|(address, _)| address).or(elsewhere),
                     held_by: holder.map(|(_, reservation)| Box::new(held_by(reservation))),
                 }),
@@ -71,6 +72,7 @@ impl Draft<'_> {
                             "no free MAC was found under the prefix {prefix}, in 64 places at random and the {SEARCHED_MAX} \
                              behind the first; set another `l2.mac_prefix`"
                         ),
+                        network: None,
                         address: None,
                         held_by: None,
                     }),

@@ -525,7 +525,7 @@ impl<'a> Dice<'a> {
                 _ => PoolRemoval::Subnet(self.subnet_ref(network)),
             }),
             13 | 14 => Configure::ReservedAdd(Box::new(self.reserved(cidr.range()))),
-            15 | 16 => Configure::ReservedRemove(self.range(network)),
+            15 | 16 => Configure::ReservedRemove { range: self.range(network), reserved_for: None },
             17 | 18 => Configure::Update(Box::new(self.update())),
             19 => Configure::Update(Box::new(NetworkPatch { subnets: Some(self.entries(network)), ..self.update() })),
             20..=21 if self.once_in(2) => Configure::Delete { force: self.once_in(2), purge: self.once_in(4) },

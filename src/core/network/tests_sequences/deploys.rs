@@ -31,7 +31,7 @@ impl Dice<'_> {
             wishes.push(DeployWish { place, owner, slot, zone, fresh, wanted });
         }
         let (again, open) = (self.once_in(9), self.once_in(2));
-        let lists = if list.is_empty() { Vec::new() } else { vec![list] };
+        let lists = if list.is_empty() { Vec::new() } else { vec![StaticList { group: 0, network: 0, ranges: list }] };
         Deploy { scope, plan, again, open, wishes, lists, listed: Arc::new(listed) }
     }
 

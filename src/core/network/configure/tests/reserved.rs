@@ -8,7 +8,7 @@ fn one() -> Network {
 }
 
 fn removal(text: &str) -> Configure {
-    Configure::ReservedRemove(range(text))
+    Configure::ReservedRemove { range: range(text), reserved_for: None }
 }
 
 #[test]

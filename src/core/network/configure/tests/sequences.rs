@@ -106,7 +106,7 @@ fn a_change() -> impl Strategy<Value = Configure> {
         4 => a_range().prop_map(|range| Configure::PoolRemove(PoolRemoval::Range(range))),
         1 => pool().prop_map(|pool| Configure::PoolRemove(PoolRemoval::Pool(pool))),
         5 => a_reserved_range().prop_map(|input| Configure::ReservedAdd(Box::new(input))),
-        3 => a_range().prop_map(Configure::ReservedRemove),
+        3 => a_range().prop_map(|range| Configure::ReservedRemove { range, reserved_for: None }),
     ]
 }
 
@@ -207,10 +207,10 @@ proptest! {
             let mut expected = notes(&network);
             match &act {
                 Configure::ReservedAdd(input) => expected = with_reserved(&network, input),
-                Configure::ReservedRemove(range) => expected.retain(|(at, _)| !range.contains(*at)),
+                Configure::ReservedRemove { range, .. } => expected.retain(|(at, _)| !range.contains(*at)),
                 _ => {}
             }
-            if matches!(act, Configure::ReservedAdd(_) | Configure::ReservedRemove(_) | Configure::PoolAdd { .. }) {
+            if matches!(act, Configure::ReservedAdd(_) | Configure::ReservedRemove { .. } | Configure::PoolAdd { .. }) {
                 prop_assert_eq!(notes(&next), expected);
             }
             network = next;

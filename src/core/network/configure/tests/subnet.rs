@@ -341,7 +341,7 @@ fn a_block_that_reaches_out_on_both_sides_counts_once() {
 fn shrinking_is_refused_while_a_reserved_range_would_fall_outside() {
     let network = changed(&net(&[subnet_input("10.0.0.0/24")]), &reserve("10.0.0.120-10.0.0.130"));
     assert_refused!(&network, resize("10.0.0.0/24", "10.0.0.0/25"), Refusal::Guarded { problem, .. } if problem.contains("reserved.remove"));
-    let network = changed(&network, &Configure::ReservedRemove(range("10.0.0.128/25")));
+    let network = changed(&network, &Configure::ReservedRemove { range: range("10.0.0.128/25"), reserved_for: None });
     changed(&network, &resize("10.0.0.0/24", "10.0.0.0/25"));
 }
 
