@@ -186,6 +186,8 @@ pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// Keeps the register. See the module's text for what each call promises.
 pub trait Store: Send + Sync + 'static {
     /// What it is.
+    /// Whether Redis has an append-only file; none where the store is no Redis, or that cannot be asked.
+    pub appends: Option<bool>,
     fn info(&self) -> StoreInfo;
 
     /// Whether it can take changes now. Cheap: asked for every message.

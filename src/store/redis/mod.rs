@@ -191,6 +191,7 @@ impl RedisStore {
             keep_bytes: options.history_bytes / u64::from(shards.max(1)),
             replicas: options.replicas,
             waiting: server.waiting(),
+            appends: server.appends(),
             heal_bytes: options.heal_bytes,
             record_format: options.record_format,
             lates: Lates::open(options.directory.as_deref(), register)?,
