@@ -12,7 +12,10 @@
 //!
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
+mod apart;
 mod cannot;
+mod company;
+mod contention;
 pub mod doctor;
 mod draining;
 pub mod from_cli;
