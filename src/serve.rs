@@ -41,6 +41,8 @@ use std::time::{Duration, Instant};
 pub use cannot::CannotStart;
 pub use opening::open_store;
 
+pub use crate::store::redis::commands_for as redis_commands_for;
+
 use actix::System;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

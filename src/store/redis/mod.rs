@@ -86,7 +86,7 @@ use tokio::task::JoinHandle;
 use self::begin::Begun;
 use self::identity::IdentityFile;
 use self::keys::Keys;
-pub use self::keys::check_prefix;
+pub use self::keys::{check_prefix, commands_for};
 use self::link::Link;
 pub use self::moving::without_secret;
 pub use self::options::RedisOptions;
