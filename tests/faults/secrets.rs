@@ -34,11 +34,13 @@ async fn a_node_without_a_secret_serves_alone_and_the_next_one_is_told_who_has_n
     let alone = cluster.begin_without_secret("alone").ready();
     let is_ready = || http_get(alone.http, "/readyz").starts_with("HTTP/1.1 200");
     assert!(is_ready());
-    let (bare, with_secret) = (cluster.begin_without_secret("bare"), cluster.begin_as("other", "other", 0));
-    for (starting, says) in [
-        (bare, "node `alone` owns this register, and neither it nor node `bare` has a secret"),
-        (with_secret, "node `alone` owns this register and has no secret, and node `other` has one"),
+    // One after the other: a node that has none is told of any that is there.
+    for (has_secret, says) in [
+        (false, "node `alone` owns this register, and neither it nor node `other` has a secret"),
+        (true, "node `alone` owns this register and has no secret, and node `other` has one"),
     ] {
+        let starting =
+            if has_secret { cluster.begin_as("other", "other", 0) } else { cluster.begin_without_secret("other") };
         let (reason, said) = starting.ready_or_ended().err().unwrap();
         assert!(reason == "code 75" && said.contains(says), "{reason}: {said}");
     }
