@@ -2,8 +2,8 @@
 //! is one node.
 //!
 //! A node without it cannot be asked by others, so that one that took the register would serve nobody but its own clients.
-//! It is not ready beside others and never waits for its turn: it does not start, and ends where others came while it
-//! stood still. Alone on its store it serves as ever.
+//! It is not ready beside others and never waits for its turn: it does not start, and ends where others that have the secret
+//! came while it stood still. Alone on its store it serves as ever.
 //!
 //! Review notes: is a node without the secret refused before it contends?
 

@@ -437,7 +437,8 @@ impl Keeper {
                     self.stay_off();
                 }
                 if self.peers.is_none() {
-                    return self.stranger_to(&cannot).map(|unrelated| unrelated.problem);
+                    let unrelated = self.stranger_to(&cannot).filter(|unrelated| !unrelated.may_pass);
+                    return unrelated.map(|unrelated| unrelated.problem);
                 }
             }
             Err(_) => {}

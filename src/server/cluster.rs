@@ -11,10 +11,9 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use super::Server;
 use super::role::Role;
 use crate::actors::coordinator::Located;
-use crate::actors::nodes::NodeStanding;
+use crate::actors::nodes::{Apart, NodeStanding};
 use crate::core::plural::counted;
 use crate::limits::NODE_LEASE_MS;
-use crate::store::{Apart, ShardId};
 use crate::wire::nouns::{ClusterDrainResult, ClusterLocateResult, ClusterNode, ClusterNodesResult, ClusterShard};
 use crate::wire::{ErrorKind, RpcError};
 
@@ -142,12 +141,8 @@ impl Server {
         let Some(shared) = role.actors().filter(|shared| !shared.info.ownership_is_standing) else { return Vec::new() };
         let late = u64::try_from(self.metrics.late_batches.get()).unwrap_or(0);
         let state = state(shared.unwilling().as_deref(), shared.store.figures().healed_batches, late);
-        let shard = |shard: u16| ClusterShard {
-            shard: u64::from(shard),
-            epoch: shared.epoch(ShardId(shard)),
-            state: state.clone(),
-        };
-        (0..shared.info.shards).map(shard).collect()
+        let shard = |(shard, epoch)| ClusterShard { shard, epoch, state: state.clone() };
+        (0..).zip(shared.epochs()).map(shard).collect()
     }
 
     /// The result of `cluster.locate`.
