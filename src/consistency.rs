@@ -58,13 +58,20 @@
 //! `behind_a_disk_that_was_full_what_cools_and_what_is_leased_anew_ends_in_time`.
 //!
 //! **Leases say who may try, tokens who may write.** A register is taken over when it was let go, when its lease ran out by
-//! the store's time, or when it is handed over. Two live nodes of one name: the second is refused.
-//! [`serve`](crate::serve); shown by
-//! `a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant`.
+//! the store's time, or when it is handed over. Two live nodes of one name: the second is refused, and so is one without the
+//! secret beside others. Nodes do not contend in step; one that was replaced lets others go first for two leases and some more, but
+//! only those that were seen within three seconds, so that no outage is longer for it. An owner that most others do not reach
+//! hands over by itself where another node is reached better. [`serve`](crate::serve); shown by
+//! `a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant`,
+//! `a_node_without_the_secret_is_refused_beside_others_and_never_takes_their_register` and
+//! `an_owner_that_the_other_nodes_do_not_reach_hands_the_register_to_one_that_they_do`.
 //!
 //! **Who takes over in order loads beside.** The successor loads while the owner serves, then reads what is left: the
-//! pause does not grow with the register. [`actors::standby`](crate::actors::standby); shown by
-//! `a_node_is_drained_under_load_and_no_client_is_put_off`.
+//! pause does not grow with the register. What clients feel is bounded by ten seconds
+//! ([`HANDOVER_HOLD_MS`](crate::limits::HANDOVER_HOLD_MS)); getting ready before, which nobody waits for, by two minutes: less
+//! would keep a large register on a slow machine from being handed over at all. [`actors::standby`](crate::actors::standby);
+//! shown by `a_node_is_drained_under_load_and_no_client_is_put_off` and
+//! `what_is_held_for_a_hand_over_that_never_comes_is_answered_within_ten_seconds`.
 //!
 //! **Order while forwarding.** Requests of one connection for one network are under way at one owner only: when the role
 //! changes, newer ones are held until the older ones are answered. [`server::role`](crate::server::role).

@@ -119,8 +119,13 @@ pub const HANDOVER_PREPARE_MS: u64 = 120_000;
 pub const HANDOVER_TOLD_MS: u64 = 1_000;
 /// How long the owner may take to answer what it was asked until then; else it keeps the register.
 pub const HANDOVER_QUIET_MS: u64 = 5_000;
-/// How long requests are held while the register goes from one node to the next.
+/// How long requests are held while the register goes from one node to the next. This is what bounds a drain for clients;
+/// [`HANDOVER_PREPARE_MS`] before it bounds nothing that they feel, and is as long as a large register takes to load.
 pub const HANDOVER_HOLD_MS: u64 = 10_000;
+/// A node that has had no way to the owner for so long says so to the others: a link that broke is up again by then.
+pub const OWNER_APART_MS: u64 = 5_000;
+/// An owner gives way after most others have said so for so long.
+pub const OWNER_LEFT_MS: u64 = 3_000;
 /// After a start or an outage every lease lasts at least so long, or its whole length if that is shorter.
 pub const LEASE_GRACE_SECONDS: u64 = 30;
 /// Conflicts that a network keeps for an operator; more wait at the node that has the late claims.

@@ -12,7 +12,10 @@
 //!
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
+mod apart;
 mod cannot;
+mod company;
+mod contention;
 pub mod doctor;
 mod draining;
 pub mod from_cli;
@@ -37,6 +40,8 @@ use std::time::{Duration, Instant};
 
 pub use cannot::CannotStart;
 pub use opening::open_store;
+
+pub use crate::store::redis::commands_for as redis_commands_for;
 
 use actix::System;
 use tokio::net::TcpListener;

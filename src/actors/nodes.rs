@@ -6,6 +6,8 @@
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
+pub use crate::store::Apart;
+
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeJob {

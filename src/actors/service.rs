@@ -120,6 +120,11 @@ impl Shared {
         self.epochs[usize::from(shard.0)].load(Ordering::Relaxed)
     }
 
+    /// The same of all shards, in order.
+    pub fn epochs(&self) -> Vec<u64> {
+        self.epochs.iter().map(|epoch| epoch.load(Ordering::Relaxed)).collect()
+    }
+
     /// A shard was taken anew.
     pub(super) fn note_epoch(&self, shard: ShardId, epoch: Epoch) {
         self.epochs[usize::from(shard.0)].store(epoch.0, Ordering::Relaxed);

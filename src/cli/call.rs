@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::args::{Ask, Change};
 use super::exit::Exit;
 use super::failure::Failure;
+use super::key::Key;
 use super::schema::{self, Kind};
 use super::session::{Done, Session};
 
@@ -40,11 +41,15 @@ pub enum ServerCommand {
 pub enum ClusterCommand {
     /// Which nodes there are, and which of them owns the register
     Nodes,
+    /// How each shard of the register stands, as its owner says
+    Shards,
     /// Which node serves a network
     Locate {
         /// Name or id
         network: String,
     },
+    /// Under which key and field Redis has an address, as commands for redis-cli
+    Key(Key),
     /// Take a node out of service in order, or back into it
     Drain(ClusterDrain),
     /// Addresses that two claim since a failover
@@ -84,9 +89,10 @@ pub struct ClusterDrain {
 }
 
 impl ClusterCommand {
-    /// The call that it is.
-    pub fn ask(self) -> Ask {
-        match self {
+    /// The call that it is; a command that is more than one call comes back.
+    pub fn ask(self) -> Result<Ask, Self> {
+        Ok(match self {
+            Self::Key(_) | Self::Shards => return Err(self),
             Self::Nodes => Ask::new("cluster.nodes", &()),
             Self::Drain(args) if args.undo => Ask::new("cluster.drain", &args).with("drain", false),
             Self::Drain(args) => Ask::new("cluster.drain", &args),
@@ -96,7 +102,7 @@ impl ClusterCommand {
             }
             Self::Accept(args) => Ask::new("cluster.accept", &args),
             Self::Locate { network } => Ask::new("cluster.locate", &serde_json::json!({ "network": network })),
-        }
+        })
     }
 }
 

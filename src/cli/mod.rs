@@ -28,6 +28,7 @@ pub mod hint;
 pub mod history;
 pub mod holders;
 pub mod ip;
+pub mod key;
 pub mod map;
 pub mod migrate;
 pub mod network;
@@ -41,6 +42,7 @@ pub mod reload;
 pub mod schema;
 pub mod serve_args;
 pub mod session;
+pub mod shards;
 mod shrink;
 pub mod subnet;
 pub mod time;
@@ -341,7 +343,11 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
         Command::Realm(command) => command.ask(),
         Command::Claimant(command) => command.ask(),
         Command::Server(command) => command.ask(),
-        Command::Cluster(command) => command.ask(),
+        Command::Cluster(command) => match command.ask() {
+            Ok(ask) => ask,
+            Err(call::ClusterCommand::Key(args)) => return key::run(session, &args).await,
+            Err(_) => return shards::run(session).await,
+        },
         Command::Network(command) => match command.ask() {
             Ok(ask) => ask,
             Err(command) => return several(command, session).await,

@@ -7,8 +7,8 @@ pub fn plural(count: u64, noun: &str) -> String {
     if count == 1 {
         return noun.to_owned();
     }
-    // `address` is the only noun of ours that needs more than an s.
-    let ending = if noun.ends_with('s') { "es" } else { "s" };
+    // `address` and `batch` are the only nouns of ours that need more than an s.
+    let ending = if noun.ends_with(['s', 'h']) { "es" } else { "s" };
     format!("{noun}{ending}")
 }
 
@@ -31,6 +31,7 @@ mod tests {
         for (count, text) in [(0, "0 networks"), (1, "1 network"), (2, "2 networks")] {
             assert_eq!(counted(count, "network"), text);
         }
+        assert_eq!(counted(2, "batch"), "2 batches");
         assert_eq!(counted(u128::MAX, "address"), format!("{} addresses", u128::MAX));
     }
 }

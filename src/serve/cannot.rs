@@ -26,6 +26,13 @@ pub enum CannotBegin {
     Now(String),
     /// Somebody must look.
     AsItIs(String),
+    /// A node that is there cannot be asked by this one, or not this one by it.
+    Unrelated {
+        /// A sentence that names both.
+        problem: String,
+        /// It may be over without anybody doing anything to this node.
+        may_pass: bool,
+    },
 }
 
 impl From<StoreError> for CannotBegin {
@@ -103,6 +110,12 @@ impl CannotStart {
     pub(super) fn register(cannot: CannotBegin, store: StoreKind) -> Self {
         let problem = match cannot {
             CannotBegin::AsItIs(problem) => problem,
+            CannotBegin::Unrelated { problem, may_pass } => {
+                let hint = "give all nodes that share a register the same secret by `--cluster-secret-file FILE` \
+                            (`cluster.secret_file`; `head -c 32 /dev/urandom | base64 > FILE` makes one) and restart those \
+                            that have none, or keep this one's register elsewhere (`store.redis`, `store.prefix`)";
+                return Self { may_pass, ..Self::new(problem, hint) };
+            }
             CannotBegin::Now(problem) if store == StoreKind::Redis => {
                 let hint = "see that Redis and the other nodes run and let this one in, and start it again";
                 return Self { may_pass: true, ..Self::new(problem, hint) };

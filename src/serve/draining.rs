@@ -22,8 +22,11 @@ use crate::actors::{Fault, NotReadyReason};
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_TOLD_MS, NODE_LEASE_MS, PEER_HANDSHAKE_MS};
 use crate::peer::link::Link;
+use crate::server::cluster::Node;
 use crate::server::steward::NodeOrder;
 
+/// A node that is there was seen since.
+const SEEN_WITHIN_MS: u64 = 3_000;
 /// How long a node that was not seen yet is looked for.
 const LOOKS_FOR: Duration = Duration::from_millis(HANDOVER_TOLD_MS);
 
@@ -54,9 +57,11 @@ impl Keeper {
         Err(cannot)
     }
 
-    /// Is there another node that is in service?
+    /// Is there another node that is in service? Not the owner that was killed: when its lease is over, it was seen last so long
+    /// ago that it is known to be gone.
     fn another_can(&self) -> bool {
-        self.server.nodes.all().iter().any(|node| node.name != self.server.node && !node.draining)
+        let lives = |node: &Node| node.age_ms <= SEEN_WITHIN_MS && !node.draining;
+        self.server.nodes.all().iter().any(|node| node.name != self.server.node && lives(node))
     }
 
     /// The way to a node that was seen.
@@ -161,7 +166,7 @@ impl Keeper {
         self.set_draining(true).await;
         if let (Some(shared), Some(peers)) = (tenure, &self.peers) {
             let handover = Handover { server: &self.server, store: &*self.store, peers };
-            match handover.run(shared).await {
+            match handover.run(shared, None).await {
                 // The link stays until `follow` has found it: a new one would have to connect first.
                 Ok((holder, _link)) => {
                     self.tenure = None;

@@ -98,9 +98,10 @@ pub(super) struct Handover<'a> {
 }
 
 impl Handover<'_> {
-    /// Gives the register to another node. Answers who owns it then, and the way there.
-    pub(super) async fn run(&self, shared: &Arc<Shared>) -> Result<(Holder, Arc<Link>), Unhanded> {
-        let (candidates, all) = others(self.server, self.store).await.map_err(Unhanded::Kept)?;
+    /// Gives the register to another node, or to this one only. Answers who owns it then, and the way there.
+    pub(super) async fn run(&self, shared: &Arc<Shared>, only: Option<&str>) -> Result<(Holder, Arc<Link>), Unhanded> {
+        let (mut candidates, all) = others(self.server, self.store).await.map_err(Unhanded::Kept)?;
+        candidates.retain(|candidate| only.is_none_or(|only| candidate.name == only));
         let mut links: Vec<(NodeCard, Arc<Link>)> = Vec::with_capacity(all.len());
         for card in all {
             let link = self.peers.link(&card.peer_address);

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!           ┌────────── another node owns it ──▶ follows it ──┐
-//! contends ─┤                                                 ├─▶ contends again, twice a second
+//! contends ─┤                                                 ├─▶ contends again, about twice a second
 //!           ├────────── the store cannot be reached ──▶ waits ┘
 //!           └─ taken and loaded ──▶ owns ── fenced, lapsed, failed ──▶ ends its actors, contends again
 //! ```
@@ -18,6 +18,9 @@
 //!
 //! Where holding the store open is itself the proof of ownership (files of this machine), there is one tenure: what ends
 //! it ends the process.
+//!
+//! Several nodes do not contend in step, and one that was replaced lets the others try first for two leases (R-13): what made it
+//! late once may do so again. Whether it may be beside the others at all is in `company`; whether they reach it, in `apart`.
 //!
 //! Leases decide who may try; tokens decide who may write (R-13). The lease is counted on the boot clock, from
 //! before the renewal was sent, so that it is over here before it is over in the store.
@@ -36,7 +39,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Ended;
+use super::apart::Reach;
 use super::cannot::CannotBegin;
+use super::contention::contends_in;
 use super::late;
 use super::peers::Peers;
 use super::warm::Warm;
@@ -54,16 +59,13 @@ use crate::store::chapters::Chapters;
 use crate::store::{NodeCard, Store, StoreError, StoreHealth};
 use crate::telemetry::Seldom;
 
-/// How often a node that does not own the register tries to.
-const CONTENDS_EVERY: Duration = Duration::from_millis(500);
-
 /// How long a node that starts looks for a way to the owner, or waits for replicas of the store.
 const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
 /// After so long nobody remembers a node that was killed: the next one may have its name.
 const FORGOTTEN_AFTER_MS: u64 = NODE_LEASE_MS + 2_000;
 /// How often it tells the others that it is here.
-const MEETS_EVERY: Duration = Duration::from_secs(1);
+pub(super) const MEETS_EVERY: Duration = Duration::from_secs(1);
 /// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
 const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
@@ -92,6 +94,18 @@ pub struct Keeper {
     pub(super) ownerless_ms: Option<u64>,
     /// The register in memory, where its owner is about to give it to this node.
     pub(super) warm: Option<Warm>,
+    /// Its tenure ended, and it is not known yet whether another node has the register.
+    pub(super) was_fenced: bool,
+    /// Boot time until which it lets other nodes go first.
+    pub(super) stays_off_ms: u64,
+    /// Which nodes it reaches, while it does not reach the owner or is not reached as the owner.
+    pub(super) reach: Reach,
+}
+
+/// What an owner does beside keeping its lease.
+enum Act {
+    Ordered(NodeOrder),
+    GivesAway(String),
 }
 
 impl Keeper {
@@ -119,6 +133,9 @@ impl Keeper {
             renewed_ms,
             ownerless_ms: None,
             warm: None,
+            was_fenced: false,
+            stays_off_ms: 0,
+            reach: Reach::default(),
         }
     }
 
@@ -147,26 +164,37 @@ impl Keeper {
         let (clock, begun) = (Arc::clone(&self.server.clock), self.server.clock.lease_ms());
         let is_late = || clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS;
         loop {
+            if let Some(unrelated) = self.stranger() {
+                return Err(unrelated.into());
+            }
             let passes = match self.contend().await {
                 Ok(()) => return Ok(()),
-                Err(CannotOwn::Held { .. }) => None,
+                Err(cannot @ CannotOwn::Held { .. }) => match self.stranger_to(&cannot) {
+                    Some(unrelated) if !unrelated.may_pass => return Err(unrelated.into()),
+                    // Its lease may be all that is left of it.
+                    Some(unrelated) => Some(unrelated.into()),
+                    None if matches!(&*self.server.seat.role(), Role::Follower { .. }) => None,
+                    None => Some(CannotBegin::Now("the process before this one owns the register still".to_owned())),
+                },
                 // Who it was is known at the next attempt.
-                Err(CannotOwn::Overtaken(problem)) => Some(problem),
+                Err(CannotOwn::Overtaken(problem)) => Some(CannotBegin::Now(problem)),
                 // Redis is there, and its replicas are not yet: one that has just come answers some seconds later.
-                Err(CannotOwn::Unreachable(problem)) if self.store.health() == StoreHealth::Hindered => Some(problem),
+                Err(CannotOwn::Unreachable(problem)) if self.store.health() == StoreHealth::Hindered => {
+                    Some(CannotBegin::Now(problem))
+                }
                 Err(CannotOwn::Unreachable(problem)) => return Err(CannotBegin::Now(problem)),
                 Err(CannotOwn::Damaged(problem)) => return Err(CannotBegin::AsItIs(problem)),
             };
-            if let Some(problem) = passes {
+            if let Some(cannot) = passes {
                 if is_late() {
-                    return Err(CannotBegin::Now(problem));
+                    return Err(cannot);
                 }
-                tokio::time::sleep(CONTENDS_EVERY).await;
+                tokio::time::sleep(contends_in()).await;
                 continue;
             }
             let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
             // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
-            if link.connected(CONTENDS_EVERY).await {
+            if link.connected(contends_in()).await {
                 return Ok(());
             }
             if is_late() {
@@ -186,8 +214,8 @@ impl Keeper {
     async fn appear(&self) -> Result<(), CannotBegin> {
         let begun = self.server.clock.lease_ms();
         loop {
-            match self.store.meet(true).await {
-                Ok(_) => return Ok(()),
+            match meet(&self.server, &*self.store).await {
+                Ok(()) => return Ok(()),
                 Err(error @ StoreError::Locked(_)) => {
                     if self.server.clock.lease_ms().saturating_sub(begun) > FORGOTTEN_AFTER_MS {
                         return Err(error.into());
@@ -278,7 +306,8 @@ impl Keeper {
             (CannotOwn::Overtaken(_) | CannotOwn::Unreachable(_) | CannotOwn::Damaged(_), _) if is_connected(&role) => {
                 return;
             }
-            (CannotOwn::Held { .. }, _) => "another node owns the register, and there is no way to it without a secret",
+            (CannotOwn::Held { .. }, Some(_)) => "another node owns the register, and it has no secret",
+            (CannotOwn::Held { .. }, None) => "another node owns the register, and this one has no secret",
             (CannotOwn::Overtaken(_), _) => "another node took the register over while this one did",
             (CannotOwn::Unreachable(problem), _) => return self.wait_for_store(problem),
             (CannotOwn::Damaged(_), _) => "what is stored cannot be loaded",
@@ -351,11 +380,11 @@ impl Keeper {
                 biased;
                 Some(Fatal(problem)) = fatals.recv() => break Lost::to_others(problem),
                 lost = &mut lease => break lost,
-                Some(order) = self.orders.recv() => {
+                act = self.asked() => {
                     let was_draining = self.card.draining;
                     let broken_off = tokio::select! {
                         biased;
-                        () = self.ordered(order, Some(shared)) => None,
+                        () = self.act(act, shared) => None,
                         Some(Fatal(problem)) = fatals.recv() => Some(Lost::to_others(problem)),
                         lost = &mut lease => Some(lost),
                     };
@@ -379,10 +408,32 @@ impl Keeper {
         None
     }
 
+    /// Waits until an owner has something to do.
+    async fn asked(&mut self) -> Act {
+        loop {
+            if let Some(successor) = self.better() {
+                return Act::GivesAway(successor);
+            }
+            // Often enough that what nodes say of their ways is seen as it changes.
+            match tokio::time::timeout(MEETS_EVERY, self.orders.recv()).await {
+                Ok(Some(order)) => return Act::Ordered(order),
+                Ok(None) => std::future::pending().await,
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn act(&mut self, act: Act, shared: &Arc<Shared>) {
+        match act {
+            Act::Ordered(order) => self.ordered(order, Some(shared)).await,
+            Act::GivesAway(successor) => self.give_away(shared, &successor).await,
+        }
+    }
+
     /// Does what a node does that does not own the register: tries to, or looks who does.
     async fn seek(&mut self) -> Option<String> {
         // An order does not put it off: who sends one after the other would keep the register from having an owner.
-        let contends_at = Instant::now() + CONTENDS_EVERY;
+        let contends_at = Instant::now() + contends_in();
         loop {
             tokio::select! {
                 biased;
@@ -393,11 +444,30 @@ impl Keeper {
                 return None;
             }
         }
-        // The role says what came of it.
-        match if self.card.draining { self.look().await } else { self.contend().await } {
-            Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) if self.failed() => Some(problem),
-            Ok(()) | Err(_) => None,
+        if let Some(unrelated) = self.stranger() {
+            return Some(unrelated.problem);
         }
+        let others_first = self.card.draining || self.stays_off();
+        // The role says what came of it.
+        let found = if others_first { self.look().await } else { self.contend().await };
+        self.tell_reach();
+        match found {
+            Ok(()) => self.was_fenced = false,
+            Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) if self.failed() => {
+                return Some(problem);
+            }
+            Err(cannot @ CannotOwn::Held { .. }) => {
+                if self.was_fenced {
+                    self.stay_off();
+                }
+                if self.peers.is_none() {
+                    let unrelated = self.stranger_to(&cannot).filter(|unrelated| !unrelated.may_pass);
+                    return unrelated.map(|unrelated| unrelated.problem);
+                }
+            }
+            Err(_) => {}
+        }
+        None
     }
 
     /// A store that takes nothing any more takes nothing in the next tenure either: only a new process may help.
@@ -408,7 +478,7 @@ impl Keeper {
     async fn end_tenure(&mut self, shared: &Arc<Shared>, lost: &Lost) {
         let problem = lost.problem.as_str();
         tracing::error!(problem, "this node owns the register no more");
-        self.tenure = None;
+        (self.tenure, self.was_fenced) = (None, true);
         self.server.metrics.owner.set(0);
         match &lost.store_away {
             Some(why) => self.wait_for_store(why),
@@ -506,6 +576,7 @@ fn node(card: &NodeCard, age_ms: u64) -> Node {
         address: card.address.clone(),
         peer_address: card.peer_address.clone(),
         draining: card.draining,
+        apart: card.apart.clone(),
         age_ms,
     }
 }

@@ -11,9 +11,10 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use super::Server;
 use super::role::Role;
 use crate::actors::coordinator::Located;
-use crate::actors::nodes::NodeStanding;
+use crate::actors::nodes::{Apart, NodeStanding};
+use crate::core::plural::counted;
 use crate::limits::NODE_LEASE_MS;
-use crate::wire::nouns::{ClusterDrainResult, ClusterLocateResult, ClusterNode, ClusterNodesResult};
+use crate::wire::nouns::{ClusterDrainResult, ClusterLocateResult, ClusterNode, ClusterNodesResult, ClusterShard};
 use crate::wire::{ErrorKind, RpcError};
 
 /// A node that was seen.
@@ -31,6 +32,8 @@ pub struct Node {
     pub peer_address: String,
     /// It is out of service: it owns nothing while another node can.
     pub draining: bool,
+    /// It has had no way to the owner for long.
+    pub apart: Option<Apart>,
     /// How long ago it was seen.
     pub age_ms: u64,
 }
@@ -97,6 +100,18 @@ impl Nodes {
     }
 }
 
+/// How the shards of an owner stand: what stands in the way, what Redis had lost, and what this node has to bring still.
+fn state(obstacle: Option<&str>, healed: u64, late: u64) -> String {
+    let mut state = obstacle.map_or_else(|| "served".to_owned(), |why| format!("nothing is granted: {why}"));
+    if healed > 0 {
+        state += &format!("; healed: {} that Redis had lost played again", counted(healed, "batch"));
+    }
+    if late > 0 {
+        state += &format!("; {} of this node to bring", counted(late, "batch"));
+    }
+    state
+}
+
 fn some(address: &str) -> Option<String> {
     (!address.is_empty()).then(|| address.to_owned())
 }
@@ -135,7 +150,17 @@ impl Server {
             })
             .collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
-        ClusterNodesResult { nodes }
+        ClusterNodesResult { nodes, shards: self.cluster_shards() }
+    }
+
+    /// The shards that this node owns, each in words. Where nobody else could own them there is nothing to tell.
+    fn cluster_shards(&self) -> Vec<ClusterShard> {
+        let role = self.seat.role();
+        let Some(shared) = role.actors().filter(|shared| !shared.info.ownership_is_standing) else { return Vec::new() };
+        let late = u64::try_from(self.metrics.late_batches.get()).unwrap_or(0);
+        let state = state(shared.unwilling().as_deref(), shared.store.figures().healed_batches, late);
+        let shard = |(shard, epoch)| ClusterShard { shard, epoch, state: state.clone() };
+        (0..).zip(shared.epochs()).map(shard).collect()
     }
 
     /// The result of `cluster.locate`.

@@ -68,6 +68,17 @@ pub struct NodeCard {
     pub address: String,
     /// It was taken out of service: it is to own nothing while another node can.
     pub draining: bool,
+    /// It has had no way to the owner for long.
+    pub apart: Option<Apart>,
+}
+
+/// What a node says that has had no way to the owner of the register for long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Apart {
+    /// Which process it does not reach.
+    pub owner: u128,
+    /// Which processes it reaches.
+    pub reaches: Vec<u128>,
 }
 
 /// A node that was seen.
@@ -175,6 +186,8 @@ pub struct StoreFigures {
     pub degraded: bool,
     /// Bytes of what was acknowledged so, and is on this machine's disk until enough replicas have it.
     pub redo_bytes: u64,
+    /// Whether Redis has an append-only file; none where the store is no Redis, or that cannot be asked.
+    pub appends: Option<bool>,
 }
 
 /// Batches, and the head behind the last of them.

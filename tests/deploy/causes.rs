@@ -8,7 +8,7 @@
 //! | story | what happens | what fires |
 //! | --- | --- | --- |
 //! | `capacity` | networks fill, an address is declined, hundreds wait, clients come without end, a deploy dies | `AllodNetworkNearlyFull`, `AllodNetworkFullSoon`, `AllodNetworkRefuses`, `AllodAddressDeclined`, `AllodOverloaded`, `AllodTurnsAway`, `AllodDeployUncommitted` |
-//! | `store` | a replica is killed, Redis is far away, its memory is full; it goes back; a second register is scraped | `AllodReplicaMissing`, `AllodSlow`, `AllodStoreNotReady`, `AllodCommitsFail`, `AllodStoreHealed`, `AllodOwnedTwice` |
+//! | `store` | a replica is killed, Redis is far away, keeps no file, its memory is full; it goes back; a second register is scraped | `AllodReplicaMissing`, `AllodSlow`, `AllodStoreForgets`, `AllodStoreNotReady`, `AllodCommitsFail`, `AllodStoreHealed`, `AllodOwnedTwice` |
 //! | `nodes` | a node is killed, Redis is stopped, nodes stand still | `AllodDown`, `AllodNobodyServes`, `AllodTakenAgainAndAgain` |
 //! | `failover` | a failover loses what was acknowledged, and others are given it | `AllodLateBatches`, `AllodConflict` |
 
@@ -48,7 +48,7 @@ const STORIES: [Story; 5] = [
     },
     Story {
         name: "store",
-        alerts: &["AllodReplicaMissing", "AllodSlow", "AllodStoreNotReady", "AllodCommitsFail"],
+        alerts: &["AllodReplicaMissing", "AllodSlow", "AllodStoreForgets", "AllodStoreNotReady", "AllodCommitsFail"],
         run: store::run,
     },
     Story { name: "store, back", alerts: &["AllodStoreHealed", "AllodOwnedTwice"], run: store::run_back },

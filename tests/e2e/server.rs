@@ -153,6 +153,12 @@ impl Server {
         self.process.child.id()
     }
 
+    /// Waits until it ends by itself, and failed. Its exit code, and what it logged.
+    #[allow(dead_code, reason = "for tests of nodes that cannot go on")]
+    pub fn ends(mut self) -> (Option<i32>, String) {
+        (self.process.child.wait().unwrap().code(), self.process.log_text())
+    }
+
     /// What it logged, with all that ran before it in the same place.
     #[allow(dead_code, reason = "for tests that read what a node says of its role")]
     pub fn log_text(&self) -> String {

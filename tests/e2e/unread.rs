@@ -13,6 +13,9 @@ use crate::server::{Server, Starting};
 /// Enough for a page as long as an answer may be.
 const RESERVATIONS: usize = 4_200;
 const MIB: usize = 1 << 20;
+/// What one client that sends and never reads costs at most, as `deploy/README.md` says: requests in flight, what they became, and
+/// what is granted in answers that its kernel took.
+const FLOODING_CLIENT_MAX: usize = 32 * MIB;
 
 struct Client {
     stream: TcpStream,
@@ -127,6 +130,49 @@ fn answers_that_no_network_is_asked_for_fill_no_memory_either() {
         let line = client.line();
         assert!(line.len() >= document.len() && line.contains(&format!("\"id\":{at},")), "{at}");
     }
+}
+
+/// What is read and not answered is bounded for each of them, and so is what is answered and not taken; what they ask beyond
+/// stays where they are. Whoever asks another network is answered meanwhile.
+#[test]
+fn clients_that_flood_a_network_and_take_no_answer_stay_within_a_bound() {
+    const CLIENTS: usize = 8;
+    const REQUESTS: usize = 40_000;
+    let directory = tempfile::tempdir().unwrap();
+    let (server, mut other) = empty(directory.path());
+    for (network, cidr) in [("flooded", "10.0.0.0/8"), ("other", "172.16.0.0/16")] {
+        other.send(&request(0, "network.create", json!({"name": network, "subnets": [{"cidr": cidr}]})));
+        assert!(other.answer().get("result").is_some());
+    }
+    let before = most(&server);
+    let note = "n".repeat(900);
+    let floods: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
+            let note = note.clone();
+            std::thread::spawn(move || {
+                let sent = (0..REQUESTS).take_while(|at| {
+                    let params = json!({"network": "flooded", "owner": format!("{client}/{at}"), "note": note});
+                    stream.write_all(request(*at, "ip.allocate", params).as_bytes()).is_ok()
+                });
+                // It keeps the connection, and takes nothing.
+                (sent.count(), stream)
+            })
+        })
+        .collect();
+    while floods.iter().any(|flood| !flood.is_finished()) {
+        let begun = std::time::Instant::now();
+        let owner = format!("o{}", begun.elapsed().as_nanos());
+        other.send(&request(1, "ip.allocate", json!({"network": "other", "owner": owner})));
+        assert!(other.answer().get("result").is_some());
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ends: Vec<_> = floods.into_iter().map(|flood| flood.join().unwrap()).collect();
+    assert!(ends.iter().all(|(sent, _)| *sent < REQUESTS), "nobody was kept from sending: nothing was tested");
+    let grown = most(&server) - before;
+    assert!(grown < CLIENTS * FLOODING_CLIENT_MAX, "{} MiB for {CLIENTS} clients", grown / MIB);
 }
 
 /// They leave together, so what is answered must be there until the last one is.

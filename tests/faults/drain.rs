@@ -2,13 +2,22 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use allod::actors::coordinator::{Job, Order};
+use allod::actors::nodes::NodeJob;
+use allod::actors::outlet;
+use allod::limits::{HANDOVER_HOLD_MS, HANDOVER_QUIET_MS};
+use allod::peer::link::Link;
+use allod::peer::secret::Secret;
+use allod::peer::{Identity, NO_CLIENT, NodeId};
 use serde_json::{Value, json};
 
 use super::client::Answer;
+use super::load::make_networks;
 use super::run::{Nodes, Run};
 use super::seed::number;
 
@@ -125,6 +134,38 @@ async fn a_drained_node_leaves_the_register_to_others_while_there_are_any() {
     let undone = run.nodes.cluster.allod(drained, &["cluster", "drain", "--undo", "--format", "json"]);
     assert_eq!(serde_json::from_str::<Value>(&undone).unwrap()["draining"], false);
     run.end().await;
+}
+
+/// What clients feel of a drain is bounded: a node that was told to hold, and of which nobody hears more, goes on as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_for_a_hand_over_that_never_comes_is_answered_within_ten_seconds() {
+    let Some(nodes) = Nodes::start(2, &[]) else { return };
+    let follower = 1 - nodes.cluster.owner_but(None).await;
+    make_networks(&mut nodes.client(follower).await, 1).await;
+    // As its owner asks it, which is gone then.
+    let card = nodes.redis.text(&["HGET", "{allod}:nodes", &format!("node-{follower}")]);
+    let address = card.split(' ').nth(4).unwrap().to_owned();
+    let own = Identity {
+        node: NodeId(7),
+        name: "gone".into(),
+        register: nodes.redis.text(&["HGET", "{allod}:register", "register"]).into(),
+        shards: u16::try_from(nodes.redis.number(&["HGET", "{allod}:register", "shards"])).unwrap(),
+        build: "0.1.0".into(),
+    };
+    let secret = Secret::read(&nodes.directory.path().join("secret")).unwrap();
+    let link = Link::start(&tokio::runtime::Handle::current(), address, Arc::new(own), secret);
+    assert!(link.connected(Duration::from_secs(10)).await, "{:?}", *link.state().borrow());
+    let job = Job::Node(NodeJob::Hold { successor: "nobody".into() });
+    let (by, reason, deadline, wait) = ("node".into(), None, None, None);
+    let (outlet, mut told) = outlet();
+    let begun = Instant::now();
+    link.job(NO_CLIENT, 0, Order { job, by, reason, deadline, dry_run: false, wait }, &outlet);
+    assert!(told.recv().await.is_some());
+    drop(link);
+    nodes.client(follower).await.call("ip.allocate", json!({"network": "net-0", "owner": "a"})).await.ok();
+    let took = begun.elapsed();
+    let (least, most) = (Duration::from_millis(HANDOVER_QUIET_MS), Duration::from_millis(HANDOVER_HOLD_MS + 3_000));
+    assert!(least < took && took < most, "{took:?}");
 }
 
 /// Reservations of the large register, unless `ALLOD_MANY` says how many; and small networks beside, `ALLOD_NETWORKS`.

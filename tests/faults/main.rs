@@ -8,7 +8,7 @@
 //!
 //! | who | what happens to it |
 //! | --- | --- |
-//! | nodes | `several_nodes`, `one_node`: killed, stopped, restarted; `names`: two of one name |
+//! | nodes | `several_nodes`, `one_node`: killed, stopped, restarted; `names`: two of one name; `secrets`: one without the secret |
 //! | what is between them | `network`: held one way or both, late or lost; `slow`: a long way |
 //! | Redis | `several_nodes`, `rollback`: killed, stopped, emptied, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
 //! | its replicas and slots | `failover`: sentinels; `forks`: a failover that is taken back; `degraded`: gone, and gone on without; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
@@ -72,6 +72,7 @@ mod redis;
 mod redis_cluster;
 mod rollback;
 mod run;
+mod secrets;
 mod settings;
 mod several_nodes;
 mod slow;

@@ -49,8 +49,9 @@ async fn nodes_that_do_not_hear_each_other_refuse_what_they_cannot_forward() {
     let Some(run) = Run::of(WIRED).await else { return };
     // A node that hears nothing is asked, given up, and does it all the same when it hears again.
     run.load.lingers_ms.store(8_000, Ordering::Relaxed);
-    let owner = run.nodes.cluster.owner_but(None).await;
     for (way, late) in [(Way::Back, true), (Way::There, false)] {
+        // It hands over by itself where this lasts.
+        let owner = run.nodes.cluster.owner_but(None).await;
         let refused = run.refusals();
         run.nodes.to_node(owner).hold(way);
         run.gets_on(200, "at the owner").await;
@@ -69,7 +70,49 @@ async fn nodes_that_do_not_hear_each_other_refuse_what_they_cannot_forward() {
         })
         .await;
     }
-    assert_eq!(run.nodes.cluster.owner_but(None).await, owner, "nobody else needed to take over");
+    run.end().await;
+}
+
+/// Its Redis is fine, and so is all that it asks; but what clients ask at the others does not come to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_the_other_nodes_do_not_reach_hands_the_register_to_one_that_they_do() {
+    let Some(run) = Run::of(Setting { nodes: 3, ..WIRED }).await else { return };
+    run.load.lingers_ms.store(8_000, Ordering::Relaxed);
+    let owner = run.nodes.cluster.owner_but(None).await;
+    run.nodes.to_node(owner).hold(Way::Both);
+    let next = run.nodes.cluster.owner_but(Some(owner)).await;
+    run.gets_on(200, "at a node that the others reach").await;
+    let log = run.nodes.cluster.log(owner);
+    assert!(
+        log.contains("most other nodes have no way to this one") && log.contains("handed the register over"),
+        "{log}"
+    );
+    run.nodes.to_node(owner).cut();
+    // A follower that it was, it is reached or not: the register stays where it is.
+    run.gets_on(200, "after the cut healed").await;
+    assert_eq!(run.nodes.cluster.owner_but(Some(owner)).await, next);
+    run.end().await;
+}
+
+/// Elsewhere it would be no better, and come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_no_node_reaches_another_the_register_stays_where_it_is() {
+    let Some(run) = Run::of(WIRED).await else { return };
+    run.load.lingers_ms.store(8_000, Ordering::Relaxed);
+    let owner = run.nodes.cluster.owner_but(None).await;
+    // Both at once: while one way of two is whole, the other node is the better owner.
+    for node in [0, 1] {
+        run.nodes.to_node(node).hold(Way::Both);
+    }
+    eventually("the follower says so", || run.nodes.cluster.log(1 - owner).contains("whether this node has a way"))
+        .await;
+    let more = Duration::from_millis(3 * allod::limits::OWNER_LEFT_MS);
+    tokio::time::sleep(more).await;
+    assert_eq!(run.nodes.cluster.owner_but(None).await, owner);
+    run.gets_on(200, "at the owner").await;
+    for node in [0, 1] {
+        run.nodes.to_node(node).cut();
+    }
     run.end().await;
 }
 

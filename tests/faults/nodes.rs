@@ -130,6 +130,13 @@ impl Cluster {
         Starting::of(&self.program, &data, &all, environment)
     }
 
+    /// Starts a process that has no secret of the cluster, on the same register.
+    pub fn begin_without_secret(&self, name: &str) -> Starting {
+        let data = self.directory.join(name);
+        let data_text = data.display().to_string();
+        Starting::with_arguments(&data, &["serve", "--redis", &self.url, "--node", name, "--data", &data_text])
+    }
+
     fn node(&self, at: usize) -> &Server {
         self.nodes[at].as_ref().expect("the node runs")
     }

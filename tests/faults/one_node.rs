@@ -1,11 +1,52 @@
-//! One node: killed and stopped under load, on the embedded store.
+//! One node: killed and stopped under load, on the embedded store; and where over Redis its records lie.
 
 use std::time::Duration;
 
 use super::checker::check;
 use super::client::Client;
 use super::load::{Load, make_networks};
-use super::server::Server;
+use super::nodes::Cluster;
+use super::redis::Redis;
+use super::server::{Server, Starting};
+
+/// For whoever looks into Redis by hand: what is printed is typed as it stands.
+#[test]
+fn the_key_of_an_address_that_is_printed_has_its_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let cluster = Cluster::start(directory.path(), &redis, 1);
+    let said = |arguments: &[&str]| cluster.allod(0, arguments);
+    said(&["network", "create", "lan", "--subnet", "10.0.0.0/24", "--subnet", "2001:db8::/64"]);
+    said(&["ip", "claim", "lan", "10.0.0.69", "--owner", "a"]);
+    said(&["ip", "allocate", "lan", "--owner", "block", "--prefix-length", "28", "--subnet", "10.0.0.0/24"]);
+    said(&["ip", "claim", "lan", "2001:db8::5", "--owner", "b"]);
+    let key = |address: &str| -> Vec<String> {
+        said(&["cluster", "key", "lan", address]).lines().map(str::to_owned).collect()
+    };
+    let is_there = |command: &str| {
+        let words: Vec<&str> = command.split(' ').collect();
+        assert_eq!((words.len(), words[0]), (3, "HGET"), "{command}");
+        redis.number(&["HEXISTS", words[1], words[2]]) == 1
+    };
+    let [command] = &key("10.0.0.69")[..] else { panic!("{:?}", key("10.0.0.69")) };
+    assert!(command.ends_with(":0a000040 5") && is_there(command), "{command}");
+    // Of an address in a block it is that of the block.
+    let block = said(&["who", "10.0.0.17"]);
+    assert!(block.contains("/28"), "{block}");
+    let [command] = &key("10.0.0.17")[..] else { panic!("{:?}", key("10.0.0.17")) };
+    assert!(is_there(command), "{command}");
+    let [index, command] = &key("2001:db8::5")[..] else { panic!("{:?}", key("2001:db8::5")) };
+    let words: Vec<&str> = index.split(' ').collect();
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let low: Vec<String> = redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap();
+    assert!(is_there(&command.replace("LOW", &low[0])), "{index} {command} {low:?}");
+    // Elsewhere there are none.
+    let files = Starting::with_store(&directory.path().join("files"), "embedded").ready();
+    files.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    let refused = files.allod(&["cluster", "key", "lan", "10.0.0.69"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("embedded store, which has no keys"), "{said}");
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_address_has_two_holders_while_a_node_is_killed_again_and_again() {

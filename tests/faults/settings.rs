@@ -46,6 +46,19 @@ async fn a_redis_that_may_throw_records_away_is_granted_nothing_until_it_may_not
     run.end().await;
 }
 
+/// Whoever watches sees it before Redis restarts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_redis_keeps_no_file_any_more_is_a_figure() {
+    let Some(run) = Run::of(Setting { nodes: 1, ..Setting::default() }).await else { return };
+    let appends = || run.nodes.cluster.metrics(0).lines().any(|line| line == "allod_store_appends 1");
+    assert!(appends(), "it has a file from the start");
+    run.nodes.redis.ask(&["CONFIG", "SET", "appendonly", "no"]);
+    eventually("it is seen", || run.nodes.cluster.metrics(0).lines().any(|line| line == "allod_store_appends 0")).await;
+    run.nodes.redis.ask(&["CONFIG", "SET", "appendonly", "yes"]);
+    eventually("it is seen again", appends).await;
+    run.end().await;
+}
+
 /// It did, faster than anybody looked: what is gone is not taken for free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_redis_threw_records_away_nothing_is_granted_in_their_place() {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::client::{Answer, Client};
 use super::load::make_networks;
-use super::run::{Nodes, Run, insist};
+use super::run::{Nodes, Run, eventually, insist};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whichever_node_is_killed_the_others_go_on_and_no_address_has_two_holders() {
@@ -107,6 +107,27 @@ async fn every_node_knows_who_owns_the_register_and_a_client_that_wishes_to_is_s
     let mut direct = Client::connect(error["data"]["address"].as_str().unwrap().parse().unwrap()).await.unwrap();
     let again = direct.call("ip.allocate", ask).await.ok();
     assert_eq!((&again["address"], &again["created"]), (&there["address"], &json!(false)));
+}
+
+/// Whichever node is asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_each_shard_stands_is_told_in_words_by_its_owner() {
+    let Some(nodes) = Nodes::start(2, &[]) else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    for node in 0..2 {
+        let told = nodes.cluster.allod(node, &["cluster", "shards"]);
+        let row = told.lines().nth(1).unwrap();
+        assert!(row.starts_with("0-15") && row.contains(&format!("node-{owner}")) && row.ends_with("served"), "{told}");
+        let json = nodes.cluster.allod(node, &["cluster", "shards", "--format", "json"]);
+        let told: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(told["shards"].as_array().unwrap().len(), 16, "{told}");
+    }
+    nodes.redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    eventually("it says what stands in the way", || {
+        let told = nodes.cluster.allod(1 - owner, &["cluster", "shards"]);
+        told.contains("nothing is granted: Redis may throw records away")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

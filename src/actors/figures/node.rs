@@ -47,6 +47,12 @@ pub(super) const METRICS: &[MetricSpec] = &[
          acknowledged.",
     ),
     gauge(
+        "allod_store_appends",
+        &[],
+        "1 while Redis has an append-only file, 0 while it has none: a restart of Redis then loses what was acknowledged. Not there \
+         where the store is no Redis, or that cannot be asked.",
+    ),
+    gauge(
         "allod_store_disk_bytes",
         &[],
         "Bytes that the store takes on disk. A steady rise means compaction does not keep up.",
@@ -77,6 +83,9 @@ pub(super) fn fill(families: &mut Families, shared: &Shared) {
     families.put("allod_deployments_uncommitted_oldest_seconds", &[], oldest_ms as f64 / 1_000.0);
     let figures = shared.store.figures();
     let is_ready = shared.unwilling().is_none();
+    if let Some(appends) = figures.appends {
+        families.put("allod_store_appends", &[], f64::from(u8::from(appends)));
+    }
     for (name, value) in [
         ("allod_store_ready", u64::from(is_ready)),
         ("allod_store_replicas_wanted", figures.replicas_wanted),

@@ -62,7 +62,7 @@ fn secret(config: &Config) -> Check {
     let file = &config.cluster.secret_file;
     if file.as_os_str().is_empty() {
         let seen =
-            "no cluster.secret_file: this node cannot ask another one, and only stands by while that owns the register";
+            "no cluster.secret_file: this node serves alone, and does not start where another one shares its register";
         return Check::ok("secret", seen);
     }
     match Secret::read_with_mode(file) {

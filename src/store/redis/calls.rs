@@ -87,6 +87,7 @@ impl Store for RedisStore {
             healed_batches: self.shared.healed_batches(),
             degraded: self.shared.is_degraded(),
             redo_bytes: self.shared.redo.as_ref().map_or(0, Redo::bytes),
+            appends: self.shared.appends(),
             ..StoreFigures::default()
         }
     }

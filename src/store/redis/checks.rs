@@ -20,7 +20,7 @@ use super::take;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
 use crate::store::moving::{LastOf, MoveNotice};
-use crate::store::{CommitError, Head, Holder, NodeCard, SeenNode, ShardId, StoreError, Token};
+use crate::store::{Apart, CommitError, Head, Holder, NodeCard, SeenNode, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
@@ -274,8 +274,12 @@ pub(super) fn newer(place: &Arc<str>, prefix: &str, format: u64) -> StoreError {
     StoreError::Foreign(text.into())
 }
 
-/// `PROCESS VERSION PEERS CLIENTS STATE READS`; addresses may be missing. `READS` is for the scripts: the latest format of
-/// records that the node reads.
+/// States of a node that its card tells.
+const DRAINING: &str = "draining";
+const APART: &str = "apart:";
+
+/// `PROCESS VERSION PEERS CLIENTS STATE READS`; addresses may be missing. `STATE` is `draining`, or `apart:OWNER:REACHED,…` of a node
+/// that has no way to the owner. `READS` is for the scripts: the latest format of records that the node reads.
 fn card_text(card: &NodeCard) -> String {
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     format!(
@@ -284,9 +288,27 @@ fn card_text(card: &NodeCard) -> String {
         or_dash(&card.version),
         or_dash(&card.peer_address),
         or_dash(&card.address),
-        if card.draining { "draining" } else { "-" },
+        state_text(card),
         Format::NEWEST
     )
+}
+
+/// Out of service it is no successor, whomever it reaches; an older node reads that word alone.
+fn state_text(card: &NodeCard) -> String {
+    match &card.apart {
+        _ if card.draining => DRAINING.to_owned(),
+        Some(Apart { owner, reaches }) => {
+            let reaches: Vec<String> = reaches.iter().map(|&process| scripts::hex(process)).collect();
+            format!("{APART}{}:{}", scripts::hex(*owner), reaches.join(","))
+        }
+        None => "-".to_owned(),
+    }
+}
+
+fn apart_of(state: &str) -> Option<Apart> {
+    let (owner, reaches) = state.strip_prefix(APART)?.split_once(':')?;
+    let process = |text: &str| u128::from_str_radix(text, 16).ok();
+    Some(Apart { owner: process(owner)?, reaches: reaches.split(',').filter_map(process).collect() })
 }
 
 pub(super) fn card_of(name: String, text: &str) -> Option<NodeCard> {
@@ -295,8 +317,9 @@ pub(super) fn card_of(name: String, text: &str) -> Option<NodeCard> {
     let (version, peer_address, address) =
         (words.next()?.to_owned(), words.next()?.to_owned(), words.next()?.to_owned());
     // Not there in what an older node writes.
-    let draining = words.next() == Some("draining");
-    Some(NodeCard { name, process, version, peer_address, address, draining })
+    let state = words.next().unwrap_or_default();
+    let (draining, apart) = (state == DRAINING, apart_of(state));
+    Some(NodeCard { name, process, version, peer_address, address, draining, apart })
 }
 
 #[cfg(test)]
@@ -312,13 +335,20 @@ mod tests {
             peer_address: String::new(),
             address: "127.0.0.1:7400".to_owned(),
             draining: true,
+            apart: None,
         };
         assert_eq!(card_of(card.name.clone(), &card_text(&card)), Some(card.clone()));
         card.draining = false;
         let text = card_text(&card);
         assert_eq!(card_of(card.name.clone(), &text), Some(card.clone()));
         let older = text.rsplitn(3, ' ').last().unwrap();
-        assert_eq!(card_of(card.name.clone(), older), Some(card), "by an older node");
+        assert_eq!(card_of(card.name.clone(), older), Some(card.clone()), "by an older node");
+        for reaches in [vec![], vec![8, u128::MAX]] {
+            card.apart = Some(Apart { owner: 7, reaches });
+            let text = card_text(&card);
+            assert_eq!(text.split(' ').count(), 6, "scripts read the last of six words: {text}");
+            assert_eq!(card_of(card.name.clone(), &text), Some(card.clone()));
+        }
         assert_eq!(card_of("x".to_owned(), "zz"), None);
     }
 }

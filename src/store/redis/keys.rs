@@ -124,6 +124,24 @@ pub fn check_prefix(prefix: &str) -> Result<(), StoreError> {
     Keys::new(prefix).map(drop)
 }
 
+/// What somebody asks `redis-cli` who wants the record of a single address or block, by its first address. Of IPv6 the first
+/// command names what `LOW` is in the second one.
+///
+/// # Errors
+/// No key can begin with this prefix.
+pub fn commands_for(prefix: &str, shard: u16, network: NetworkId, address: Address) -> Result<Vec<String>, StoreError> {
+    let (keys, shard, place) = (Keys::new(prefix)?, ShardId(shard), FieldPlace::of(Key::Address(address)));
+    let field = place.field();
+    let get = |low: &str| format!("HGET {} {field}", keys.records(shard, place.kind, network, low));
+    Ok(match place.kind {
+        HashKind::Config | HashKind::V4 => vec![get(&place.low_text())],
+        HashKind::V6 => {
+            let index = keys.index(shard, place.kind, network);
+            vec![format!("ZREVRANGEBYLEX {index} [{field} - LIMIT 0 1"), get("LOW")]
+        }
+    })
+}
+
 /// What lies in a hash, by the letter of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HashKind {
@@ -221,6 +239,22 @@ mod tests {
             let place = FieldPlace::of(key);
             assert_eq!(key_of(place.kind, place.low_text().as_bytes(), place.field().as_bytes()), Some(key));
         }
+    }
+
+    #[test]
+    fn who_types_by_hand_is_told_key_and_field() {
+        let commands = |address: &str| commands_for("allod", 3, NetworkId(1), address.parse().unwrap()).unwrap();
+        let network = "00000000-0000-0000-0000-000000000001";
+        assert_eq!(commands("10.0.0.69"), [format!("HGET {{allod}}:3:4:{network}:0a000040 5")]);
+        let field = "20010db8000000000000000000000005";
+        assert_eq!(
+            commands("2001:db8::5"),
+            [
+                format!("ZREVRANGEBYLEX {{allod}}:3:i6:{network} [{field} - LIMIT 0 1"),
+                format!("HGET {{allod}}:3:6:{network}:LOW {field}"),
+            ]
+        );
+        assert!(commands_for("a b", 3, NetworkId(1), Address::V4(0)).is_err());
     }
 
     #[test]

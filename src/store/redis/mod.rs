@@ -86,7 +86,7 @@ use tokio::task::JoinHandle;
 use self::begin::Begun;
 use self::identity::IdentityFile;
 use self::keys::Keys;
-pub use self::keys::check_prefix;
+pub use self::keys::{check_prefix, commands_for};
 use self::link::Link;
 pub use self::moving::without_secret;
 pub use self::options::RedisOptions;
@@ -191,6 +191,7 @@ impl RedisStore {
             keep_bytes: options.history_bytes / u64::from(shards.max(1)),
             replicas: options.replicas,
             waiting: server.waiting(),
+            appends: server.appends(),
             heal_bytes: options.heal_bytes,
             record_format: options.record_format,
             lates: Lates::open(options.directory.as_deref(), register)?,

@@ -53,6 +53,8 @@ pub(super) struct RedisShared {
     confirming: AtomicU64,
     /// The policy by which Redis may throw records away, while it may.
     evicting: Mutex<Option<Arc<str>>>,
+    /// Whether Redis has an append-only file, as it was seen last.
+    appends: Mutex<Option<bool>>,
     /// What is being done to Redis that keeps it from changing anything.
     moving: Mutex<Option<Arc<str>>>,
     journal: Mutex<Journal>,
@@ -109,6 +111,7 @@ pub(super) struct StoreParts {
     pub(super) keep_bytes: u64,
     pub(super) replicas: u32,
     pub(super) waiting: ReplicaWait,
+    pub(super) appends: Option<bool>,
     pub(super) heal_bytes: usize,
     pub(super) record_format: Option<Format>,
     pub(super) lates: Lates,
@@ -133,6 +136,7 @@ impl RedisShared {
             keep_bytes,
             replicas,
             waiting,
+            appends,
             heal_bytes,
             record_format,
             lates,
@@ -161,6 +165,7 @@ impl RedisShared {
             answering: AtomicU64::new(replicas.into()),
             confirming: AtomicU64::new(0),
             evicting: Mutex::new(None),
+            appends: Mutex::new(appends),
             moving: Mutex::new(None),
             journal: Mutex::new(Journal::new(heal_bytes)),
             lates,
@@ -288,6 +293,15 @@ impl RedisShared {
     /// Is it acknowledged what too few replicas have, because it is on this machine's disk?
     pub(super) fn is_degraded(&self) -> bool {
         self.lacks_replicas() && self.obstacle().is_none()
+    }
+
+    /// Whether Redis has an append-only file was seen; tells whether it had one before and has none now.
+    pub(super) fn sees_appends(&self, appends: bool) -> bool {
+        locked(&self.appends).replace(appends) == Some(true) && !appends
+    }
+
+    pub(super) fn appends(&self) -> Option<bool> {
+        *locked(&self.appends)
     }
 
     /// The slot is moved, or is not.

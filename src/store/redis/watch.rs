@@ -21,7 +21,6 @@ const SETTINGS_EVERY: u32 = 3;
 /// Runs until the other end of the channel is gone.
 pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: Link, mut over: mpsc::Receiver<()>) {
     let mut looks = 0u32;
-    let mut appended = None;
     while tokio::time::timeout(LOOKS_EVERY, over.recv()).await.is_err() {
         place.look().await;
         shared.moves(place.moving());
@@ -33,14 +32,12 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
         if server.policy().is_some() {
             shared.evicts(server.evicting());
         }
-        let appends = server.appends();
-        if (appended, appends) == (Some(true), Some(false)) {
+        if server.appends().is_some_and(|appends| shared.sees_appends(appends)) {
             tracing::warn!(
                 redis = %shared.place,
                 "the append-only file of Redis was switched off: a restart of Redis loses what comes from now on, \
                  acknowledged or not; set `appendonly yes`"
             );
         }
-        appended = appends.or(appended);
     }
 }

@@ -28,7 +28,7 @@ pub use network::{Dns, L2, Limits, Network, Pool, Reserved, Subnet};
 pub use reservation::{AddressState, BriefGrant, GrantResult, Granted, Obsolete, Reservation, Unbound};
 pub use server::{
     ClusterAcceptResult, ClusterConflictsResult, ClusterDrainResult, ClusterLocateResult, ClusterNode,
-    ClusterNodesResult, Conflict, Document, LateClaim, Pong, PresentClaim, ServerLimits, ServerStatus,
+    ClusterNodesResult, ClusterShard, Conflict, Document, LateClaim, Pong, PresentClaim, ServerLimits, ServerStatus,
     SessionSetResult,
 };
 pub use usage::{CellCount, MapMark, MapPool, MapResult, MapRun, PoolUsage, SubnetUsage, Usage};

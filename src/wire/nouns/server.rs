@@ -37,10 +37,24 @@ object! { open
 }
 
 object! { open
+    /// A shard of a register that nodes share.
+    ClusterShard {
+        /// Which: from 0.
+        shard: u64,
+        /// How often it was taken over.
+        epoch: u64,
+        /// How it stands, in words.
+        state: String,
+    }
+}
+
+object! { open
     /// Answer of `cluster.nodes`.
     ClusterNodesResult {
         /// By name.
         nodes: Vec<ClusterNode>,
+        /// What the node that is asked owns, if several may share the register.
+        shards | empty: Vec<ClusterShard>,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the store meets: a replica of Redis is killed, Redis is far away, its memory is full, it goes back; and a register
+//! What the store meets: a replica of Redis is killed, Redis is far away, keeps no file, its memory is full, it goes back; and a register
 //! that is scraped as part of another.
 
 use std::collections::BTreeSet;
@@ -62,6 +62,11 @@ pub fn run() -> BTreeSet<&'static str> {
     assert!(told.contains("allod_commit_duration_seconds_sum"), "{told}");
     cluster.to_redis[0].release();
     scene.stops("AllodSlow", "");
+
+    primary.ask(&["CONFIG", "SET", "appendonly", "yes"]);
+    scene.provoked("AllodStoreForgets", "", || primary.ask(&["CONFIG", "SET", "appendonly", "no"]));
+    operator.follows("AllodStoreForgets", &[], &mut no_unit);
+    scene.stops("AllodStoreForgets", "");
 
     // One failure has to be a rise.
     assert!(cluster.metrics(0).contains("allod_commit_failures_total{class=\"mismatch\"} 0"));

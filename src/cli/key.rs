@@ -1,0 +1,65 @@
+//! `allod cluster key NETWORK ADDRESS`: under which key and field Redis has what is held, as somebody types it who looks there
+//! by hand.
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::exit::Exit;
+use super::failure::Failure;
+use super::output::{Format, print, text_of};
+use super::session::{Done, Session};
+use crate::core::address::Address;
+use crate::core::types::NetworkId;
+use crate::serve::redis_commands_for;
+
+/// `allod cluster key`.
+#[derive(Debug, Args)]
+pub struct Key {
+    /// Name or id
+    network: String,
+    /// The address
+    address: String,
+    /// With what all keys begin (store.prefix)
+    #[arg(long, default_value = "allod")]
+    prefix: String,
+}
+
+/// Asks where the network lives and, of an address in a block, which one that is; prints what to type.
+pub async fn run(session: &mut Session, args: &Key) -> Done<Exit> {
+    let asked = format!("tell the key of {} in network {}", args.address, args.network);
+    let located = session.call("cluster.locate", json!({"network": args.network})).await?;
+    let found = session.call("ip.get", json!({"network": args.network, "address": args.address})).await?;
+    let info = session.call("server.info", json!({})).await?;
+    if info["store"] != "redis" {
+        let reason = format!("its register is in the {} store, which has no keys", text_of(&info["store"]));
+        return Err(Failure::new(asked, reason, "`allod who ADDRESS` tells who holds it, whatever the store").into());
+    }
+    let strange = |what: &str| {
+        let hint = "see that server and command are of one version: `allod server info`, `allod --version`";
+        Failure::new(&*asked, format!("the server told a {what} that is none"), hint)
+    };
+    let held = found.get("reservation");
+    let first = held.map_or_else(|| args.address.clone(), |held| text_of(&held["address"]));
+    let network: NetworkId = text_of(&located["network_id"]).parse().map_err(|_| strange("network"))?;
+    let address: Address = first.parse().map_err(|_| strange("address"))?;
+    let shard =
+        located["shard"].as_u64().and_then(|shard| u16::try_from(shard).ok()).ok_or_else(|| strange("shard"))?;
+    let commands = redis_commands_for(&args.prefix, shard, network, address)
+        .map_err(|error| Failure::usage(&*asked, &error.to_string(), "name what `store.prefix` of the server is"))?;
+    if session.options.style.format != Format::Table {
+        let answer = json!({"network": located["network"], "shard": shard, "address": first, "commands": commands});
+        session.print("key", &Map::new(), &answer)?;
+        return Ok(Exit::Success);
+    }
+    print(&commands.iter().map(|command| format!("{command}\n")).collect::<String>())?;
+    if commands.len() > 1 {
+        session.say("\nLOW is what the first one prints");
+    }
+    if held.is_none() {
+        session.say(&format!(
+            "nobody holds it ({}): there is nothing",
+            text_of(found.get("state").unwrap_or(&Value::Null))
+        ));
+    }
+    Ok(Exit::Success)
+}

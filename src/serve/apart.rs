@@ -1,0 +1,222 @@
+//! Whether the other nodes reach the one that owns the register, and a better owner where they do not (R-13).
+//!
+//! ```text
+//! follower    no way to the owner for long ──▶ tries the ways to all others ──▶ says in its card which it reaches
+//! owner       most others say so, and reach one of them better ──▶ still so after a while ──▶ gives the register to that one
+//! ```
+//!
+//! The owner compares: how many nodes reach it, and how many would reach the other one, itself included. Only a node that
+//! more of them reach is a better owner, so that the register does not go to and fro where all ways are cut. Where the owner reaches
+//! that node it hands the register over in order, and nobody is put off; else it lets go of it, and stays off for two leases
+//! while the others contend. None of this is needed for safety: tokens decide who may write, as always.
+//!
+//! Neighbours: `keeper` asks here; `handover` does the rest; `store::Apart` is what the cards carry.
+//!
+//! Review notes: can two nodes give the register to each other for ever?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::handover::{Handover, Unhanded};
+use super::keeper::Keeper;
+use super::reactors::all_run;
+use crate::actors::NotReadyReason;
+use crate::actors::committer::chain;
+use crate::actors::service::{CannotOwn, Shared};
+use crate::limits::{HANDOVER_QUIET_MS, NODE_LEASE_MS, OWNER_APART_MS, OWNER_LEFT_MS};
+use crate::peer::link::Link;
+use crate::server::cluster::Node;
+use crate::server::role::Role;
+use crate::store::Apart;
+
+/// Since when something is so, and the ways that are kept to look at it.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    since_ms: Option<u64>,
+    /// To these processes.
+    ways: Vec<(u128, Arc<Link>)>,
+}
+
+impl Reach {
+    /// Is it so for longer than that?
+    fn lasts(&mut self, is_so: bool, now_ms: u64, longer_ms: u64) -> bool {
+        if !is_so {
+            *self = Self::default();
+            return false;
+        }
+        now_ms.saturating_sub(*self.since_ms.get_or_insert(now_ms)) > longer_ms
+    }
+}
+
+/// Which node that does not reach the owner is reached by more nodes than the owner is: by its name.
+fn better_than(owner: (&str, u128), seen: &[Node], reached: &[u128]) -> Option<String> {
+    let lives = |node: &&Node| node.name != owner.0 && !node.peer_address.is_empty() && node.age_ms <= NODE_LEASE_MS;
+    let others: Vec<&Node> = seen.iter().filter(lives).collect();
+    let is_apart = |node: &Node| node.apart.as_ref().is_some_and(|apart| apart.owner == owner.1);
+    let apart: Vec<&Node> = others.iter().copied().filter(|node| is_apart(node)).collect();
+    if 2 * apart.len() <= others.len() {
+        return None;
+    }
+    let reach_owner = others.len() - apart.len();
+    let reach = |other: &Node| {
+        let by = |node: &&&Node| node.apart.as_ref().is_some_and(|apart| apart.reaches.contains(&other.process));
+        apart.iter().filter(by).count() + usize::from(reached.contains(&other.process))
+    };
+    let candidates = apart.iter().filter(|node| !node.draining).map(|node| (reach(node), node));
+    // Of those that are reached alike the owner takes one that it reaches itself.
+    let (most, best) = candidates.max_by_key(|(reach, node)| (*reach, reached.contains(&node.process)))?;
+    (most > reach_owner).then(|| best.name.clone())
+}
+
+impl Keeper {
+    /// Tells the others, from the next time they see it, that it has had no way to the owner for long; or no more so.
+    pub(super) fn tell_reach(&mut self) {
+        let role = self.server.seat.role();
+        let (nodes, now_ms) = (self.server.nodes.all(), self.server.clock.lease_ms());
+        let owner = match &*role {
+            Role::Follower { owner, link, .. } if !link.is_connected() => {
+                nodes.iter().find(|node| *node.name == **owner).map(|node| node.process)
+            }
+            _ => None,
+        };
+        let lasts = self.reach.lasts(owner.is_some(), now_ms, OWNER_APART_MS);
+        let apart = owner.filter(|_| lasts).map(|owner| {
+            self.find_ways(|node| node.process != owner);
+            Apart { owner, reaches: self.reached() }
+        });
+        if self.card.apart != apart {
+            tracing::warn!(?apart, "whether this node has a way to the owner of the register changed");
+            self.card.apart = apart;
+            self.store.introduce(self.card.clone());
+        }
+    }
+
+    /// The node that is to own the register in place of this one.
+    pub(super) fn better(&mut self) -> Option<String> {
+        let (nodes, now_ms) = (self.server.nodes.all(), self.server.clock.lease_ms());
+        if nodes.iter().all(|node| node.apart.is_none()) {
+            self.reach = Reach::default();
+            return None;
+        }
+        self.find_ways(|node| node.apart.is_some());
+        let own = (self.server.node.as_str(), self.card.process);
+        let better = better_than(own, &nodes, &self.reached());
+        let lasts = self.reach.lasts(better.is_some(), now_ms, OWNER_LEFT_MS);
+        better.filter(|_| lasts)
+    }
+
+    /// Begins to connect to these nodes, if it has not yet.
+    fn find_ways(&mut self, is_one: impl Fn(&Node) -> bool) {
+        let Some(peers) = &self.peers else { return };
+        let nodes = self.server.nodes.all();
+        let is_one = |node: &&Node| node.name != self.server.node && !node.peer_address.is_empty() && is_one(node);
+        self.reach.ways =
+            nodes.iter().filter(is_one).map(|node| (node.process, peers.link(&node.peer_address))).collect();
+    }
+
+    fn reached(&self) -> Vec<u128> {
+        let mut reached: Vec<u128> =
+            self.reach.ways.iter().filter(|(_, way)| way.is_connected()).map(|&(process, _)| process).collect();
+        reached.sort_unstable();
+        reached
+    }
+
+    /// Gives the register to `successor`, which most other nodes reach and this one not; or lets go of it.
+    pub(super) async fn give_away(&mut self, shared: &Arc<Shared>, successor: &str) {
+        tracing::warn!(successor, "most other nodes have no way to this one: it hands the register over");
+        self.reach = Reach::default();
+        if let Some(peers) = &self.peers {
+            let handover = Handover { server: &self.server, store: &*self.store, peers };
+            match handover.run(shared, Some(successor)).await {
+                Ok((holder, _link)) => {
+                    self.tenure = None;
+                    let (owner, address) = (holder.name, holder.address);
+                    return self.follow(&CannotOwn::Held { owner, address, left_ms: 0 });
+                }
+                Err(Unhanded::Kept(fault)) => tracing::info!(problem = fault.problem(), "it lets go of it"),
+                Err(Unhanded::Orphaned(fault)) => {
+                    tracing::warn!(problem = fault.problem(), "nobody has taken it yet");
+                    self.tenure = None;
+                    self.stay_off();
+                    return self.wait("no other node has taken the register yet", NotReadyReason::NoOwner);
+                }
+            }
+        }
+        self.wait("another node takes over", NotReadyReason::Moved);
+        let quiet = async {
+            all_run(&self.server.reactors).await;
+            shared.quiet().await;
+        };
+        if timeout(Duration::from_millis(HANDOVER_QUIET_MS), quiet).await.is_err() {
+            tracing::warn!("it lets go of it with requests under way");
+        }
+        self.server.metrics.owner.set(0);
+        shared.retire("most other nodes have no way to this one");
+        self.tenure = None;
+        self.stay_off();
+        if let Err(error) = self.store.release().await {
+            tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Node `n` is process `n`; who is apart names the owner, 1, and whom it reaches.
+    fn node(process: u128, reaches: Option<&[u128]>) -> Node {
+        let apart = reaches.map(|reaches| Apart { owner: 1, reaches: reaches.to_vec() });
+        let (version, address) = (String::new(), String::new());
+        let (name, peer_address) = (process.to_string(), format!("10.0.0.{process}:7402"));
+        Node { name, process, version, address, peer_address, draining: false, apart, age_ms: 500 }
+    }
+
+    fn better(seen: &[Node], reached: &[u128]) -> Option<String> {
+        better_than(("1", 1), seen, reached)
+    }
+
+    #[test]
+    fn an_owner_that_most_others_do_not_reach_gives_way_to_one_that_more_of_them_reach() {
+        // The owner is cut off from two that reach each other.
+        let seen = [node(1, None), node(2, Some(&[3])), node(3, Some(&[2]))];
+        assert!(better(&seen, &[]).is_some());
+        assert_eq!(better(&seen, &[2]).as_deref(), Some("2"), "one that it reaches itself");
+        // One way of two.
+        assert_eq!(better(&[node(1, None), node(2, Some(&[]))], &[2]).as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn where_no_other_node_is_reached_better_the_owner_stays() {
+        // Nobody reaches anybody: it would be no better elsewhere, and come back.
+        assert_eq!(better(&[node(1, None), node(2, Some(&[]))], &[]), None);
+        assert_eq!(better(&[node(1, None), node(2, Some(&[])), node(3, Some(&[]))], &[]), None);
+        // Half of the others is not most of them.
+        assert_eq!(better(&[node(1, None), node(2, None), node(3, Some(&[2]))], &[2, 3]), None);
+        // One that is gone, one that is apart from another owner, one that is out of service.
+        let mut seen = [node(1, None), node(2, Some(&[3])), node(3, Some(&[2]))];
+        for node in &mut seen {
+            node.age_ms = NODE_LEASE_MS + 1;
+        }
+        assert_eq!(better(&seen, &[2, 3]), None);
+        let mut seen = [node(1, None), node(2, Some(&[3])), node(3, Some(&[2]))];
+        for apart in seen.iter_mut().filter_map(|node| node.apart.as_mut()) {
+            apart.owner = 9;
+        }
+        assert_eq!(better(&seen, &[2, 3]), None);
+        let mut seen = [node(1, None), node(2, Some(&[]))];
+        seen[1].draining = true;
+        assert_eq!(better(&seen, &[2]), None);
+    }
+
+    #[test]
+    fn what_is_so_for_a_moment_does_not_last() {
+        let mut reach = Reach::default();
+        assert!(!reach.lasts(true, 1_000, 500));
+        assert!(reach.lasts(true, 1_501, 500));
+        assert!(!reach.lasts(false, 1_600, 500));
+        assert!(!reach.lasts(true, 1_700, 500));
+    }
+}
