@@ -79,7 +79,7 @@ async fn a_redis_that_goes_back_past_the_take_over_from_another_node_is_granted_
     let first = run.nodes.cluster.owner_but(None).await;
     run.nodes.redis.ask(&["SAVE"]);
     run.gets_on(200, "before the take-over").await;
-    run.nodes.cluster.end(first);
+    run.nodes.cluster.kill(first);
     let second = run.nodes.cluster.owner_but(Some(first)).await;
     run.gets_on(200, "after the take-over").await;
     run.nodes.redis.crash();

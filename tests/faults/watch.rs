@@ -21,9 +21,10 @@ const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 const LAST: &str = "the-last";
 
 /// What happens to addresses in a run.
-const MET: [&str; 11] = [
+const MET: [&str; 12] = [
     "bound",
     "declined",
+    "expired",
     "granted",
     "obsolete",
     "released",
