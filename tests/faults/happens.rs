@@ -60,7 +60,11 @@ pub async fn cut(draws: &mut SmallRng, wire: &Wire, pause: Duration) -> bool {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let met = wire.held() > before;
-    if draws.random() { wire.release() } else { wire.cut() }
+    if draws.random() {
+        wire.release()
+    } else {
+        wire.cut()
+    }
     met
 }
 

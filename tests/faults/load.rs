@@ -229,7 +229,8 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
         for (ask, answer) in asks.into_iter().zip(answers) {
             for (owner, holder, asked) in ask.about {
                 let (told, address) = told_of((&holder, &asked), sent_ns, &answer);
-                load.said_unknown.fetch_add(u64::from(answer != Answer::Lost && told == Told::Unknown), Ordering::Relaxed);
+                load.said_unknown
+                    .fetch_add(u64::from(answer != Answer::Lost && told == Told::Unknown), Ordering::Relaxed);
                 refused |= load.counts(&asked, &told, told_ns);
                 believes(&mut has, (owner, asker.heir(owner)), (&asked, &told), address);
                 let lingers_ns = if told == Told::Unknown { lingers_ns } else { 0 };

@@ -121,7 +121,6 @@ impl Nodes {
         let redis = Redis::start(directory.path(), setting.redis)?;
         Some(Self::over(directory, redis, setting))
     }
-
 }
 
 impl<R: Keeper> Nodes<R> {

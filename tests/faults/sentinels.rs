@@ -38,7 +38,8 @@ impl Watched {
         let mut watched = Self { servers: [primary, replica], sentinels: Vec::new(), directory };
         watched.wait("the replica follows", |it| it.servers[1].text(&["INFO", "replication"]).contains("status:up"));
         for number in 0..3 {
-            let (place, port) = (watched.directory.path().join(format!("sentinel-{number}")), process::ports::free_port());
+            let (place, port) =
+                (watched.directory.path().join(format!("sentinel-{number}")), process::ports::free_port());
             std::fs::create_dir(&place).unwrap();
             watched.sentinels.push((sentinel(&place, port, watched.servers[0].port(), 0), port));
         }
