@@ -37,10 +37,10 @@ pub enum Wish {
 impl Wish {
     pub fn of(owner: usize) -> Self {
         match owner {
-            ..BLOCKS_FROM => Wish::One,
-            ..LEASES_FROM => Wish::Block,
-            ..NAMED_FROM => Wish::Lease,
-            ..PAIRS_FROM => Wish::Named,
+            0..BLOCKS_FROM => Wish::One,
+            BLOCKS_FROM..LEASES_FROM => Wish::Block,
+            LEASES_FROM..NAMED_FROM => Wish::Lease,
+            NAMED_FROM..PAIRS_FROM => Wish::Named,
             _ => Wish::Pair,
         }
     }

@@ -246,11 +246,6 @@ impl<R> Run<R> {
         }
     }
 
-    /// Starts a node that was ended.
-    pub fn again(&mut self, node: usize) {
-        self.reaches(node, |cluster| cluster.again(node));
-    }
-
     /// Ends a node without notice, and starts it again.
     pub fn crash(&mut self, node: usize) {
         self.reaches(node, |cluster| cluster.crash(node));
