@@ -82,22 +82,3 @@ async fn what_a_third_node_granted_again_after_a_rollback_is_told_when_the_secon
 fn within(address: u128, one: &Sure, other: &Sure) -> bool {
     [one, other].iter().any(|sure| sure.span.0 <= address && address <= sure.span.1)
 }
-
-/// Redis goes back past the second one's take-over from the first one, which is still there: it waits for the second one for as long
-/// as one waits for an owner, and goes on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_granted_again_after_a_rollback_past_a_take_over_is_told_when_the_second_one_returns() {
-    let Some(mut run) = Run::of(SNAPSHOTS).await else { return };
-    let first = run.nodes.cluster.owner_but(None).await;
-    run.nodes.redis.ask(&["SAVE"]);
-    run.gets_on(100, "at the first").await;
-    run.nodes.cluster.signal(first, "-STOP");
-    let second = run.nodes.cluster.owner_but(Some(first)).await;
-    run.nodes.cluster.signal(first, "-CONT");
-    run.gets_on(200, "at the second").await;
-    run.nodes.cluster.signal(second, "-STOP");
-    goes_back(&mut run);
-    run.gets_on(200, "without the second").await;
-    let third = run.nodes.cluster.owner_but(Some(second)).await;
-    returns(run, second, third).await;
-}
