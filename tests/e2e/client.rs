@@ -44,6 +44,12 @@ impl Answer {
             other => panic!("not a result: {other:?}"),
         }
     }
+
+    /// Was it refused so?
+    #[allow(dead_code, reason = "for tests that ask until it is done")]
+    pub fn is(&self, refused: &str) -> bool {
+        matches!(self, Answer::Refused(kind, _) if kind == refused)
+    }
 }
 
 impl Client {

@@ -5,11 +5,13 @@
 //! in space. Grants of whose fate nobody knows are no holdings until an answer shows them; releases of whose fate nobody
 //! knows end one.
 //!
-//! A lease is sure until the earliest moment at which it may end.
+//! A lease is sure until the earliest moment at which it may end. A transfer is a release by the one and a grant to the
+//! other, of the same.
 //!
 //! Beside that: a repeat shows what is held, and nobody is told that he holds nothing while he does; a generation is given
 //! once in a network; what was released comes back with another generation only.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::record::{Asked, Call, Holder, Span, Told};
@@ -23,6 +25,8 @@ pub struct Sure {
     pub from_ns: u64,
     /// None: to the end of the run.
     pub until_ns: Option<u64>,
+    /// Nobody let go of it: it ended, or lasts.
+    pub left_alone: bool,
 }
 
 impl Sure {
@@ -36,35 +40,79 @@ impl Sure {
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub problems: Vec<String>,
+    /// Those of whom each held something of what the other one held.
+    pub twice: Vec<(Sure, Sure)>,
     /// Every time in which somebody held something for certain.
     pub sure: Vec<Sure>,
     pub sure_holdings: usize,
     pub unknown: usize,
+    /// What was asked for and done, of each kind.
+    pub met: BTreeMap<&'static str, usize>,
+}
+
+/// What a call is about, for one holder: a transfer is two of these.
+struct Step<'a> {
+    call: &'a Call,
+    releases: bool,
+    told: Cow<'a, Told>,
+    /// What it was told that it handed over.
+    gone: Option<Span>,
+}
+
+fn steps(call: &Call) -> Vec<(&Holder, Step<'_>)> {
+    let step = |releases, told, gone| Step { call, releases, told, gone };
+    let Asked::Transfer { to } = &call.asked else {
+        return vec![(&call.holder, step(call.asked == Asked::Release, Cow::Borrowed(&call.told), None))];
+    };
+    let (gone, gives) = match &call.told {
+        Told::Held { span, .. } => (Some(*span), Told::Released),
+        Told::Refused(kind) if kind == "not_found" || kind == "not_owner" => (None, Told::Nothing),
+        told => (None, told.clone()),
+    };
+    vec![(&call.holder, step(true, Cow::Owned(gives), gone)), (to, step(false, Cow::Borrowed(&call.told), None))]
+}
+
+/// How often each of what is worth asking for was done.
+fn met(calls: &[Call], sure: &[Sure]) -> BTreeMap<&'static str, usize> {
+    let count = |is: &dyn Fn(&Call) -> bool| calls.iter().filter(|call| is(call)).count();
+    let held = |is: &dyn Fn(Span) -> bool| count(&|call| matches!(call.told, Told::Held { span, .. } if is(span)));
+    let ended = |sure: &&Sure| sure.until_ns.is_some() && sure.left_alone;
+    BTreeMap::from([
+        ("blocks", held(&|(first, last)| last > first)),
+        ("IPv6", held(&|(first, _)| first > u128::from(u32::MAX))),
+        ("leases that ended", sure.iter().filter(ended).count()),
+        ("transfers", count(&|call| matches!((&call.asked, &call.told), (Asked::Transfer { .. }, Told::Held { .. })))),
+        ("claims that somebody else prevented", count(&|call| call.told == Told::Refused("already_in_use".to_owned()))),
+        ("releases", count(&|call| call.told == Told::Released)),
+    ])
 }
 
 /// Checks a whole run.
 pub fn check(calls: &[Call]) -> Verdict {
-    let mut of_holder: BTreeMap<&Holder, Vec<&Call>> = BTreeMap::new();
-    for call in calls {
-        of_holder.entry(&call.holder).or_default().push(call);
+    let mut of_holder: BTreeMap<&Holder, Vec<Step<'_>>> = BTreeMap::new();
+    for (holder, step) in calls.iter().flat_map(steps) {
+        of_holder.entry(holder).or_default().push(step);
     }
     let mut verdict = Verdict::default();
     let mut sure = Vec::new();
     for (holder, mut own) in of_holder {
-        own.sort_by_key(|call| call.sent_ns);
+        own.sort_by_key(|step| step.call.sent_ns);
         holdings_of(holder, &own, &mut sure, &mut verdict.problems);
     }
     verdict.unknown = calls.iter().filter(|call| call.told == Told::Unknown).count();
     verdict.sure_holdings = sure.len();
     sure.retain(|holding: &Sure| holding.beyond(holding.from_ns));
     generations(&sure, &mut verdict.problems);
-    overlaps(sure.clone(), &mut verdict.problems);
+    verdict.twice = overlaps(sure.clone());
+    let two = |(one, other): &(Sure, Sure)| format!("two holders: {one:?} and {other:?}");
+    verdict.problems.extend(verdict.twice.iter().map(two));
+    verdict.met = met(calls, &sure);
     verdict.sure = sure;
     verdict
 }
 
 /// Sure holdings of one holder, whose calls come one after the other or overlap.
-fn holdings_of(holder: &Holder, calls: &[&Call], sure: &mut Vec<Sure>, problems: &mut Vec<String>) {
+fn holdings_of(holder: &Holder, steps: &[Step<'_>], sure: &mut Vec<Sure>, problems: &mut Vec<String>) {
     let mut present: Option<Sure> = None;
     // A release of unknown fate may still be on its way, and take effect after a later answer shows what it is about.
     let mut doubtful: HashSet<u64> = HashSet::new();
@@ -72,15 +120,22 @@ fn holdings_of(holder: &Holder, calls: &[&Call], sure: &mut Vec<Sure>, problems:
     let mut over: HashMap<u64, u64> = HashMap::new();
     // Releases of unknown fate that may be carried out after the present call was sent.
     let mut lingering: Vec<&Call> = Vec::new();
-    for (at, call) in calls.iter().enumerate() {
+    for (at, Step { call, releases, told, gone }) in steps.iter().enumerate() {
         lingering.retain(|earlier| earlier.told_ns > call.sent_ns);
-        match (&call.asked, &call.told) {
-            (Asked::Grant, Told::Held { span, generation, created, until_ns }) => {
+        match (releases, told.as_ref()) {
+            (false, Told::Held { span, generation, created, until_ns }) => {
                 // Something else of the same holder was under way: what the answer shows may be over by now.
-                let mut meanwhile = calls[at + 1..].iter().take_while(|later| later.sent_ns < call.told_ns);
-                let released = !lingering.is_empty() || meanwhile.any(|later| later.asked == Asked::Release);
+                let mut meanwhile = steps[at + 1..].iter().take_while(|later| later.call.sent_ns < call.told_ns);
+                let released = !lingering.is_empty() || meanwhile.any(|later| later.releases);
                 let (from_ns, until_ns) = (call.told_ns, *until_ns);
-                let mut next = Sure { holder: holder.clone(), span: *span, generation: *generation, from_ns, until_ns };
+                let mut next = Sure {
+                    holder: holder.clone(),
+                    span: *span,
+                    generation: *generation,
+                    from_ns,
+                    until_ns,
+                    left_alone: true,
+                };
                 if over.get(generation).is_some_and(|told_ns| *told_ns < call.sent_ns) {
                     problems.push(format!("{holder:?} was told of {next:?} after it was told that this is over"));
                 }
@@ -103,8 +158,8 @@ fn holdings_of(holder: &Holder, calls: &[&Call], sure: &mut Vec<Sure>, problems:
                     present = Some(next);
                 }
             }
-            (Asked::Release, Told::Refused(_)) => {} // Certainly nothing was changed.
-            (Asked::Release, told) => {
+            (true, Told::Refused(_)) => {} // Certainly nothing was changed.
+            (true, told) => {
                 if *told == Told::Unknown {
                     lingering.push(call);
                 }
@@ -120,11 +175,15 @@ fn holdings_of(holder: &Holder, calls: &[&Call], sure: &mut Vec<Sure>, problems:
                             over.insert(held.generation, call.told_ns);
                         }
                     }
+                    if gone.is_some_and(|gone| gone != held.span) && held.beyond(call.told_ns) {
+                        problems.push(format!("{holder:?} handed over {gone:?} while it held {held:?}"));
+                    }
+                    held.left_alone = false;
                     held.until_ns = Some(held.until_ns.map_or(call.sent_ns, |until| until.min(call.sent_ns)));
                     sure.push(held);
                 }
             }
-            (Asked::Grant, _) => {}
+            (false, _) => {}
         }
     }
     sure.extend(present);
@@ -144,7 +203,8 @@ fn generations(sure: &[Sure], problems: &mut Vec<String>) {
 }
 
 /// No two at one place and one time.
-fn overlaps(sure: Vec<Sure>, problems: &mut Vec<String>) {
+fn overlaps(sure: Vec<Sure>) -> Vec<(Sure, Sure)> {
+    let mut found = Vec::new();
     let mut of_network: BTreeMap<String, Vec<Sure>> = BTreeMap::new();
     for holding in sure {
         of_network.entry(holding.holder.network.clone()).or_default().push(holding);
@@ -168,11 +228,12 @@ fn overlaps(sure: Vec<Sure>, problems: &mut Vec<String>) {
             }
             let in_the_way = standing.range(..=last).next_back().filter(|(_, other)| holdings[**other].span.1 >= first);
             if let Some((_, other)) = in_the_way {
-                problems.push(format!("two holders: {:?} and {:?}", holdings[*other], holdings[at]));
+                found.push((holdings[*other].clone(), holdings[at].clone()));
             }
             standing.insert(first, at);
         }
     }
+    found
 }
 
 #[cfg(test)]
@@ -251,5 +312,71 @@ mod tests {
         assert_eq!(problems(&[lease("a", 0, 10, 1, 100), grant("b", 80, 90, 5, 2)]), 1);
         assert_eq!(problems(&[lease("a", 0, 10, 1, 100), lease("a", 50, 60, 1, 150), grant("b", 90, 110, 5, 2)]), 1);
         assert_eq!(problems(&[lease("a", 0, 10, 1, 100), lease("a", 120, 130, 2, 200)]), 0, "it had ended");
+    }
+
+    fn block(owner: &str, sent_ns: u64, told_ns: u64, span: Span, generation: u64) -> Call {
+        let told = Told::Held { span, generation, created: true, until_ns: None };
+        call(owner, Asked::Grant, sent_ns, told_ns, told)
+    }
+
+    #[test]
+    fn a_block_that_shares_one_address_with_another_is_found() {
+        assert_eq!(problems(&[block("a", 0, 10, (4, 7), 1), block("b", 20, 30, (8, 11), 2)]), 0);
+        assert_eq!(problems(&[block("a", 0, 10, (4, 7), 1), block("b", 20, 30, (7, 8), 2)]), 1);
+        assert_eq!(problems(&[block("a", 0, 10, (4, 7), 1), block("b", 20, 30, (0, 15), 2)]), 1, "around it");
+        assert_eq!(problems(&[block("a", 0, 10, (0, 15), 1), block("b", 20, 30, (4, 7), 2)]), 1, "inside it");
+        let smaller = [block("a", 0, 10, (4, 7), 1), block("a", 20, 30, (4, 5), 2)];
+        assert_eq!(problems(&smaller), 2, "it shrank: another one for its slot, and inside what it has");
+    }
+
+    #[test]
+    fn a_lease_that_is_given_to_somebody_else_too_early_is_found() {
+        let lease = |owner: &str, sent_ns, told_ns, span, generation, until_ns| {
+            let told = Told::Held { span, generation, created: true, until_ns: Some(until_ns) };
+            call(owner, Asked::Grant, sent_ns, told_ns, told)
+        };
+        let early = [lease("a", 0, 10, (5, 5), 1, 100), lease("b", 60, 99, (5, 5), 2, 160)];
+        assert_eq!(problems(&early), 1);
+        assert_eq!(problems(&[lease("a", 0, 10, (5, 5), 1, 100), block("b", 60, 99, (4, 7), 2)]), 1, "in a block");
+        let nothing = [lease("a", 0, 10, (5, 5), 1, 100), release("a", 60, 90, Told::Nothing)];
+        assert_eq!(problems(&nothing), 1, "it ended early");
+        assert_eq!(problems(&[lease("a", 0, 10, (5, 5), 1, 100), release("a", 60, 110, Told::Nothing)]), 0);
+    }
+
+    fn transfer(from: &str, to: &str, sent_ns: u64, told_ns: u64, told: Told) -> Call {
+        let to = grant(to, 0, 0, 0, 0).holder;
+        call(from, Asked::Transfer { to }, sent_ns, told_ns, told)
+    }
+
+    fn handed(from: &str, to: &str, sent_ns: u64, told_ns: u64, address: u128, generation: u64) -> Call {
+        let told = Told::Held { span: (address, address), generation, created: false, until_ns: None };
+        transfer(from, to, sent_ns, told_ns, told)
+    }
+
+    #[test]
+    fn a_transfer_is_a_release_by_the_one_and_a_grant_to_the_other() {
+        let first = grant("a", 0, 10, 5, 1);
+        let right = [first.clone(), handed("a", "b", 20, 30, 5, 2), grant("b", 40, 50, 5, 2), grant("a", 40, 50, 6, 3)];
+        assert_eq!(problems(&right), 0);
+        let lost = transfer("a", "b", 20, 30, Told::Unknown);
+        assert_eq!(problems(&[first.clone(), lost.clone(), grant("b", 40, 50, 5, 2)]), 0, "it happened");
+        assert_eq!(problems(&[first.clone(), lost, grant("a", 40, 50, 5, 1)]), 0, "it did not");
+        let refused = transfer("a", "b", 20, 30, Told::Refused("already_exists".to_owned()));
+        assert_eq!(problems(&[first.clone(), refused.clone(), grant("a", 40, 50, 5, 1)]), 0);
+        assert_eq!(problems(&[first, refused, grant("b", 40, 50, 5, 2)]), 1, "it was refused, and done");
+    }
+
+    #[test]
+    fn a_transfer_mistaken_is_found() {
+        let first = [grant("a", 0, 10, 5, 1), grant("c", 0, 10, 7, 9)];
+        let with = |more: &[Call]| problems(&[&first[..], more].concat());
+        assert_eq!(with(&[handed("a", "b", 20, 30, 5, 2), grant("a", 40, 50, 5, 1)]), 2, "the one has it still");
+        assert_eq!(with(&[handed("a", "b", 20, 30, 5, 2), grant("d", 40, 50, 5, 3)]), 1, "the other does not have it");
+        assert_eq!(with(&[handed("a", "b", 20, 30, 6, 2)]), 1, "another than was held");
+        assert_eq!(with(&[handed("a", "c", 20, 30, 5, 2)]), 1, "the other had something");
+        let nothing = transfer("a", "b", 20, 30, Told::Refused("not_found".to_owned()));
+        assert_eq!(with(&[nothing]), 1, "the one had it");
+        let released = [handed("a", "b", 20, 30, 5, 2), release("b", 40, 50, Told::Nothing)];
+        assert_eq!(with(&released), 1, "the other was told that it has nothing");
     }
 }

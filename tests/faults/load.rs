@@ -1,4 +1,5 @@
-//! Clients that allocate and release without rest, at whichever node answers, and write down what they were told.
+//! Clients that ask for addresses and blocks, hand them over and release them without rest, at whichever node answers, and
+//! write down what they were told. What they ask for is in `asks`.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,18 +8,19 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use serde_json::{Value, json};
 
+use super::asks::{Ask, Asker, OWNERS, Wish, grant, network, told_of};
 use super::checker::Verdict;
 use super::client::{Answer, Client};
 use super::record::{Asked, Call, Holder, Record, Told};
+use super::run::settled;
 
-/// Calls of one client that are under way at once, each for another holder.
+/// Owners of one client of whom one call each is under way at once.
 const CALLS_AT_ONCE: usize = 8;
 /// So long a client waits before it goes elsewhere: longer than any node needs to know what it can say.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Owners of one client: few, so that each comes again and again.
-const OWNERS: usize = 24;
+/// How often whoever has a lease is left alone, so that some end.
+const LEFT_ALONE: f64 = 0.95;
 
 /// What the clients of a run share.
 pub struct Load {
@@ -62,6 +64,16 @@ impl Load {
         self.granted.fetch_add(1, Ordering::Relaxed);
         let before_ns = self.last_grant_ns.fetch_max(now_ns, Ordering::Relaxed);
         self.longest_pause_ns.fetch_max(now_ns.saturating_sub(before_ns), Ordering::Relaxed);
+    }
+
+    /// Counts an answer. Does it say that nothing can be done just now?
+    fn counts(&self, asked: &Asked, told: &Told, told_ns: u64) -> bool {
+        let put_off = matches!(told, Told::Refused(kind) if kind == "unavailable" || kind == "not_ready");
+        self.put_off.fetch_add(u64::from(put_off), Ordering::Relaxed);
+        if matches!(told, Told::Held { .. }) && *asked == Asked::Grant {
+            self.note_grant(told_ns);
+        }
+        put_off
     }
 
     /// The longest time in which no grant was acknowledged, since this was asked last.
@@ -118,13 +130,13 @@ impl Load {
             };
             let some: Vec<&Holder> = held.iter().take(32).copied().collect();
             let sent_ns = self.record.now_ns();
-            let answers = connected.call_all(some.iter().map(|holder| call_of(holder, &Asked::Grant)).collect()).await;
+            let answers = connected.call_all(some.iter().map(|holder| grant(holder)).collect()).await;
             let told_ns = self.record.now_ns();
             if answers.contains(&Answer::Lost) || answers.iter().any(|answer| matches!(answer, Answer::Refused(..))) {
                 client = None;
             }
             for (holder, answer) in some.into_iter().zip(answers) {
-                let told = told_of(&Asked::Grant, answer);
+                let (told, _) = told_of((holder, &Asked::Grant), sent_ns, &answer);
                 if matches!(told, Told::Held { .. }) {
                     held.retain(|other| *other != holder);
                 }
@@ -144,26 +156,55 @@ impl Load {
     }
 }
 
-/// Small pools: addresses change hands all the time.
+/// Small networks, every fourth one of IPv6.
 pub async fn make_networks(client: &mut Client, count: usize) -> Vec<String> {
-    let mut names = Vec::new();
-    for at in 0..count {
-        let name = format!("net-{at}");
-        let subnet =
-            json!({"cidr": format!("10.{at}.0.0/26"), "pools": [{"range": format!("10.{at}.0.2-10.{at}.0.41")}]});
-        let params = json!({"name": name, "subnets": [subnet], "cooldown_seconds": 0});
-        client.call("network.create", params).await.ok();
-        names.push(name);
+    let names: Vec<String> = (0..count).map(|at| format!("net-{at}")).collect();
+    for name in &names {
+        let made = settled(client, "network.create", &network(name)).await;
+        // By a try of which nobody knew what became of it.
+        assert!(matches!(&made, Answer::Result(_)) || made.is("already_exists"), "{made:?}");
     }
     names
 }
 
+/// What a client believes that each of its owners has: only what is worth asking depends on it.
+type Beliefs = [Option<String>; OWNERS];
+
+/// What it asks for next, no owner twice: mostly the other way round, now and then a repeat, now and then something is
+/// handed over.
+fn asks(draws: &mut SmallRng, asker: &Asker<'_>, has: &Beliefs) -> Vec<Ask> {
+    let first = draws.random_range(0..OWNERS);
+    let mut asks = Vec::new();
+    let mut busy = [false; OWNERS];
+    for owner in (first..first + CALLS_AT_ONCE).map(|owner| owner % OWNERS) {
+        let repeats = draws.random_bool(0.1);
+        let leaves_alone = draws.random_bool(LEFT_ALONE);
+        let hands_over = draws.random_bool(0.2);
+        if std::mem::replace(&mut busy[owner], true) {
+            continue;
+        }
+        let heir = asker.heir(owner).filter(|heir| hands_over && has[*heir].is_none() && !busy[*heir]);
+        match (&has[owner], heir) {
+            (None, _) if repeats => asks.push(asker.release(owner)),
+            (None, _) => asks.push(asker.grant(owner)),
+            (Some(_), _) if Wish::of(owner) == Wish::Lease && leaves_alone => {}
+            (Some(_), _) if repeats => asks.push(asker.grant(owner)),
+            (Some(address), Some(heir)) if !address.is_empty() => {
+                busy[heir] = true;
+                asks.push(asker.transfer(owner, address, heir));
+            }
+            (Some(_), _) => asks.push(asker.release(owner)),
+        }
+    }
+    asks
+}
+
 async fn run(load: Arc<Load>, number: usize, seed: u64) {
     let mut draws = SmallRng::seed_from_u64(seed ^ (number as u64) << 32);
+    let asker = Asker { client: number, networks: &load.networks };
     let mut node = number;
     let mut client: Option<Client> = None;
-    // What the client believes: only which of both is worth asking depends on it.
-    let mut holds = [false; OWNERS];
+    let mut has = [const { None }; OWNERS];
     while !load.stop.load(Ordering::Relaxed) {
         let Some(connected) = &mut client else {
             node += 1;
@@ -173,48 +214,29 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
             }
             continue;
         };
-        let mut asks = Vec::new();
-        let first = draws.random_range(0..OWNERS);
-        for step in 0..CALLS_AT_ONCE {
-            let owner = (first + step) % OWNERS;
-            let network = load.networks[(number + owner) % load.networks.len()].clone();
-            let holder = Holder { network, owner: format!("c{number}/o{owner}"), slot: "0".to_owned() };
-            // Mostly the other way round; now and then a repeat.
-            let asked = if holds[owner] != draws.random_bool(0.1) { Asked::Release } else { Asked::Grant };
-            asks.push((owner, holder, asked));
-        }
-        let calls = asks.iter().map(|(_, holder, asked)| call_of(holder, asked)).collect();
+        let asks = asks(&mut draws, &asker, &has);
+        let calls = asks.iter().map(|ask| ask.request.clone()).collect();
         let sent_ns = load.record.now_ns();
         let answers = tokio::time::timeout(PATIENCE, connected.call_all(calls)).await;
         let told_ns = load.record.now_ns();
         // Nobody gives up for good what a node that sleeps has read already.
         let lingers_ns = answers.as_ref().map_or(u64::MAX, |_| load.lingers_ms.load(Ordering::Relaxed) * 1_000_000);
-        let answers = answers.unwrap_or_else(|_| vec![Answer::Lost; CALLS_AT_ONCE]);
+        let answers = answers.unwrap_or_else(|_| vec![Answer::Lost; asks.len()]);
         if answers.contains(&Answer::Lost) {
             client = None;
         }
         let mut refused = false;
-        for ((owner, holder, asked), answer) in asks.into_iter().zip(answers) {
-            let answered = answer != Answer::Lost;
-            let told = told_of(&asked, answer);
-            load.said_unknown.fetch_add(u64::from(answered && told == Told::Unknown), Ordering::Relaxed);
-            match &told {
-                Told::Held { .. } => {
-                    holds[owner] = true;
-                    load.note_grant(told_ns);
-                }
-                Told::Released | Told::Nothing => holds[owner] = false,
-                Told::Refused(kind) => {
-                    holds[owner] &= kind != "not_found";
-                    let put_off = kind == "unavailable" || kind == "not_ready";
-                    load.put_off.fetch_add(u64::from(put_off), Ordering::Relaxed);
-                    refused |= put_off;
-                }
-                Told::Unknown => {}
+        for (ask, answer) in asks.into_iter().zip(answers) {
+            for (owner, holder, asked) in ask.about {
+                let (told, address) = told_of((&holder, &asked), sent_ns, &answer);
+                load.said_unknown
+                    .fetch_add(u64::from(answer != Answer::Lost && told == Told::Unknown), Ordering::Relaxed);
+                refused |= load.counts(&asked, &told, told_ns);
+                believes(&mut has, (owner, asker.heir(owner)), (&asked, &told), address);
+                let lingers_ns = if told == Told::Unknown { lingers_ns } else { 0 };
+                let told_ns = told_ns.saturating_add(lingers_ns);
+                load.record.note(Call { holder, asked, sent_ns, told_ns, told });
             }
-            let lingers_ns = if told == Told::Unknown { lingers_ns } else { 0 };
-            let told_ns = told_ns.saturating_add(lingers_ns);
-            load.record.note(Call { holder, asked, sent_ns, told_ns, told });
         }
         if refused {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -222,34 +244,22 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
     }
 }
 
-fn call_of(holder: &Holder, asked: &Asked) -> (String, Value) {
-    let params = json!({"network": holder.network, "owner": holder.owner, "slot": holder.slot});
-    match asked {
-        Asked::Grant => ("ip.allocate".to_owned(), params),
-        Asked::Release => ("ip.release".to_owned(), params),
-    }
-}
-
-fn told_of(asked: &Asked, answer: Answer) -> Told {
-    match answer {
-        Answer::Lost => Told::Unknown,
-        Answer::Refused(kind, error) if kind == "unavailable" && error["data"]["applied"] == "unknown" => Told::Unknown,
-        // The server's own fault says nothing of what became of it.
-        Answer::Refused(kind, _) if kind == "internal" => Told::Unknown,
-        Answer::Refused(kind, _) => Told::Refused(kind),
-        Answer::Result(result) => match asked {
-            Asked::Release if result["released"].as_array().is_some_and(Vec::is_empty) => Told::Nothing,
-            Asked::Release => Told::Released,
-            Asked::Grant => {
-                let reservation = result.get("reservation").unwrap_or(&result);
-                let address: std::net::IpAddr = reservation["address"].as_str().unwrap().parse().unwrap();
-                let first = match address {
-                    std::net::IpAddr::V4(v4) => u128::from(u32::from(v4)),
-                    std::net::IpAddr::V6(v6) => u128::from(v6),
-                };
-                let generation = reservation["generation"].as_u64().unwrap();
-                Told::Held { span: (first, first), generation, created: result["created"] == true, until_ns: None }
-            }
-        },
+/// What it believes after an answer to an owner that may hand over to another.
+fn believes(has: &mut Beliefs, owner: (usize, Option<usize>), (asked, told): (&Asked, &Told), address: Option<String>) {
+    match (asked, told, owner) {
+        (Asked::Transfer { .. }, Told::Held { .. }, (owner, Some(heir))) => {
+            has[owner] = None;
+            has[heir] = address;
+        }
+        // By whatever it asked before.
+        (Asked::Transfer { .. }, Told::Refused(kind), (_, Some(heir))) if kind == "already_exists" => {
+            has[heir] = Some(String::new());
+        }
+        (_, Told::Held { .. }, (owner, _)) => has[owner] = address,
+        (_, Told::Released | Told::Nothing, (owner, _)) => has[owner] = None,
+        (_, Told::Refused(kind), (owner, _)) if ["not_found", "not_owner"].contains(&kind.as_str()) => {
+            has[owner] = None;
+        }
+        _ => {}
     }
 }

@@ -1,16 +1,20 @@
 //! Faults, with real processes: nodes and Redis are killed, stopped, cut off and emptied while clients work, and everything
 //! that the clients were told is held against the one promise: no address has two holders at one instant.
 //!
-//! `load` asks and writes down, `record` keeps, `checker` judges; `redis` and `nodes` own the processes, `wire` what is
-//! between them, `clock` their clocks; `run` is all of that together. Each test proves that its fault took hold, and prints
-//! the seed that begins it again. Short runs are tests; `any` draws from most of the faults and is also a soak:
-//! `ALLOD_SOAK_SECONDS=3600 cargo test --test faults whatever_happens`.
+//! `load` asks for what `asks` has and writes down, `record` keeps, `checker` judges; `redis`, `sentinels` and `nodes` own the
+//! processes, `wire` what is between them, `clock` their clocks; `run` is all of that together. Each test proves that its fault
+//! took hold, and prints the seed that begins it again. Short runs are tests; `any` draws from most of the faults (`happens`,
+//! `happens_to_many`) and is also a soak, over a Redis that keeps everything and over set-ups that lose what was written:
+//! `ALLOD_SOAK_SECONDS=3600 cargo test --test faults whatever_happens -- --nocapture`. Each prints its seed first, and at its end
+//! what was asked for, what happened how often, and how many batches Redis had lost and was given back.
 //!
 //! | who | what happens to it |
 //! | --- | --- |
 //! | nodes | `several_nodes`, `one_node`: killed, stopped, restarted; `names`: two of one name; `secrets`: one without the secret |
-//! | what is between them | `network`: held one way or both, late or lost; `slow`: a long way |
+//! | what is between them | `network`: held one way or both, late or lost, one pair alone; `slow`: a long way |
 //! | Redis | `several_nodes`, `rollback`: killed, stopped, emptied, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
+//! | nodes over several Redis, and these | `set_ups`: killed, stopped; what a cluster lost, emptied; a replica cut off |
+//! | who knows better | `third`: a rollback, another node goes on, and whoever knows of more returns |
 //! | its replicas and slots | `failover`: sentinels; `forks`: a failover that is taken back; `degraded`: gone, and gone on without; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
 //! | the program | `upgrade`: exchanged for one with a later format of records, and back |
 //! | what a node is asked itself | `orders`: without end |
@@ -44,6 +48,7 @@ mod server;
 use redis_server::{Server as RedisServer, process};
 
 mod any;
+mod asks;
 mod checker;
 mod chores;
 mod clock;
@@ -57,6 +62,8 @@ mod disk;
 mod drain;
 mod failover;
 mod forks;
+mod happens;
+mod happens_to_many;
 mod late;
 mod library;
 mod load;
@@ -73,9 +80,12 @@ mod redis_cluster;
 mod rollback;
 mod run;
 mod secrets;
+mod sentinels;
+mod set_ups;
 mod settings;
 mod several_nodes;
 mod slow;
+mod third;
 mod upgrade;
 mod waits;
 mod watch;

@@ -116,6 +116,31 @@ async fn where_no_node_reaches_another_the_register_stays_where_it_is() {
     run.end().await;
 }
 
+/// Of three nodes one does not reach the owner, or is not answered by it; everybody else goes on as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_one_other_node_does_not_reach_is_reached_by_the_third_and_keeps_the_register() {
+    let Some(run) = Run::of(Setting { nodes: 3, ..WIRED }).await else { return };
+    // A node that hears nothing is asked, given up, and does it all the same when it hears again.
+    run.load.lingers_ms.store(8_000, Ordering::Relaxed);
+    let owner = run.nodes.cluster.owner_but(None).await;
+    let (cut_off, third) = ((owner + 1) % 3, (owner + 2) % 3);
+    let wire = run.nodes.cluster.between(cut_off, owner);
+    let forwarded = |node| run.nodes.cluster.figure(node, "allod_forwarded_requests_total");
+    for way in [Way::There, Way::Back] {
+        let (before, refused) = (forwarded(cut_off), run.refusals());
+        eventually("all forward", || forwarded(cut_off) > before + 20.0).await;
+        wire.hold(way);
+        eventually("the one refuses", || run.refusals() > refused && wire.held() > 0).await;
+        let of_third = forwarded(third);
+        eventually("the third forwards", || forwarded(third) > of_third + 20.0).await;
+        run.gets_on(100, "but for the one").await;
+        wire.cut();
+        run.gets_on(200, "after the cut healed").await;
+    }
+    assert_eq!(run.nodes.cluster.owner_but(None).await, owner, "nobody else needed to take over");
+    run.end().await;
+}
+
 /// Answers are held, requests are held, both are lost: a client that asks again is told the truth.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_whose_requests_or_answers_are_held_or_lost_are_told_the_truth_when_they_ask_again() {

@@ -1,6 +1,7 @@
 //! Several nodes on one register in Redis, each a process of its own.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,6 +12,9 @@ use super::wire::Wire;
 
 /// For how long a node that cannot start just now is started again.
 const START_AGAIN_MAX: Duration = Duration::from_secs(60);
+
+/// Longest wait for the figures of a node that is about to be ended.
+const SCRAPE_MAX: Duration = Duration::from_secs(1);
 
 /// What every node of a test is started with.
 pub struct Cluster {
@@ -28,6 +32,8 @@ pub struct Cluster {
     environments: Vec<Vec<(String, String)>>,
     /// What is started.
     program: PathBuf,
+    /// The last scrapes of processes that were ended.
+    ended: Vec<String>,
 }
 
 impl Cluster {
@@ -54,14 +60,20 @@ impl Cluster {
         cluster
     }
 
-    /// Starts so many nodes with a wire between each and the Redis at this port, and between each two of them.
-    pub fn wired(directory: &Path, redis: u16, count: usize, settings: &[&str]) -> Self {
-        let mut cluster = Self::new(directory, "", settings);
+    /// Starts so many nodes with a wire to each from the others, and between each and the store, if that is at one port.
+    pub fn wired(
+        directory: &Path,
+        (url, redis): (&str, Option<u16>),
+        count: usize,
+        settings: &[&str],
+        environments: Vec<Vec<(String, String)>>,
+    ) -> Self {
+        let mut cluster = Self { environments, ..Self::new(directory, url, settings) };
         for _ in 0..count {
             let port = process::ports::free_port();
             cluster.peer_ports.push(port);
             cluster.to_node.push(Wire::to(([127, 0, 0, 1], port).into()));
-            cluster.to_redis.push(Wire::to(([127, 0, 0, 1], redis).into()));
+            cluster.to_redis.extend(redis.map(|redis| Wire::to(([127, 0, 0, 1], redis).into())));
         }
         cluster.add(count);
         cluster
@@ -88,6 +100,7 @@ impl Cluster {
             peer_ports: Vec::new(),
             environments: Vec::new(),
             program: allod(),
+            ended: Vec::new(),
         }
     }
 
@@ -157,11 +170,6 @@ impl Cluster {
         self.nodes[at].is_some()
     }
 
-    /// Ends a node without notice.
-    pub fn end(&mut self, at: usize) {
-        self.nodes[at].take().unwrap().kill();
-    }
-
     /// Does it own the register, by what it logged last of its role?
     fn owns(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
@@ -176,7 +184,7 @@ impl Cluster {
 
     /// A node does not end by itself.
     pub fn serves_still(&self, at: usize) {
-        let ended = std::net::TcpStream::connect(self.node(at).address).is_err();
+        let ended = TcpStream::connect(self.node(at).address).is_err();
         assert!(!ended, "node {at} ended by itself\n{}", self.log(at));
     }
 
@@ -200,12 +208,12 @@ impl Cluster {
 
     /// Ends a node without notice.
     pub fn kill(&mut self, at: usize) {
-        self.nodes[at].take().unwrap().kill();
+        self.is_about_to_end(at).kill();
     }
 
     /// Ends a node without notice, and starts it again.
     pub fn crash(&mut self, at: usize) -> SocketAddr {
-        self.nodes[at].take().unwrap().kill();
+        self.kill(at);
         self.again(at)
     }
 
@@ -216,8 +224,34 @@ impl Cluster {
 
     /// Asks a node to stop, waits until it has, and starts it again.
     pub fn restart(&mut self, at: usize) -> SocketAddr {
-        self.nodes[at].take().unwrap().stop();
+        self.stop(at);
         self.again(at)
+    }
+
+    /// Asks a node to stop, and waits until it has.
+    pub fn stop(&mut self, at: usize) {
+        self.is_about_to_end(at).stop();
+    }
+
+    fn is_about_to_end(&mut self, at: usize) -> Server {
+        self.ended.push(self.last_metrics(at).unwrap_or_default());
+        self.nodes[at].take().unwrap()
+    }
+
+    /// What a scrape of its `/metrics` gets, if it answers: it may stand still.
+    fn last_metrics(&self, at: usize) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(self.node(at).http)?;
+        stream.set_read_timeout(Some(SCRAPE_MAX))?;
+        write!(stream, "GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// Did a signal stop it?
+    pub fn stands_still(&self, at: usize) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.node(at).pid())).unwrap();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
     }
 
     /// Starts a node that was ended.
@@ -226,6 +260,13 @@ impl Cluster {
         let address = node.address;
         self.nodes[at] = Some(node);
         address
+    }
+
+    /// A wire of its own from one node to another, which is by what they go from now on.
+    pub fn between(&self, from: usize, to: usize) -> Wire {
+        let apart = self.to_node[to].apart(self.node(from).pid());
+        self.to_node[to].cut();
+        apart
     }
 
     /// `-STOP`, `-CONT`.
@@ -250,9 +291,12 @@ impl Cluster {
 
     /// One of them, named with its labels; 0 where it is not there.
     pub fn figure(&self, at: usize, name: &str) -> f64 {
-        let metrics = self.metrics(at);
-        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok());
-        line.unwrap_or(0.0)
+        figure_in(&self.metrics(at), name)
+    }
+
+    /// One of them, of all processes that were ended.
+    pub fn figure_of_ended(&self, name: &str) -> f64 {
+        self.ended.iter().map(|metrics| figure_in(metrics, name)).sum()
     }
 
     /// A command that must succeed: what it prints.
@@ -264,4 +308,9 @@ impl Cluster {
     pub fn log(&self, at: usize) -> String {
         std::fs::read_to_string(self.directory.join(format!("node-{at}.log"))).unwrap_or_default()
     }
+}
+
+fn figure_in(metrics: &str, name: &str) -> f64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok());
+    line.unwrap_or(0.0)
 }

@@ -20,17 +20,19 @@ pub type Span = (u128, u128);
 /// What was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// `ip.allocate` or `ip.claim`: one address or block for this holder.
+    /// `ip.allocate`, `ip.claim` or `ip.acquire`: one address or block for this holder.
     Grant,
-    /// `ip.release` of what the holder has.
+    /// `ip.release` or `owner.release` of what the holder has.
     Release,
+    /// `ip.transfer` of what the holder has to another one in its network.
+    Transfer { to: Holder },
 }
 
 /// What was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     /// The holder has this, granted with this generation; `created` by this very request or before. A lease lasts until
-    /// `until_ns` for certain; without it the holder keeps it until it lets go.
+    /// `until_ns` for certain; without it the holder keeps it until it lets go. After a transfer it is the heir that has it.
     Held { span: Span, generation: u64, created: bool, until_ns: Option<u64> },
     /// The holder has nothing any more.
     Released,
@@ -42,7 +44,7 @@ pub enum Told {
     Unknown,
 }
 
-/// One request and what became of it.
+/// One request and what became of it, as far as it is about one holder: an `ip.acquire` of two networks is two of them.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub holder: Holder,

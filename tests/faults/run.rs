@@ -1,4 +1,5 @@
-//! A run: Redis, nodes over it, and clients that work until its end.
+//! A run: what keeps the register (one Redis, one with sentinels, a cluster), nodes over it, and clients that work until its
+//! end.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::checker::{Verdict, check};
 use super::client::{Answer, Client};
+use super::clustered::RedisCluster;
 use super::load::{Load, make_networks};
 use super::nodes::Cluster;
 use super::record::Told;
@@ -47,13 +49,40 @@ pub async fn insist(client: &mut Client, method: &str, params: &Value) -> Value 
     settled(client, method, params).await.ok()
 }
 
+/// What keeps the register of a run.
+pub trait Keeper {
+    fn url(&self) -> String;
+
+    /// Where nodes reach it by one address, so that wires may stand between.
+    fn port(&self) -> Option<u16> {
+        None
+    }
+}
+
+impl Keeper for Redis {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn port(&self) -> Option<u16> {
+        Some(self.port())
+    }
+}
+
+impl Keeper for RedisCluster {
+    fn url(&self) -> String {
+        self.url()
+    }
+}
+
 /// How nodes and their Redis are set up.
 pub struct Setting<'a> {
     pub redis: &'a [&'a str],
     pub nodes: usize,
     /// Lines of `[store]`.
     pub store: &'a str,
-    /// Is there a wire between each node and Redis, one to each node from the others, and one from clients?
+    /// Is there a wire between each node and Redis (where one address is all of it), one to each node from the others, and one
+    /// from clients?
     pub wired: bool,
     /// What each node finds in its environment; none: nothing more than the test.
     pub environments: Vec<Vec<(String, String)>>,
@@ -71,10 +100,10 @@ impl Default for Setting<'_> {
     }
 }
 
-/// Nodes over a Redis of their own. Dropped in this order.
-pub struct Nodes {
+/// Nodes over what keeps their register. Dropped in this order.
+pub struct Nodes<R = Redis> {
     pub cluster: Cluster,
-    pub redis: Redis,
+    pub redis: R,
     /// Between clients and each node, if there are wires.
     to_clients: Vec<Wire>,
     pub directory: TempDir,
@@ -92,21 +121,25 @@ impl Nodes {
         let redis = Redis::start(directory.path(), setting.redis)?;
         Some(Self::over(directory, redis, setting))
     }
+}
 
-    /// As the setting says, over a Redis that was started already.
-    pub fn over(directory: TempDir, redis: Redis, setting: Setting<'_>) -> Self {
+impl<R: Keeper> Nodes<R> {
+    /// As the setting says, over what was started already.
+    pub fn over(directory: TempDir, redis: R, setting: Setting<'_>) -> Self {
         let file = configuration(directory.path(), setting.store).display().to_string();
         let (place, arguments) = (directory.path(), ["--config", &file]);
+        let (url, count, environments) = (redis.url(), setting.nodes, setting.environments);
         if !setting.wired {
-            let (count, environments) = (setting.nodes, setting.environments);
-            let cluster = Cluster::with_environments(place, &redis.url(), count, &arguments, environments);
+            let cluster = Cluster::with_environments(place, &url, count, &arguments, environments);
             return Self { cluster, redis, to_clients: Vec::new(), directory };
         }
-        let cluster = Cluster::wired(place, redis.port(), setting.nodes, &arguments);
+        let cluster = Cluster::wired(place, (&url, redis.port()), count, &arguments, environments);
         let to_clients = cluster.addresses().into_iter().map(Wire::to).collect();
         Self { cluster, redis, to_clients, directory }
     }
+}
 
+impl<R> Nodes<R> {
     /// A client of a node.
     pub async fn client(&self, node: usize) -> Client {
         Client::connect(self.cluster.address(node)).await.unwrap()
@@ -117,10 +150,20 @@ impl Nodes {
         (0..self.cluster.count()).map(|node| format!("--- node {node}\n{}", self.cluster.log(node))).collect()
     }
 
-    /// A figure of all nodes together.
+    /// A figure of all nodes together that run.
     pub fn figure(&self, name: &str) -> f64 {
         let of = |node| self.cluster.figure(node, name);
         (0..self.cluster.count()).filter(|node| self.cluster.runs(*node)).map(of).sum()
+    }
+
+    /// A figure of all nodes together, those included that were ended meanwhile.
+    pub fn total(&self, name: &str) -> f64 {
+        self.figure(name) + self.cluster.figure_of_ended(name)
+    }
+
+    /// Batches that Redis had lost and was given back.
+    pub fn healed(&self) -> f64 {
+        self.total("allod_store_healed_batches_total")
     }
 
     /// The wire between clients and a node.
@@ -147,23 +190,36 @@ pub fn configuration(directory: &Path, store: &str) -> PathBuf {
 }
 
 /// Clients at work.
-pub struct Run {
+pub struct Run<R = Redis> {
     pub load: Arc<Load>,
     clients: Vec<JoinHandle<()>>,
-    pub nodes: Nodes,
+    pub nodes: Nodes<R>,
     pub seed: u64,
 }
 
 impl Run {
     /// Four clients of nodes set up so, that get on. None where there is no `redis-server`.
     pub async fn of(setting: Setting<'_>) -> Option<Self> {
-        let run = Self::begin(Nodes::set(setting)?, 4, seed()).await;
+        let seed = seed();
+        let run = Self::begin(Nodes::set(setting)?, 4, seed).await;
         run.gets_on(200, "at the start").await;
         Some(run)
     }
+}
+
+impl<R> Run<R> {
+    /// Four clients of nodes over this, set up so, that get on.
+    pub async fn over(redis: R, setting: Setting<'_>, seed: u64) -> Self
+    where
+        R: Keeper,
+    {
+        let run = Self::begin(Nodes::over(tempfile::tempdir().unwrap(), redis, setting), 4, seed).await;
+        run.gets_on(200, "at the start").await;
+        run
+    }
 
     /// So many clients of all of these nodes, in small networks that the last node was asked for.
-    pub async fn begin(nodes: Nodes, clients: usize, seed: u64) -> Self {
+    pub async fn begin(nodes: Nodes<R>, clients: usize, seed: u64) -> Self {
         let mut addresses = nodes.cluster.addresses();
         let networks = make_networks(&mut nodes.client(addresses.len() - 1).await, 4).await;
         if !nodes.to_clients.is_empty() {
@@ -225,7 +281,14 @@ impl Run {
         self.judge()
     }
 
-    async fn stop(&mut self) {
+    /// Ends the clients; what they were told breaks the promise, or not.
+    pub async fn unjudged(mut self) -> Verdict {
+        self.stop().await;
+        check(&self.load.record.all())
+    }
+
+    /// Ends the clients.
+    pub async fn stop(&mut self) {
         self.load.end(std::mem::take(&mut self.clients)).await;
     }
 

@@ -75,7 +75,7 @@ async fn nodes_go_to_a_later_format_one_by_one_and_back_before_it_is_raised_and_
 
     // From here on the earlier program is refused, and harms nobody.
     run.nodes.cluster.starts(&allod(), &[]);
-    run.nodes.cluster.end(drained);
+    run.nodes.cluster.kill(drained);
     let words = run.nodes.cluster.fails(drained);
     assert!(words.contains("written in format 2, and this version of allod reads formats up to 1"), "{words}");
     run.nodes.cluster.starts(&later, &[]);

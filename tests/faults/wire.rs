@@ -34,12 +34,16 @@ pub enum Way {
     Both,
 }
 
+/// For some of those who connect, whom they reach instead.
+type Detour = Box<dyn Fn(SocketAddr) -> Option<SocketAddr> + Send>;
+
 /// See the module's text. It ends with the process.
 #[derive(Clone)]
 pub struct Wire {
     pub address: SocketAddr,
     state: Arc<watch::Sender<State>>,
     to: Arc<Mutex<SocketAddr>>,
+    detour: Arc<Mutex<Option<Detour>>>,
     /// Bytes that were not let through at once.
     held: Arc<AtomicU64>,
 }
@@ -58,6 +62,7 @@ impl Wire {
             address: listener.local_addr().unwrap(),
             state: Arc::new(watch::Sender::new(State::default())),
             to: Arc::new(Mutex::new(address)),
+            detour: Arc::default(),
             held: Arc::default(),
         };
         let inside = wire.clone();
@@ -97,6 +102,14 @@ impl Wire {
         *self.to.lock().unwrap() = address;
     }
 
+    /// Whoever connects from now on, and is this process, goes by a wire of its own.
+    pub fn apart(&self, pid: u32) -> Wire {
+        let apart = Wire::to(*self.to.lock().unwrap());
+        let address = apart.address;
+        *self.detour.lock().unwrap() = Some(Box::new(move |near| is_of(pid, near.port()).then_some(address)));
+        apart
+    }
+
     /// How many bytes were held or came late.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
@@ -105,7 +118,8 @@ impl Wire {
     async fn carry(self, near: TcpStream) {
         let mut state = self.state.subscribe();
         let generation = state.borrow().generation;
-        let to = *self.to.lock().unwrap();
+        let detour = near.peer_addr().ok().and_then(|near| self.detour.lock().unwrap().as_ref()?(near));
+        let to = detour.unwrap_or(*self.to.lock().unwrap());
         let Ok(far) = TcpStream::connect(to).await else { return };
         let (Ok(()), Ok(())) = (near.set_nodelay(true), far.set_nodelay(true)) else { return };
         let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
@@ -157,4 +171,20 @@ impl Wire {
         };
         tokio::join!(read, write);
     }
+}
+
+/// Is the local end of a connection at this port, of all of this machine, one of this process?
+fn is_of(pid: u32, port: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let sockets: Vec<String> = table
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (_, local) = words.get(1)?.split_once(':')?;
+            (u16::from_str_radix(local, 16).ok()? == port).then(|| format!("socket:[{}]", words[9]))
+        })
+        .collect();
+    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let names = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    names.filter_map(|name| name.to_str().map(str::to_owned)).any(|name| sockets.contains(&name))
 }

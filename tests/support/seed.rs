@@ -1,5 +1,7 @@
 //! Seeds of tests that draw.
 
+use std::io::Write;
+
 /// A number that a variable of the environment gives.
 ///
 /// # Panics
@@ -14,6 +16,11 @@ pub fn number(variable: &str) -> Option<u64> {
 pub fn seed() -> u64 {
     let fresh = || number("ALLOD_SOAK_SECONDS").map_or(1, |_| rand::random());
     let seed = number("ALLOD_SEED").unwrap_or_else(fresh);
-    println!("ALLOD_SEED={seed}");
+    let said = format!("ALLOD_SEED={seed}\n");
+    print!("{said}");
+    // What is printed is kept until a test ends, and a long one may be ended before: nothing is lost if nobody hears it.
+    if number("ALLOD_SOAK_SECONDS").is_some() {
+        let _ = std::io::stderr().write_all(said.as_bytes());
+    }
     seed
 }

@@ -128,6 +128,18 @@ impl RedisCluster {
         to.unwrap_or_default()
     }
 
+    /// Waits until all servers are ready and whoever has the slot has a replica. Which those two are.
+    #[allow(dead_code, reason = "not all who share this file fail over again and again")]
+    pub fn settled(&self, slot: u16) -> (usize, usize) {
+        let mut found = None;
+        eventually("the slot's primary has a replica that follows", || {
+            let primary = self.owner(slot).filter(|_| (0..self.members.len()).all(|at| self.is_ready(at)));
+            found = primary.and_then(|primary| Some((primary, *self.replicas_of(primary).first()?)));
+            found.is_some()
+        });
+        found.unwrap_or_default()
+    }
+
     /// The slot is about to move, as `redis-cli --cluster reshard` begins it.
     pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();

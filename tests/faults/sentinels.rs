@@ -1,0 +1,168 @@
+//! A primary, a replica and three sentinels.
+
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::redis::{Redis, process};
+use super::run::{Keeper, Run, STANDSTILL_MAX};
+
+/// Silence after which sentinels take a server for gone.
+const DOWN_AFTER_MS: u32 = 800;
+
+/// Redis with one replica, watched by three sentinels.
+pub struct Watched {
+    /// The first one is the primary at the start.
+    pub servers: [Redis; 2],
+    sentinels: Vec<(Child, u16)>,
+    pub directory: TempDir,
+}
+
+impl Watched {
+    /// None where there is no `redis-server`, which is told as a skip.
+    pub fn start() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        // With files: sentinels may turn back to a server that was just started again, and one that came back empty would
+        // empty the other (and stop every node, as it must).
+        let settings = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "5", "--appendonly", "yes"];
+        let place = |name: &str| {
+            let place = directory.path().join(name);
+            std::fs::create_dir(&place).unwrap();
+            place
+        };
+        let primary = Redis::start(&place("primary"), &settings)?;
+        let port = primary.port().to_string();
+        let replica = Redis::start(&place("replica"), &[&settings[..], &["--replicaof", "127.0.0.1", &port]].concat())?;
+        let mut watched = Self { servers: [primary, replica], sentinels: Vec::new(), directory };
+        watched.wait("the replica follows", |it| it.servers[1].text(&["INFO", "replication"]).contains("status:up"));
+        for number in 0..3 {
+            let (place, port) =
+                (watched.directory.path().join(format!("sentinel-{number}")), process::ports::free_port());
+            std::fs::create_dir(&place).unwrap();
+            watched.sentinels.push((sentinel(&place, port, watched.servers[0].port(), 0), port));
+        }
+        watched.sentinels_know();
+        Some(watched)
+    }
+
+    fn sentinels_know(&self) {
+        self.wait("the sentinels know each other and the replica", |it| {
+            it.sentinels.iter().all(|(_, port)| {
+                let about = text_at(*port, &["INFO", "sentinel"]);
+                about.contains("slaves=1,sentinels=3")
+            })
+        });
+    }
+
+    /// Ends the sentinels, and begins others in their places that know nothing but the primary, and how many failovers there
+    /// were.
+    pub fn made_anew(&mut self, primary: usize, epoch: u64) {
+        self.end_sentinels();
+        let primary = self.servers[primary].port();
+        for (number, (child, port)) in self.sentinels.iter_mut().enumerate() {
+            *child = sentinel(&self.directory.path().join(format!("sentinel-{number}")), *port, primary, epoch);
+        }
+        self.sentinels_know();
+    }
+
+    pub fn end_sentinels(&mut self) {
+        for (child, _) in &mut self.sentinels {
+            // Both fail only where it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + STANDSTILL_MAX;
+        while !is_so(self) {
+            assert!(Instant::now() < end, "never: {what}: {}", self.state());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What each says of itself.
+    fn state(&self) -> String {
+        let servers = self.servers.iter().map(|redis| redis.text(&["INFO", "replication"]));
+        let sentinels = self.sentinels.iter().map(|(_, port)| text_at(*port, &["INFO", "sentinel"]));
+        servers.chain(sentinels).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Do all sentinels name this one, and is it one?
+    pub fn is_primary(&self, which: usize) -> bool {
+        let port = self.servers[which].port().to_string();
+        let named = |sentinel: u16| text_at(sentinel, &["SENTINEL", "get-master-addr-by-name", "register"]);
+        self.sentinels.iter().all(|(_, sentinel)| named(*sentinel).contains(&port))
+            && self.servers[which].text(&["INFO", "replication"]).contains("role:master")
+    }
+
+    pub fn promoted(&self, which: usize) {
+        self.wait("a failover", |it| it.is_primary(which));
+    }
+
+    /// Waits until one is the primary and the other one follows it: sentinels may have turned back meanwhile. Which it is.
+    pub fn settled(&self) -> usize {
+        let follows = |it: &Self, which: usize| it.servers[which].text(&["INFO", "replication"]).contains("status:up");
+        let primary = |it: &Self| (0..2).find(|&which| it.is_primary(which) && follows(it, 1 - which));
+        self.wait("one follows the other", |it| primary(it).is_some());
+        primary(self).unwrap_or_default()
+    }
+}
+
+impl Keeper for Watched {
+    fn url(&self) -> String {
+        let hosts: Vec<String> = self.sentinels.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
+        format!("redis+sentinel://{}/register", hosts.join(","))
+    }
+}
+
+impl Run<Watched> {
+    /// The replica hears nothing more; clients are told that they hold what only the primary has. Then it takes over. Which
+    /// one was the primary, and has ended.
+    pub async fn lose(&mut self) -> usize {
+        let primary = self.nodes.redis.settled();
+        self.nodes.redis.servers[1 - primary].signal("-STOP");
+        self.nodes.redis.servers[primary].ask(&["CLIENT", "KILL", "TYPE", "replica"]);
+        self.gets_on(150, "without a replica").await;
+        self.nodes.redis.servers[primary].end();
+        self.nodes.redis.servers[1 - primary].signal("-CONT");
+        self.nodes.redis.promoted(1 - primary);
+        primary
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.end_sentinels();
+    }
+}
+
+fn sentinel(directory: &Path, port: u16, primary: u16, epoch: u64) -> Child {
+    let file = directory.join("sentinel.conf");
+    let text = format!(
+        "bind 127.0.0.1\nport {port}\ndir {}\nsentinel monitor register 127.0.0.1 {primary} 2\n\
+         sentinel down-after-milliseconds register {DOWN_AFTER_MS}\nsentinel failover-timeout register 3000\n\
+         sentinel config-epoch register {epoch}\nsentinel current-epoch {epoch}\n",
+        directory.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    process::spawn(Command::new("redis-server").arg(&file).arg("--sentinel"))
+}
+
+fn text_at(port: u16, words: &[&str]) -> String {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    let Ok(mut connection) = client.get_connection_with_timeout(Duration::from_secs(1)) else { return String::new() };
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    match command.query::<redis::Value>(&mut connection) {
+        Ok(redis::Value::Array(words)) => words.into_iter().map(text_of).collect::<Vec<_>>().join(" "),
+        Ok(value) => text_of(value),
+        Err(_) => String::new(),
+    }
+}
+
+fn text_of(value: redis::Value) -> String {
+    redis::from_redis_value(value).unwrap_or_default()
+}
