@@ -281,6 +281,9 @@ impl Handler<Unlock> for Directory {
 impl Handler<Intend> for Directory {
     type Result = ();
     fn handle(&mut self, ask: Intend, _: &mut Context<Self>) {
+        if let Some(before) = &self.shared.hooks.before_intent {
+            before(&ask.intent);
+        }
         self.intend(ask);
     }
 }

@@ -34,6 +34,7 @@ use super::sweeps::Sweeps;
 use super::timers::{self, Timers};
 use super::waits::Waits;
 use super::{Fatal, Outlet, Reply, shard_of};
+use crate::core::catalog::Intent;
 use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
@@ -46,6 +47,9 @@ use crate::store::{Epoch, Head, ShardId, Store, StoreHealth, StoreInfo};
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
 
+/// Called before the catalog checks what a network intends. A test panics here.
+pub type BeforeIntent = Arc<dyn Fn(&Intent) + Send + Sync>;
+
 /// What tests may hang into the actors.
 #[derive(Default, Clone)]
 pub struct Hooks {
@@ -53,6 +57,8 @@ pub struct Hooks {
     pub before_decide: Option<BeforeDecide>,
     /// When requests reach a network, outside that wall.
     pub before_work: Option<BeforeDecide>,
+    /// In the directory, which has no wall.
+    pub before_intent: Option<BeforeIntent>,
 }
 
 /// What every actor and every connection may reach.

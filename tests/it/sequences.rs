@@ -29,6 +29,7 @@ use allod::config::Config;
 use allod::core::types::{NetworkId, WallTime};
 use allod::serve::{Options, Running, start};
 use allod::store::Store;
+use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use allod::store::memory::MemoryStore;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config as Cases, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -250,6 +251,23 @@ fn over_several_shards_the_server_answers_generated_sequences_as_the_model_does(
     let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| {
         let store = Arc::new(MemoryStore::new(2 + (steps.len() % 3) as u16));
         run_over(store, &steps, &mut Coverage::default()).map_err(TestCaseError::fail)
+    });
+    if let Err(problem) = ran {
+        panic!("{problem}");
+    }
+}
+
+/// Fewer, over files: what is answered is what they hold.
+#[test]
+fn over_files_the_server_answers_generated_sequences_as_the_model_does() {
+    let sequences = number("ALLOD_SEQUENCES").map_or(SEQUENCES / 10, |count| u32::try_from(count).unwrap());
+    let seed = number("ALLOD_SEED").unwrap_or(4);
+    println!("{sequences} sequences from seed {seed}");
+    let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = EmbeddedOptions { segment_bytes: 8 << 20, ..EmbeddedOptions::default() };
+        let store = EmbeddedStore::open(directory.path(), 1 + (steps.len() % 3) as u16, options).unwrap();
+        run_over(Arc::new(store), &steps, &mut Coverage::default()).map_err(TestCaseError::fail)
     });
     if let Err(problem) = ran {
         panic!("{problem}");

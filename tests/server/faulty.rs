@@ -1,4 +1,4 @@
-//! A store that fails on demand: before or after applying, late, never, or fenced. Wraps any other.
+//! A store that fails on demand: before or after applying, late, never, fenced, or by a panic. Wraps any other.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,8 +30,12 @@ pub enum Fault {
     Fenced,
     /// Refused: no room.
     Full,
+    /// Refused: of the first thing that it changes, something else is there.
+    Mismatch,
     /// Never answered, never written.
     Hang,
+    /// The one who commits crashes.
+    Panic,
 }
 
 struct Inner {
@@ -129,6 +133,17 @@ impl FaultyStore {
     }
 }
 
+/// The refusal of these for the first thing that they change.
+fn mismatch(batches: &[Batch]) -> CommitError {
+    let first = |batch: &Batch| {
+        let (network, step) = batch.acts.iter().find_map(|act| Some((act.network, act.steps.first()?)))?;
+        let found = Some(step.expect.map_or(1, |mark| mark + 1));
+        let (shard, seq, key, expected) = (batch.shard, batch.seq, step.key, step.expect);
+        Some(CommitError::Mismatch { shard, seq, network, key, expected, found })
+    };
+    batches.iter().find_map(first).expect("a test asks for it where something is changed")
+}
+
 fn io_error() -> StoreError {
     StoreError::Io { context: "a test".into(), source: Arc::new(io::Error::other("as asked")) }
 }
@@ -178,12 +193,19 @@ impl Store for FaultyStore {
             }
             state.script.pop_front().unwrap_or(state.always)
         };
+        let mismatch = (fault == Fault::Mismatch).then(|| mismatch(&batches));
         let shard = batches.first().map_or(ShardId(0), |batch| batch.shard);
         let mut open = self.open.subscribe();
         // Called now where it is to be applied: the order of calls is the order of effect.
         let applied = match fault {
             Fault::None | Fault::UnknownApplied => Some(batches),
-            Fault::NotApplied | Fault::UnknownNotApplied | Fault::Fenced | Fault::Full | Fault::Hang => None,
+            Fault::NotApplied
+            | Fault::UnknownNotApplied
+            | Fault::Fenced
+            | Fault::Full
+            | Fault::Mismatch
+            | Fault::Hang => None,
+            Fault::Panic => panic!("as asked"),
         };
         let inner = Arc::clone(&self.inner);
         Box::pin(async move {
@@ -192,6 +214,9 @@ impl Store for FaultyStore {
                 Some(batches) => Some(inner.commit(batches).await),
                 None => None,
             };
+            if let Some(mismatch) = mismatch {
+                return Err(mismatch);
+            }
             match (fault, answer) {
                 (Fault::None, Some(answer)) => answer,
                 (Fault::NotApplied, _) => Err(CommitError::NotApplied { cause: io_error() }),

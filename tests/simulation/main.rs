@@ -8,10 +8,13 @@
 //!
 //! `world` moves time and carries messages, `node` is a process, `store` its way to the `register`; `clients` ask and judge
 //! with `belief` and the interval checker of `tests/faults`; `truth` holds what they were shown against the register's lines;
-//! `schedule` runs one from beginning to end.
+//! `schedule` runs one from beginning to end, `seeds` many on all processors; `coverage` lists what they must have met.
 //!
-//! The suite is to take a minute of one core, debug build. `ALLOD_SCHEDULES=100000 ALLOD_SEED=1 cargo test --release --test
-//! simulation` is the long run; a failing seed alone is `ALLOD_SCHEDULES=1 ALLOD_SEED=…`, and prints its trace.
+//! The long run is in a release build; a failing seed alone is `ALLOD_SCHEDULES=1 ALLOD_SEED=…`, and prints its trace:
+//!
+//! ```text
+//! ALLOD_SCHEDULES=100000 ALLOD_SEED=1 cargo test --release --test simulation schedules_keep -- --nocapture
+//! ```
 //!
 //! | who | what is judged |
 //! | --- | --- |
@@ -30,6 +33,7 @@ mod belief;
 #[path = "../faults/checker.rs"]
 mod checker;
 mod clients;
+mod coverage;
 mod node;
 #[path = "../faults/record.rs"]
 #[allow(dead_code, reason = "the simulation keeps its own time")]
@@ -39,6 +43,7 @@ mod schedule;
 #[path = "../support/seed.rs"]
 #[allow(dead_code, reason = "a schedule is its seed")]
 mod seed;
+mod seeds;
 mod store;
 mod truth;
 mod world;
@@ -49,98 +54,10 @@ use allod::metrics::Metrics;
 
 use self::register::Rules;
 use self::seed::number;
-use self::world::{Cast, Coverage, Flaw, Plan, Weather};
+use self::world::{Cast, Flaw, Plan, Weather};
 
-/// What a run of the suite must have met, or it tested nothing.
-const MUST_OCCUR: &[&str] = &[
-    "a node owns",
-    "a node steps down",
-    "a watch went on at another node",
-    "acquire over two networks",
-    "allocate",
-    "an owner of yesterday is asked",
-    "applied",
-    "applied after its node was killed",
-    "applied before",
-    "applied late",
-    "apply",
-    "check",
-    "check fenced",
-    "claim",
-    "claim with replace",
-    "client lost patience",
-    "commit fenced",
-    "commit rolled back",
-    "connection broke",
-    "cut off from the register",
-    "deployment commit",
-    "deployment get",
-    "deployment revert",
-    "double rollback",
-    "event",
-    "failover",
-    "gap",
-    "get",
-    "history read",
-    "joint commit rolled back",
-    "killed before a joint commit",
-    "killed behind a joint commit",
-    "lease ended",
-    "lease rolled back",
-    "list",
-    "load",
-    "mark",
-    "network create",
-    "network delete",
-    "network list",
-    "network rename",
-    "node killed",
-    "node paused",
-    "node stopped in order",
-    "not applied",
-    "outcome unknown",
-    "owner paused",
-    "owner woke after another took over",
-    "refused: full",
-    "refused: not ready",
-    "refused: stale",
-    "refused: taken",
-    "refused: unavailable",
-    "refused: waited in vain",
-    "refused: waited in vain for two",
-    "register busy",
-    "release",
-    "release of what is over",
-    "released",
-    "renew",
-    "renewal fenced",
-    "renewed",
-    "replicas lag",
-    "reply lost",
-    "request delayed",
-    "request doubled",
-    "request lost",
-    "request slow",
-    "served after a wait",
-    "served with two after a wait",
-    "stuck before a busy register",
-    "subnet add",
-    "subnet remove",
-    "sure holding",
-    "sweep",
-    "sweep by marks",
-    "swept",
-    "take",
-    "take refused: fenced",
-    "take refused: held",
-    "take-over rolled back",
-    "transfer",
-    "wall clock jumped",
-    "watch",
-];
-
-/// So many seeds that fail are enough for one run; the first is told in full.
-const FAILED_SEEDS_MAX: usize = 20;
+/// Schedules of one run of the suite.
+const SCHEDULES: u64 = 600;
 
 /// Runs a schedule again with its trace, and tells all of it.
 fn tell(plan: Plan, metrics: &Arc<Metrics>, problems: &[String]) -> String {
@@ -159,35 +76,22 @@ fn tell(plan: Plan, metrics: &Arc<Metrics>, problems: &[String]) -> String {
 #[test]
 fn schedules_keep_every_promise() {
     let first = number("ALLOD_SEED").unwrap_or(1);
-    let count = number("ALLOD_SCHEDULES").unwrap_or(300);
-    let metrics = Arc::new(Metrics::new());
-    let mut coverage = Coverage::new();
+    let count = number("ALLOD_SCHEDULES").unwrap_or(SCHEDULES);
+    let plan = |seed| Plan::mostly_short(seed, Rules::ALL);
     let begun = std::time::Instant::now();
-    let mut failed: Vec<(u64, Vec<String>)> = Vec::new();
-    for seed in first..first + count {
-        let outcome = schedule::run(Plan::of(seed, Rules::ALL), &metrics, false);
-        if !outcome.problems.is_empty() {
-            failed.push((seed, outcome.problems));
-        }
-        if failed.len() == FAILED_SEEDS_MAX {
-            break;
-        }
-        for (what, times) in outcome.coverage {
-            *coverage.entry(what).or_default() += times;
-        }
-    }
-    if let Some((seed, problems)) = failed.first() {
-        for (seed, problems) in &failed {
+    let ran = seeds::run(first..first + count, plan);
+    if let Some((seed, problems)) = ran.failed.first() {
+        for (seed, problems) in &ran.failed {
             println!("seed {seed}: {}", problems[0].chars().take(400).collect::<String>());
         }
-        panic!("{}", tell(Plan::of(*seed, Rules::ALL), &metrics, problems));
+        panic!("{}", tell(plan(*seed), &Arc::new(Metrics::new()), problems));
     }
     println!("{count} schedules in {:?}", begun.elapsed());
-    for (what, times) in &coverage {
+    for (what, times) in &ran.coverage {
         println!("{times:>9}  {what}");
     }
-    let missing: Vec<_> = MUST_OCCUR.iter().filter(|what| !coverage.contains_key(*what)).collect();
-    assert!(count < 300 || missing.is_empty(), "never met: {missing:?}");
+    let missing = coverage::missing(&ran.coverage);
+    assert!(count < SCHEDULES || missing.is_empty(), "never met: {missing:?}");
 }
 
 #[test]

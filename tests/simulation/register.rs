@@ -6,7 +6,7 @@
 //!
 //! It keeps each shard's line of batches from its beginning on: for those who watch, and for `truth`, which judges answers.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -110,8 +110,11 @@ pub struct Register {
     unconfirmed: VecDeque<Version>,
     /// Writes so far.
     position: u64,
-    /// Steps that ended leases, and those that gave or took blocks: for the counters.
+    /// Leases that were ended, and blocks that were given: for the counters.
     pub expired: u64,
+    pub blocks: u64,
+    /// Under which tokens each node took a shard.
+    takers: HashMap<Token, Arc<str>>,
     /// The line of each shard.
     lines: Vec<Vec<Written>>,
     /// Batches that a failover cut off: shard and number.
@@ -231,6 +234,20 @@ fn put(keys: &mut BTreeMap<Key, State>, step: &Step) {
     };
 }
 
+/// Does it give more than one address?
+fn gives_block(step: &Step) -> bool {
+    matches!(&step.state, Some(State::Entry(Entry::Held(held))) if held.prefix_length < 32)
+}
+
+/// The refusal of a commit that expects what is not there. All is as it expects: whatever is wrong, the store says no more.
+pub fn mismatch(sealed: &[Sealed]) -> Option<CommitError> {
+    let has_steps = |one: &&Sealed| one.batch.acts.iter().any(|act| !act.steps.is_empty());
+    let Batch { shard, seq, acts, .. } = &sealed.iter().rfind(has_steps)?.batch;
+    let (network, step) = acts.iter().find_map(|act| Some((act.network, act.steps.first()?)))?;
+    let found = Some(step.expect.map_or(1, |mark| mark + 1));
+    Some(CommitError::Mismatch { shard: *shard, seq: *seq, network, key: step.key, expected: step.expect, found })
+}
+
 /// What holds an address that a step gives to somebody.
 fn covering(keys: &BTreeMap<Key, State>, step: &Step) -> Option<u64> {
     let range = |key: &Key, state: &State| match (key, state) {
@@ -263,13 +280,31 @@ impl Register {
     pub fn new(shards: u16, rules: Rules) -> Self {
         let lines = (0..shards).map(|_| Vec::new()).collect();
         let shards = (0..shards).map(|_| Rc::new(Shard::new())).collect();
-        let (cut, meant) = (BTreeSet::new(), BTreeMap::new());
-        Self { rules, shards, unconfirmed: VecDeque::new(), position: 0, expired: 0, lines, cut, meant }
+        Self {
+            rules,
+            shards,
+            unconfirmed: VecDeque::new(),
+            position: 0,
+            expired: 0,
+            blocks: 0,
+            takers: HashMap::new(),
+            lines,
+            cut: BTreeSet::new(),
+            meant: BTreeMap::new(),
+        }
     }
 
     /// The line of each shard, as it is now.
     pub fn lines(&self) -> &[Vec<Written>] {
         &self.lines
+    }
+
+    /// Shards whose line has batches of three nodes: each went on from what the one before had left.
+    pub fn with_three_owners(&self) -> usize {
+        let owners = |line: &&Vec<Written>| {
+            line.iter().filter_map(|written| self.takers.get(&written.batch.token)).collect::<BTreeSet<_>>().len()
+        };
+        self.lines.iter().map(|line| owners(&line)).filter(|owners| *owners >= 3).count()
     }
 
     /// The networks that each act over several was meant to change, whatever became of it.
@@ -382,6 +417,7 @@ impl Register {
             return Err(StoreError::Held { shard, owner: owner.name.clone(), address: "".into(), left_ms });
         }
         self.write(Write::Take);
+        self.takers.insert(token, Arc::clone(&who.name));
         let shard = self.change(shard);
         if token != shard.head.token {
             let Head { epoch, token: parent, .. } = shard.head;
@@ -447,6 +483,8 @@ impl Register {
             let (shard, seq) = (batch.shard, batch.seq);
             if !matches!(verdict, Verdict::Applied(_)) {
                 self.expired += batch.acts.iter().filter(|act| act.by == "lease").count() as u64;
+                self.blocks +=
+                    batch.acts.iter().flat_map(|act| &act.steps).filter(|step| gives_block(step)).count() as u64;
             }
             let whole = if self.rules.whole { batch.clone() } else { halved(batch, &self.meant) };
             let present = self.change(shard);

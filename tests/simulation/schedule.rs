@@ -48,7 +48,13 @@ pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
     } else {
         world.clients.problems.push("the networks could not be made".to_owned());
     }
-    world.coverage.insert("lease ended", world.register.expired);
+    for (what, times) in [
+        ("lease ended", world.register.expired),
+        ("block given", world.register.blocks),
+        ("three owners wrote in one shard", world.register.with_three_owners() as u64),
+    ] {
+        *world.coverage.entry(what).or_default() += times;
+    }
     let verdict = checker::check(&world.clients.calls);
     world.clients.judge_looks(&verdict.sure);
     world.clients.problems.extend(verdict.problems);

@@ -215,6 +215,12 @@ impl Clients {
                 return;
             }
         }
+        if let (Ask::Allocate(slot) | Ask::Claim { slot, .. }, Answer::Result(result)) = (&ask, &answer)
+            && result["created"] == false
+        {
+            let known = world.clients.all[at].slots[*slot].belief.held.is_some();
+            world.hit(if known { "grant repeated" } else { "grant of unknown fate repeated" });
+        }
         let clients = &mut world.clients;
         clients.understand(at, ask, (sent_ns, told_ns), &answer);
         for slot in &mut clients.all[at].slots {

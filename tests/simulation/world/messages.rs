@@ -6,7 +6,7 @@ use allod::store::{CommitError, StoreError};
 use rand::Rng;
 
 use super::{Waiting, Weather, World};
-use crate::register::{Sealed, Who};
+use crate::register::{self, Sealed, Who};
 use crate::store::{Ask, lost};
 
 /// How long a renewal is on its way where the register's clock leaps. Less than a store waits for an answer.
@@ -55,6 +55,7 @@ impl World {
                         self.note(|| format!("  … it comes twice, {late} ms apart"));
                     }
                 }
+                _ if fault % 2 == 0 && self.mismatches(&mut ask, arrives) => return,
                 _ => {
                     self.hit("not applied");
                     self.note(|| "  … the register refuses: not applied".to_owned());
@@ -71,6 +72,18 @@ impl World {
         }
         let node_at = (at, self.nodes[at].starts);
         self.at(arrives, move |world| world.arrive(who, node_at, ask, answered, false));
+    }
+
+    /// The register finds something else than a commit expects, and writes nothing. False: it expects nothing.
+    fn mismatches(&mut self, ask: &mut Ask, arrives_ms: u64) -> bool {
+        let Ask::Commit { sealed, to, .. } = ask else { return false };
+        let Some(error) = register::mismatch(sealed) else { return false };
+        let to = to.take();
+        self.hit("mismatch");
+        self.note(|| format!("  … the register refuses: {error:?}"));
+        // Whoever waited may be gone.
+        self.at(arrives_ms + 2, move |_| drop(to.map(|to| to.send(Err(error)))));
+        true
     }
 
     /// The register says that it did nothing.
