@@ -14,6 +14,7 @@
 //! | its replicas and slots | `failover`: sentinels; `forks`: a failover that is taken back; `degraded`: gone, and gone on without; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
 //! | the program | `upgrade`: exchanged for one with a later format of records, and back |
 //! | what a node is asked itself | `orders`: without end |
+//! | one connection's requests in a row | `pipelined`: while the register is handed over, and while its owner is killed |
 //! | what the client library asks | `library`: answers lost, nodes killed and stopped |
 //! | clocks | `clocks`: those of Redis and of nodes, forward and back |
 //!
@@ -63,6 +64,7 @@ mod network;
 mod nodes;
 mod one_node;
 mod orders;
+mod pipelined;
 mod record;
 mod redis;
 mod redis_cluster;
