@@ -1,8 +1,9 @@
 //! Why nothing is handed out twice, whatever fails: the rules, and for each the story that needs it. Documentation only.
 //!
 //! What always holds is at the head of the crate (I-1 to I-14); here is what it takes where processes pause, machines lose
-//! power, and Redis fails over to a replica that lacks the last writes. Comments name a rule by its number, as R-9. Every
-//! story is a test; the negative controls leave a rule out and show that something breaks.
+//! power, and Redis fails over to a replica that lacks the last writes. Comments name a rule by its number, as R-9. Each
+//! names tests of its story, which is checked; the negative controls leave a rule out and show that something breaks. Where
+//! less is done than the rule once asked for, it says so, and why, behind *Otherwise*.
 //!
 //! **A batch has a name: token, number, digest.** *A commit times out. The owner reads the head, concludes that it was
 //! not applied, and gives its number to another batch; then the first one, which had waited in a socket, runs, and the second
@@ -20,8 +21,20 @@
 //! [`actors::committer`](crate::actors::committer); shown by `without_the_check_of_answers_something_stale_is_told`.
 //!
 //! **A change names what it expects to find.** *Memory is wrong in some way that nobody thought of.* So each record is
-//! compared by generation before anything of a batch is written, and a mismatch reloads the network. Blocks are compared as
-//! blocks: an address inside one has no record of its own. Shown by `without_token_and_expectations_an_address_has_two_holders`.
+//! compared by generation before anything of a batch is written, and a mismatch reloads the network: nothing of the batch is
+//! done, its answers say so, and it is counted and logged. Shown by `without_token_and_expectations_an_address_has_two_holders`,
+//! `a_change_that_finds_something_else_is_not_done_and_its_network_serves_again_from_the_store`,
+//! `what_travels_with_a_mismatch_is_refused_and_nothing_acknowledged_is_lost`.
+//! *Otherwise:* what other networks had in the batch, and what waited behind it, is refused as not done, too, and those networks
+//! are loaded again; it does not go out in another batch by itself. Memory was found wrong in a way that nobody thought of, so
+//! what was decided beside it is not believed either; and the same number with other bytes would be sent on the way on which a
+//! refused copy may still come twice. It costs a reload of what was under way. History has no word of it: nothing happened.
+//!
+//! **Blocks are compared as blocks.** *A /26 is one record at .0; a put of .17 finds its own field empty.* So for a put the
+//! script looks for what covers it, by each length that is in use, and for a block over what lies inside. Shown by
+//! `a_put_inside_a_stored_block_is_refused`, `a_block_over_anything_that_is_held_is_refused`,
+//! `where_there_are_no_blocks_nothing_is_read_because_of_them`. *Otherwise:* what is counted are the blocks of a shard: beside a
+//! network with blocks the others of its shard pay one read of a hash that is not there.
 //!
 //! **Memory never runs on after doubt.** *Not applied* is sent again, in order, for two seconds; then, and where the
 //! outcome is unknown, what was decided on that memory is given up, refusals and reads included, and loaded anew. Nothing of
@@ -44,18 +57,31 @@
 //! a *late journal*: claims that the present owner gives back where address and slot are free. Where they are not, the network
 //! has a conflict and grants nothing until somebody decides; nobody is put out and nothing is dropped.
 //! [`store::late`](crate::store::late); shown by
-//! `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`.
+//! `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`,
+//! `a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too`. *Otherwise:* only what a node sent itself and
+//! has kept is played, the last `store.redis_heal_bytes`; a shard is not written anew from memory. What went back further
+//! stops everything: a register that is put together from memory would be one that nobody acknowledged.
+//!
+//! **An empty store is not a new one.** *FLUSHALL, or a restart without its file: a node finds no head, and everything is
+//! free again.* So the first start writes the register's name and a head for each shard; nodes keep the name in a file, and
+//! refuse another one or none. Shown by `an_emptied_server_stops_the_store_and_the_next_start`,
+//! `a_head_that_is_missing_is_damage`, `from_a_redis_that_was_emptied_nothing_is_granted`. *Otherwise:* a living owner does
+//! not write a wiped shard again, for the reason at R-9: an operator brings a copy back, or says that it begins anew.
 //!
 //! **Generations never repeat.** The next one is above all that is stored, and above the clock's seconds times 2^20: both
-//! must fail to repeat one. [`actors::generations`](crate::actors::generations).
+//! must fail to repeat one. [`actors::generations`](crate::actors::generations); shown by
+//! `a_network_that_is_made_again_after_the_clock_went_back_repeats_no_generation`,
+//! `generations_do_not_repeat_after_a_commit_in_doubt`.
 //!
 //! **Leases and cooldowns err late only.** *The new owner's clock is ten minutes ahead, and all short leases end.* So a
 //! shard has a time of its own, stored with each batch, that follows the boot clock and stands still while nothing can be
 //! committed; after a take-over or an outage no lease ends before its holder was served for thirty seconds, in which it could be
 //! renewed. Nobody renews what cools, nor what was not granted yet: neither waits for that. [`actors::clock`](crate::actors::clock);
 //! shown by `a_register_whose_clock_leaps_confuses_nobody`,
-//! `no_lease_runs_between_the_take_over_and_the_moment_from_which_it_can_be_renewed` and
-//! `behind_a_disk_that_was_full_what_cools_and_what_is_leased_anew_ends_in_time`.
+//! `no_lease_runs_between_the_take_over_and_the_moment_from_which_it_can_be_renewed`,
+//! `behind_a_disk_that_was_full_what_cools_and_what_is_leased_anew_ends_in_time`,
+//! `time_in_which_the_process_stood_still_does_not_count`,
+//! `a_thousand_leases_that_are_due_end_at_most_256_at_a_time_and_each_once`.
 //!
 //! **Leases say who may try, tokens who may write.** A register is taken over when it was let go, when its lease ran out by
 //! the store's time, or when it is handed over. Two live nodes of one name: the second is refused, and so is one without the
@@ -63,28 +89,82 @@
 //! only those that were seen within three seconds, so that no outage is longer for it. An owner that most others do not reach
 //! hands over by itself where another node is reached better. [`serve`](crate::serve); shown by
 //! `a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant`,
+//! `of_two_nodes_of_one_name_only_one_grants_at_a_time`,
 //! `a_node_without_the_secret_is_refused_beside_others_and_never_takes_their_register` and
-//! `an_owner_that_the_other_nodes_do_not_reach_hands_the_register_to_one_that_they_do`.
+//! `an_owner_that_the_other_nodes_do_not_reach_hands_the_register_to_one_that_they_do`. *Otherwise:* one node owns all shards,
+//! because one script changes several networks together, all or none (deploy/README.md, *Several nodes*); so there is nothing
+//! to spread by hashing.
 //!
 //! **Who takes over in order loads beside.** The successor loads while the owner serves, then reads what is left: the
 //! pause does not grow with the register. What clients feel is bounded by ten seconds
 //! ([`HANDOVER_HOLD_MS`](crate::limits::HANDOVER_HOLD_MS)); getting ready before, which nobody waits for, by two minutes: less
 //! would keep a large register on a slow machine from being handed over at all. [`actors::standby`](crate::actors::standby);
-//! shown by `a_node_is_drained_under_load_and_no_client_is_put_off` and
-//! `what_is_held_for_a_hand_over_that_never_comes_is_answered_within_ten_seconds`.
+//! shown by `a_node_is_drained_under_load_and_no_client_is_put_off`, `a_large_register_is_handed_over_whole` and
+//! `what_is_held_for_a_hand_over_that_never_comes_is_answered_within_ten_seconds`. *Otherwise:* all shards go at once, as one node
+//! owns them.
 //!
 //! **Order while forwarding.** Requests of one connection for one network are under way at one owner only: when the role
-//! changes, newer ones are held until the older ones are answered. [`server::role`](crate::server::role).
+//! changes, newer ones are held until the older ones are answered. [`server::role`](crate::server::role); shown by
+//! `one_connections_requests_for_a_slot_keep_their_order_through_hand_overs`,
+//! `one_connections_requests_for_a_slot_keep_their_order_when_the_owner_is_killed`.
 //!
 //! **Widen first, narrow last.** *A crash between two commits leaves the space of a network guarded by nobody.* So what
 //! grows is noted in the catalog before it is committed, what shrinks after: at any time the catalog covers at least what
-//! networks have. [`actors::directory`](crate::actors::directory).
+//! networks have. [`actors::directory`](crate::actors::directory); shown by
+//! `space_that_subnets_of_one_network_exchange_is_held_until_it_is_settled`,
+//! `an_intent_outlives_a_listing_that_does_not_know_of_it`, `a_name_that_nobody_got_is_taken_for_nobody`. *Otherwise:* the
+//! catalog has no shard and no record of its own. It is made from what networks have when they are loaded, so no intent is
+//! left over a crash that would have to be settled.
 //!
 //! **Several networks change together or not at all.** All of them are held, each decides, and their steps become one
 //! group, which the store applies whole; so no participant is ever in doubt by itself. It takes a store that commits shards
 //! together: the embedded one, or a register in one slot of a Redis cluster. [`actors::coordinator`](crate::actors::coordinator);
-//! shown by `without_whole_commits_half_of_an_act_is_there`.
+//! shown by `without_whole_commits_half_of_an_act_is_there`, `an_act_over_two_networks_that_finds_something_else_is_done_in_neither`.
+//! *Otherwise:* there are no two phases, as no act is over shards of two owners.
+//!
+//! **No act is larger than a batch, and batches are filled fairly.** *One network has ten thousand changes waiting; its
+//! neighbour has one.* So a batch takes a share of each network first, by changes and by bytes, and what is larger goes on in
+//! steps. `actors::committer::queue`; shown by `a_hot_network_leaves_its_neighbours_their_share_of_a_group`,
+//! `units_of_a_network_keep_their_order_however_groups_are_filled`,
+//! `a_network_that_remembers_much_is_closed_first_and_ends_in_slices`.
+//!
+//! **A panic is one `internal`.** *A bug leaves a network half changed in memory.* So changes are handed on only after they
+//! were applied; a panic loads the network again, and three in a minute stop it and no other. Shown by
+//! `a_panic_is_one_internal_error_and_the_network_goes_on_from_the_store`,
+//! `three_panics_in_a_minute_stop_that_network_and_no_other`,
+//! `a_panic_in_the_coordinator_is_one_internal_error_and_leaves_neither_a_lock_nor_a_name`. *Otherwise:* a panic in the committer
+//! or the directory ends the process, or over Redis the tenure ([`Fatal`](crate::actors::Fatal)): they stand behind all
+//! networks, and what they have in memory is not known to agree with the store. Whoever starts it next reads what is
+//! durable; shown by `a_panic_in_the_committer_ends_the_process_and_nothing_acknowledged_is_lost`,
+//! `a_panic_in_the_directory_ends_the_process_and_nothing_acknowledged_is_lost`.
+//!
+//! **No turn looks at everything.** *Somebody lists a million reservations, and everybody waits.* So a list is answered in
+//! slices, and what is of a scope is asked only where something of it may be held. Shown by
+//! `a_slice_of_what_an_owner_of_much_holds_looks_at_so_many_records_and_no_more`,
+//! `a_scope_that_holds_much_is_looked_at_in_slices_each_reservation_once`. *Otherwise:* there is an index of scopes and none of
+//! owners: that would be a second copy of who holds what, changed by every grant. Who asks for an owner without a scope asks
+//! all networks of a page at once (`actors::coordinator::walk`), each of which finds its holders by name.
+//!
+//! **Memory is what is held.** *A pool of a /64 is used once over.* So freed addresses are forgotten after their cooldown,
+//! and the policy `oldest` remembers so many ranges and no more. Shown by
+//! `oldest_remembers_a_bounded_number_of_ranges_in_all_pools_together`.
+//!
+//! **A torn end is told from damage.** *A record that cannot be read is cut off, and it was acknowledged.* So files end
+//! where nothing valid follows and no mark says that it was durable; anything else refuses to start.
+//! [`store::embedded`](crate::store::embedded); shown by `the_last_acknowledged_frame_is_not_taken_for_a_torn_tail`,
+//! `a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old`,
+//! `whichever_disk_operation_fails_nothing_acknowledged_is_lost`.
+//!
+//! **What lies in Redis can be read by people.** *The server is down and somebody must know who has an address.* So owner,
+//! scope and slot are text in hashes of bounded length, for dense pools and sparse ones. Shown by
+//! `an_operator_finds_who_holds_an_address`, `ipv6_of_any_density_lies_in_hashes_of_bounded_length`.
+//!
+//! **History is the line of batches.** *State was compacted, and who held it last week is gone.* So each batch is kept as it
+//! was written, by age and bytes; a cursor names its line, and one of a line that was cut off is told so. Shown by
+//! `history_outlives_snapshots_until_retention_ends`,
+//! `whoever_watches_is_told_that_a_line_was_cut_off_and_nothing_else_is_lost`.
 //!
 //! **A copy is not the register.** *A restored register gives what was granted since the copy was made.* So it has a new
 //! identity, generations above all that can have been given, and chooses no address before somebody says that what is in use
-//! was claimed. A register that was moved refuses its old place for ever.
+//! was claimed. A register that was moved refuses its old place for ever. Shown by
+//! `a_copy_is_another_register_with_higher_generations`, `a_restored_register_chooses_no_address_until_it_is_accepted`.

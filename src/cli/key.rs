@@ -45,7 +45,7 @@ pub async fn run(session: &mut Session, args: &Key) -> Done<Exit> {
     let shard =
         located["shard"].as_u64().and_then(|shard| u16::try_from(shard).ok()).ok_or_else(|| strange("shard"))?;
     let commands = redis_commands_for(&args.prefix, shard, network, address)
-        .map_err(|error| Failure::usage(&*asked, &error.to_string(), "name what `store.prefix` of the server is"))?;
+        .map_err(|error| Failure::usage(&*asked, error.to_string(), "name what `store.prefix` of the server is"))?;
     if session.options.style.format != Format::Table {
         let answer = json!({"network": located["network"], "shard": shard, "address": first, "commands": commands});
         session.print("key", &Map::new(), &answer)?;

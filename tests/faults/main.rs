@@ -20,6 +20,7 @@
 //! | what a node is asked itself | `orders`: without end |
 //! | what a node is in the midst of | `midst`: a take-over, a drain |
 //! | what nodes say of themselves | `ready` |
+//! | one connection's requests in a row | `pipelined`: while the register is handed over, and while its owner is killed |
 //! | what the client library asks | `library`: answers lost, nodes killed and stopped |
 //! | clocks | `clocks`: those of Redis and of nodes, forward and back |
 //!
@@ -73,6 +74,7 @@ mod network;
 mod nodes;
 mod one_node;
 mod orders;
+mod pipelined;
 mod ready;
 mod record;
 mod redis;

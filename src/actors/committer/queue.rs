@@ -81,3 +81,6 @@ impl UnitQueue {
         taken
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,8 @@ fn assumed(named: ServeArgs, config: &Path, data: &Path) -> (ServeArgs, Option<C
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a file of the test")]
+
     use super::*;
 
     #[test]

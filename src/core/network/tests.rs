@@ -1,6 +1,7 @@
 //! Facts about grants, releases and what follows them.
 
 mod corners;
+mod ends;
 mod heal;
 mod lists;
 mod loading;

@@ -7,6 +7,8 @@ use super::assert_none;
 use super::source::{Source, rust_files};
 
 const MAP: &str = include_str!("../../../src/lib.rs");
+/// Rules that the consistency of the register rests on.
+const RULE_COUNT: usize = 25;
 const RULES: &str = include_str!("../../../src/consistency.rs");
 
 /// `//! Life of an ``ip.allocate``, steps 2 and 7 of 8`, in the head of a module.
@@ -89,8 +91,13 @@ fn invariants_are_numbered_and_name_tests_that_run() {
 #[test]
 fn rules_name_tests_that_run_and_comments_name_rules_that_are_there() {
     let code: Vec<_> = ["src", "tests"].into_iter().flat_map(rust_files).collect();
-    let rules: BTreeSet<&str> = RULES.split("//! **R-").skip(1).filter_map(|rule| rule.split('.').next()).collect();
+    let texts: Vec<&str> = RULES.split("//! **R-").skip(1).collect();
+    let rules: Vec<&str> = texts.iter().filter_map(|rule| rule.split('.').next()).collect();
     let mut wrong = Vec::new();
+    for (rule, text) in rules.iter().zip(&texts).filter(|(_, text)| tests_in(text).is_empty()) {
+        wrong
+            .push(format!("src/consistency.rs: R-{rule} names no test: {}", text.chars().take(60).collect::<String>()));
+    }
     let not_run = tests_in(RULES).into_iter().filter(|test| !is_run(&code, test));
     wrong.extend(not_run.map(|test| format!("src/consistency.rs: there is no test `{test}` that runs")));
     for source in &code {
@@ -101,6 +108,6 @@ fn rules_name_tests_that_run_and_comments_name_rules_that_are_there() {
             wrong.extend(unknown.map(|number| format!("{}: there is no rule R-{number}", source.path)));
         }
     }
-    assert!(rules.len() > 10, "{rules:?}");
+    assert!(rules.iter().map(ToString::to_string).eq((1..=RULE_COUNT).map(|rule| rule.to_string())), "{rules:?}");
     assert_none("src/consistency.rs has the rules that comments name", wrong);
 }

@@ -141,3 +141,27 @@ fn a_block_that_cools_still_covers_and_the_last_one_gone_leaves_no_trace() {
     assert_eq!(begun.server.ask::<Vec<String>>(&["KEYS", "{allod}:0:k:*"]), Vec::<String>::new());
     begun.commit(vec![put("10.0.0.17", 6, None)]).unwrap();
 }
+
+/// Reads of a commit of one address in a bucket that is there already.
+fn reads(begun: &mut Begun, address: &str, generation: u64) -> u64 {
+    let _: () = begun.server.ask(&["CONFIG", "RESETSTAT"]);
+    begun.commit(vec![put(address, generation, None)]).unwrap();
+    let told: String = begun.server.ask(&["INFO", "commandstats"]);
+    let calls = |line: &str| line.split_once(":calls=")?.1.split(',').next()?.parse::<u64>().ok();
+    let is_read = |line: &&str| {
+        ["hget", "hmget", "hgetall", "hexists"].iter().any(|name| line.starts_with(&format!("cmdstat_{name}:")))
+    };
+    told.lines().filter(is_read).filter_map(calls).sum()
+}
+
+#[test]
+fn where_there_are_no_blocks_nothing_is_read_because_of_them() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
+    let without = reads(&mut begun, "10.0.0.2", 6);
+    begun.commit(vec![put("10.0.5.0/28", 7, None)]).unwrap();
+    let with = reads(&mut begun, "10.0.0.3", 8);
+    begun.commit(vec![gone("10.0.5.0/28", 7)]).unwrap();
+    assert!(with > without, "{with} reads with a block, {without} without: the test sees nothing");
+    assert_eq!(reads(&mut begun, "10.0.0.4", 9), without, "after the last one is gone");
+}
