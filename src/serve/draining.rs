@@ -12,7 +12,8 @@ use compact_str::CompactString;
 use tokio::time::timeout;
 
 use super::handover::{self, Handover, Unhanded, guarded};
-use super::keeper::{Keeper, meet};
+use super::keeper::Keeper;
+use super::meeting::meet;
 use super::warm::Warm;
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{Job, Order};

@@ -28,8 +28,6 @@
 //! Review notes: is the role changed before the actors end, so that nothing new reaches them?
 
 use std::cell::Cell;
-use std::convert::Infallible;
-use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,32 +41,27 @@ use super::apart::Reach;
 use super::cannot::CannotBegin;
 use super::contention::contends_in;
 use super::late;
+use super::lease::{Lost, keep_lease, renew_while_loading};
+use super::meeting::{MEETS_EVERY, meet, meet_others, node};
 use super::peers::Peers;
 use super::warm::Warm;
 use crate::actors::committer::chain;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
 use crate::actors::standby::Standby;
 use crate::actors::{Fatal, Fault, NotReadyReason, outlet};
-use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
+use crate::limits::NODE_LEASE_MS;
 use crate::peer::link::LinkState;
 use crate::server::Server;
-use crate::server::cluster::Node;
 use crate::server::role::Role;
 use crate::server::steward::NodeOrder;
 use crate::store::chapters::Chapters;
 use crate::store::{NodeCard, Store, StoreError, StoreHealth};
-use crate::telemetry::Seldom;
 
 /// How long a node that starts looks for a way to the owner, or waits for replicas of the store.
 const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
 /// After so long nobody remembers a node that was killed: the next one may have its name.
 const FORGOTTEN_AFTER_MS: u64 = NODE_LEASE_MS + 2_000;
-/// How often it tells the others that it is here.
-pub(super) const MEETS_EVERY: Duration = Duration::from_secs(1);
-/// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
-const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
-
 /// What the actors of a tenure cannot go on from. Heard while the keeper does what it was ordered, too.
 type Fatals = tokio::sync::Mutex<mpsc::UnboundedReceiver<Fatal>>;
 
@@ -551,103 +544,6 @@ impl Keeper {
     }
 }
 
-/// Why a tenure ended.
-struct Lost {
-    problem: String,
-    /// Why the store was not reached, if it is that: then nobody else has taken the register either.
-    store_away: Option<String>,
-}
-
-impl Lost {
-    fn to_others(problem: String) -> Self {
-        Self { problem, store_away: None }
-    }
-}
-
 fn is_connected(role: &Role) -> bool {
     matches!(role, Role::Follower { link, .. } if link.is_connected())
-}
-
-fn node(card: &NodeCard, age_ms: u64) -> Node {
-    Node {
-        name: card.name.clone(),
-        process: card.process,
-        version: card.version.clone(),
-        address: card.address.clone(),
-        peer_address: card.peer_address.clone(),
-        draining: card.draining,
-        apart: card.apart.clone(),
-        age_ms,
-    }
-}
-
-/// Tells the others that this node is here, and notes who else is.
-pub(super) async fn meet(server: &Server, store: &dyn Store) -> Result<(), StoreError> {
-    let seen = store.meet(true).await?;
-    server.nodes.seen(seen.iter().map(|seen| node(&seen.card, seen.age_ms)).collect());
-    Ok(())
-}
-
-/// Tells the others that this node is here, and notes who else is, again and again for ever.
-async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
-    if store.info().ownership_is_standing {
-        return std::future::pending().await;
-    }
-    let failures = Seldom::new(SAID_EVERY);
-    loop {
-        if let Err(error) = meet(server, store).await {
-            // For less than a lease the owner may go on.
-            if server.nodes.age() >= LEASE {
-                server.nodes.cut_off(format!("this node does not reach the store: {}", chain(&error)), LEASE);
-            }
-            if let Some(unsaid) = failures.turn() {
-                tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
-            }
-        }
-        tokio::time::sleep(MEETS_EVERY).await;
-    }
-}
-
-/// Keeps what was taken so far while the rest is taken and loaded, for ever.
-async fn renew_while_loading(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> Infallible {
-    loop {
-        tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;
-        let before = server.clock.lease_ms();
-        if store.renew().await.is_ok() {
-            renewed_ms.set(before);
-        }
-    }
-}
-
-/// Renews the lease for as long as that works. Answers why it does not any more.
-async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> Lost {
-    if store.info().ownership_is_standing {
-        return std::future::pending().await;
-    }
-    let mut store_away = None;
-    loop {
-        let before = server.clock.lease_ms();
-        let left = NODE_LEASE_LAPSES_MS.saturating_sub(before.saturating_sub(renewed_ms.get()));
-        match tokio::time::timeout(Duration::from_millis(left), store.renew()).await {
-            Ok(Ok(())) => {
-                renewed_ms.set(before);
-                store_away = None;
-            }
-            Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
-                return Lost::to_others(chain(&error));
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(error = chain(&error), "the lease is not renewed yet");
-                store_away = Some(chain(&error));
-            }
-            // A process that slept through its lease has not tried, and knows nothing of the store.
-            Err(_) if left > 0 => store_away = Some("it does not answer".to_owned()),
-            Err(_) => {}
-        }
-        if server.clock.lease_ms().saturating_sub(renewed_ms.get()) >= NODE_LEASE_LAPSES_MS {
-            let problem = "the lease could not be renewed in time, so another node may have taken over".to_owned();
-            return Lost { problem, store_away };
-        }
-        tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;
-    }
 }

@@ -217,11 +217,6 @@ impl Cluster {
         self.again(at)
     }
 
-    /// Asks a node to stop, and waits until it has, well.
-    pub fn stop(&mut self, at: usize) {
-        self.nodes[at].take().unwrap().stop();
-    }
-
     /// Asks a node to stop, waits until it has, and starts it again.
     pub fn restart(&mut self, at: usize) -> SocketAddr {
         self.stop(at);

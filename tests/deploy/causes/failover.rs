@@ -15,7 +15,8 @@ pub fn run() -> BTreeSet<&'static str> {
     let directory = tempfile::tempdir().unwrap();
     let mut primary = redis_in(directory.path(), "primary", &[]);
     let replica = replica_of(&primary, directory.path());
-    let cluster = Cluster::wired(directory.path(), primary.port(), 2, &[]);
+    let redis = (primary.url(), Some(primary.port()));
+    let cluster = Cluster::wired(directory.path(), (&redis.0, redis.1), 2, &[], Vec::new());
     cluster.allod(0, &["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
     let seen = [0, 1].map(|node| Seen::at(cluster.address(node), cluster.http(node)));
     let scene = Scene::of(&[&seen[0], &seen[1]]);

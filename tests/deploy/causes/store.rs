@@ -40,7 +40,9 @@ pub fn run() -> BTreeSet<&'static str> {
     until("the replica answers", || is_answered(&primary));
     let file = directory.path().join("node.toml");
     std::fs::write(&file, "[store]\nredis_replicas = 1\n").unwrap();
-    let cluster = Cluster::wired(directory.path(), primary.port(), 1, &["--config", &file.display().to_string()]);
+    let (url, file) = (primary.url(), file.display().to_string());
+    let redis = (url.as_str(), Some(primary.port()));
+    let cluster = Cluster::wired(directory.path(), redis, 1, &["--config", &file], Vec::new());
     cluster.allod(0, &["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
     let seen = Seen::at(cluster.address(0), cluster.http(0));
     let data = directory.path().join("node-0");

@@ -1,0 +1,61 @@
+//! Nodes tell each other through the store that they are here, and note who else is.
+//!
+//! Neighbour: `keeper`, which does so beside all else for as long as the process lives.
+
+use std::convert::Infallible;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::actors::committer::chain;
+use crate::limits::NODE_LEASE_MS;
+use crate::server::Server;
+use crate::server::cluster::Node;
+use crate::store::{NodeCard, Store, StoreError};
+use crate::telemetry::Seldom;
+
+const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
+/// How often it tells the others that it is here.
+pub(super) const MEETS_EVERY: Duration = Duration::from_secs(1);
+/// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
+const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
+
+/// A node as the others see it, who saw it so long ago.
+pub(super) fn node(card: &NodeCard, age_ms: u64) -> Node {
+    Node {
+        name: card.name.clone(),
+        process: card.process,
+        version: card.version.clone(),
+        address: card.address.clone(),
+        peer_address: card.peer_address.clone(),
+        draining: card.draining,
+        apart: card.apart.clone(),
+        age_ms,
+    }
+}
+
+/// Tells the others that this node is here, and notes who else is.
+pub(super) async fn meet(server: &Server, store: &dyn Store) -> Result<(), StoreError> {
+    let seen = store.meet(true).await?;
+    server.nodes.seen(seen.iter().map(|seen| node(&seen.card, seen.age_ms)).collect());
+    Ok(())
+}
+
+/// Tells the others that this node is here, and notes who else is, again and again for ever.
+pub(super) async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
+    if store.info().ownership_is_standing {
+        return std::future::pending().await;
+    }
+    let failures = Seldom::new(SAID_EVERY);
+    loop {
+        if let Err(error) = meet(server, store).await {
+            // For less than a lease the owner may go on.
+            if server.nodes.age() >= LEASE {
+                server.nodes.cut_off(format!("this node does not reach the store: {}", chain(&error)), LEASE);
+            }
+            if let Some(unsaid) = failures.turn() {
+                tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
+            }
+        }
+        tokio::time::sleep(MEETS_EVERY).await;
+    }
+}
