@@ -11,7 +11,7 @@
 //! | nodes | `several_nodes`, `one_node`: killed, stopped, restarted; `names`: two of one name |
 //! | what is between them | `network`: held one way or both, late or lost; `slow`: a long way |
 //! | Redis | `several_nodes`, `rollback`: killed, stopped, emptied, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
-//! | its replicas and slots | `failover`: sentinels; `forks`: a failover that is taken back; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
+//! | its replicas and slots | `disks`: their disks; `failover`: sentinels; `forks`: a failover that is taken back; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
 //! | the program | `upgrade`: exchanged for one with a later format of records, and back |
 //! | what a node is asked itself | `orders`: without end |
 //! | what the client library asks | `library`: answers lost, nodes killed and stopped |
@@ -51,6 +51,7 @@ mod clocks;
 mod clustered;
 mod deploys;
 mod disk;
+mod disks;
 mod drain;
 mod failover;
 mod forks;

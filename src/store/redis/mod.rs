@@ -63,6 +63,7 @@ mod net;
 mod options;
 mod place;
 mod playing;
+mod replicas;
 mod scripts;
 mod sentinels;
 mod server;
@@ -163,6 +164,7 @@ impl RedisStore {
             }
         };
         let Begun { server, shas, register, shards, notice } = begun;
+        tracing::info!(redis = %place.name(), engine = server.engine(), "connected");
         let info = StoreInfo {
             kind: "redis",
             durability: server.durability(options.replicas, place.is_in_cluster()),

@@ -11,8 +11,8 @@ use super::identity::IdentityFile;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::RedisLine;
+use super::replicas::{Counted, ReplicaWait};
 use super::scripts::Shas;
-use super::server::ReplicaWait;
 use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
@@ -48,6 +48,8 @@ pub(super) struct RedisShared {
     waiting: ReplicaWait,
     /// How many of them answered last; as many as are wanted until the first answer.
     answering: AtomicU64,
+    /// Why those were too few, if they were.
+    lacking: Mutex<Option<Arc<str>>>,
     /// Number of the connection on which batches are confirmed.
     confirming: AtomicU64,
     /// The policy by which Redis may throw records away, while it may.
@@ -152,6 +154,7 @@ impl RedisShared {
             record_format,
             waiting,
             answering: AtomicU64::new(replicas.into()),
+            lacking: Mutex::default(),
             confirming: AtomicU64::new(0),
             evicting: Mutex::new(None),
             moving: Mutex::new(None),
@@ -253,8 +256,7 @@ impl RedisShared {
         if let Some(moving) = &*locked(&self.moving) {
             return Some(Arc::clone(moving));
         }
-        let answering = self.answering();
-        (answering < u64::from(self.replicas)).then(|| self.too_few(answering).into())
+        locked(&self.lacking).clone()
     }
 
     /// The slot is moved, or is not.
@@ -280,10 +282,6 @@ impl RedisShared {
         *evicting = policy.map(Into::into);
     }
 
-    fn too_few(&self, answering: u64) -> String {
-        format!("{} replicas wanted, {answering} answer", self.replicas)
-    }
-
     /// Are replicas waited for?
     pub(super) fn waits(&self) -> bool {
         self.replicas > 0
@@ -299,21 +297,24 @@ impl RedisShared {
         self.answering.load(Ordering::Relaxed)
     }
 
-    /// So many replicas have what they were waited for. Are they enough?
-    pub(super) fn replicas_answer(&self, answering: u32) -> Result<(), StoreError> {
-        let before = self.answering.swap(answering.into(), Ordering::Relaxed);
-        let (wanted, answering) = (u64::from(self.replicas), u64::from(answering));
-        if answering >= wanted {
-            if before < wanted {
+    /// These have what they were waited for. Are they enough?
+    pub(super) fn replicas_answer(&self, counted: &Counted) -> Result<(), StoreError> {
+        let (wanted, answering) = (self.replicas, counted.answering());
+        self.answering.store(answering.into(), Ordering::Relaxed);
+        let lacks: Option<Arc<str>> = counted.lacks(wanted).map(Into::into);
+        let before = std::mem::replace(&mut *locked(&self.lacking), lacks.clone());
+        let Some(lacks) = lacks else {
+            if before.is_some() {
                 tracing::info!(redis = %self.place, wanted, answering, "enough replicas answer again");
             }
             return Ok(());
-        }
-        if before >= wanted {
-            tracing::warn!(redis = %self.place, wanted, answering, "too few replicas answer: nothing is acknowledged");
+        };
+        if before.as_ref() != Some(&lacks) {
+            let why = &*lacks;
+            tracing::warn!(redis = %self.place, wanted, answering, why, "too few replicas answer: nothing is acknowledged");
         }
         let context = format!("waiting for the replicas of Redis at {}", self.place).into();
-        Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(self.too_few(answering))) })
+        Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(lacks.to_string())) })
     }
 
     /// What was sent last.
