@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use allod::store::Store;
 use allod::store::redis::{RedisOptions, RedisStore};
 
-use super::{Begun, Server, config_step, network, token, wait};
+use super::{Begun, Server, config_step, network, process, token, wait};
 use crate::redis::ShardId;
 
 /// Without waiting for more who want the same: replicas are there at once.
