@@ -15,7 +15,7 @@
 //! | Redis | `several_nodes`, `rollback`: killed, stopped, emptied, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
 //! | nodes over several Redis, and these | `set_ups`: killed, stopped; what a cluster lost, emptied; a replica cut off |
 //! | who knows better | `third`: a rollback, another node goes on, and whoever knows of more returns |
-//! | its replicas and slots | `failover`: sentinels; `forks`: a failover that is taken back; `degraded`: gone, and gone on without; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
+//! | its replicas and slots | `disks`: their disks; `failover`: sentinels; `forks`: a failover that is taken back; `degraded`: gone, and gone on without; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
 //! | the program | `upgrade`: exchanged for one with a later format of records, and back |
 //! | what a node is asked itself | `orders`: without end |
 //! | what a node is in the midst of | `midst`: a take-over, a drain |
@@ -60,6 +60,7 @@ mod clustered;
 mod degraded;
 mod deploys;
 mod disk;
+mod disks;
 mod drain;
 mod failover;
 mod forks;

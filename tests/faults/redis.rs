@@ -10,6 +10,7 @@ pub mod process;
 
 /// The process, and what it is started again with.
 pub struct Redis {
+    program: &'static str,
     child: Child,
     port: u16,
     directory: PathBuf,
@@ -24,6 +25,13 @@ impl Redis {
     /// Starts one. None where there is no `redis-server`, which is told as a skip.
     pub fn start(directory: &Path, settings: &[&str]) -> Option<Self> {
         Self::start_as(directory, settings, Vec::new(), Vec::new())
+    }
+
+    /// Starts one that tells what is on disk, and has each change there before it answers. None where no server here does.
+    pub fn start_on_disk(directory: &Path, settings: &[&str]) -> Option<Self> {
+        let program = process::program_with_waitaof()?;
+        let settings = [&["--appendonly", "yes", "--appendfsync", "always"], settings].concat();
+        Some(Self::start_by(program, directory, &settings, Vec::new(), Vec::new()))
     }
 
     /// Starts one with this in its environment.
@@ -45,10 +53,20 @@ impl Redis {
         if process::is_missing() {
             return None;
         }
+        Some(Self::start_by(process::program(), directory, settings, environment, entry))
+    }
+
+    fn start_by(
+        program: &'static str,
+        directory: &Path,
+        settings: &[&str],
+        environment: Vec<(String, String)>,
+        entry: Vec<String>,
+    ) -> Self {
         let port = process::ports::free_port();
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let child = process::start_by(command(&environment, &entry), port, directory, &settings);
-        Some(Self { child, port, directory: directory.to_owned(), settings, environment, entry })
+        let child = process::start_by(command(program, &environment, &entry), port, directory, &settings);
+        Self { program, child, port, directory: directory.to_owned(), settings, environment, entry }
     }
 
     /// Did it end by itself?
@@ -63,7 +81,7 @@ impl Redis {
 
     /// Starts it again.
     pub fn begin(&mut self) {
-        let command = command(&self.environment, &self.entry);
+        let command = command(self.program, &self.environment, &self.entry);
         self.child = process::start_by(command, self.port, &self.directory, &self.settings);
     }
 
@@ -128,9 +146,9 @@ impl Drop for Redis {
     }
 }
 
-/// `redis-server` with this in its environment, and this before it.
-fn command(environment: &[(String, String)], entry: &[String]) -> Command {
-    let words: Vec<&str> = entry.iter().map(String::as_str).chain(["redis-server"]).collect();
+/// A server with this in its environment, and this before it.
+fn command(program: &str, environment: &[(String, String)], entry: &[String]) -> Command {
+    let words: Vec<&str> = entry.iter().map(String::as_str).chain([program]).collect();
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).envs(environment.iter().map(|(name, value)| (name, value)));
     command

@@ -148,7 +148,7 @@ fn sentinel(directory: &Path, port: u16, primary: u16, epoch: u64) -> Child {
         directory.display()
     );
     std::fs::write(&file, text).unwrap();
-    process::spawn(Command::new("redis-server").arg(&file).arg("--sentinel"))
+    process::spawn(Command::new(process::program()).arg(&file).arg("--sentinel"))
 }
 
 fn text_at(port: u16, words: &[&str]) -> String {

@@ -31,7 +31,7 @@ static REDIS: LazyLock<Shared> = LazyLock::new(|| {
     let port = process::ports::free_port();
     let directory = tempfile::tempdir().unwrap();
     let mut shell = Command::new("sh");
-    shell.args(["-c", WITH_US, "sh", "redis-server"]).args(process::arguments(port, directory.path()));
+    shell.args(["-c", WITH_US, "sh", process::program()]).args(process::arguments(port, directory.path()));
     let shell = process::spawn(shell.stdin(Stdio::piped()));
     process::wait(port);
     Shared { port, _shell: shell, _directory: directory }

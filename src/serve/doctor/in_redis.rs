@@ -49,8 +49,8 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
 
 fn reached(examined: &ExaminedServer) -> Check {
     let (median, p99) = (quantile(&examined.round_trips, 0.5), quantile(&examined.round_trips, 0.99));
-    let version = examined.version.as_deref().unwrap_or("of unknown version");
-    let seen = format!("{} at {}, a call takes {} (median), {} (p99)", version, examined.place, ms(median), ms(p99));
+    let (engine, place) = (&examined.engine, &examined.place);
+    let seen = format!("{engine} at {place}, a call takes {} (median), {} (p99)", ms(median), ms(p99));
     if median.as_millis() >= SLOW_MS {
         return Check::warning(CHECK, seen, "every answer waits for one call at least: keep Redis near, and not busy");
     }

@@ -13,8 +13,8 @@ use super::heal;
 use super::late;
 use super::link::Link;
 use super::moving;
+use super::replicas::ReplicaWait;
 use super::scripts::{self, LoadedScript, Met, ScriptCall, Verdict};
-use super::server::ReplicaWait;
 use super::shared::RedisShared;
 use super::take;
 use crate::limits::NODE_LEASE_MS;
@@ -251,11 +251,11 @@ async fn answered_behind(
     probe: ReplicaProbe,
 ) -> Result<Value, StoreError> {
     let ReplicaProbe { waiting, applied, redo_bytes } = probe;
-    let wait = confirms::wait_of(waiting, shared.replicas);
-    let (answer, counted) = link.call_then(call, Some(wait), ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    let answering = counted.as_ref().and_then(confirms::answering);
+    let waits = confirms::waits_of(waiting, shared.replicas);
+    let (answer, waited) = link.call_then(call, &waits, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+    let counted = confirms::counted(&waited, &shared.place);
     // That they are too few is said, and nothing waits for it.
-    if answering.is_some_and(|answering| shared.replicas_answer(answering).is_ok()) {
+    if counted.is_ok_and(|counted| shared.replicas_answer(&counted).is_ok()) {
         shared.journal().is_safe(applied);
         if let Some(redo) = shared.redo.as_ref().filter(|_| shared.accounts()) {
             redo.empty(redo_bytes);

@@ -7,6 +7,9 @@
 //!
 //! Where `store.redis_degrade` says so, what too few replicas have is acknowledged when it is on this machine's disk (`redo`);
 //! then only those are waited for that answered last.
+//! **On disk** replicas are waited for by a WAITAOF behind the WAIT. By WAITAOF alone each round would take a second: a replica
+//! that is asked how far it has flushed answers as it reads, before it flushed that, and tells the rest once a second. WAIT
+//! ends when it has flushed what it read, if it flushes each change; asked again then, it has it.
 //!
 //! What was committed before this task's connection was replaced is unknown: the same bytes are sent again, recognised, and
 //! confirmed where they are.
@@ -14,7 +17,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::failed::{self, Failed};
@@ -22,14 +25,15 @@ use super::heal;
 use super::journal::Point;
 use super::link::Link;
 use super::redo;
+use super::replicas::{Counted, OnDisk, ReplicaWait};
 use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
-use super::server::ReplicaWait;
 use super::shared::RedisShared;
 use crate::store::{CommitError, Digest, Seq, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
-/// How long Redis waits for its replicas. Shorter than the deadline of the committer, so that it is tried again within it.
+/// How long Redis waits for its replicas, and as long again for their disks. Shorter than the deadline of the committer, so that
+/// it is tried again within it.
 const REPLICAS_WITHIN: Duration = Duration::from_millis(500);
 /// Calls that one round answers.
 const ROUND_CALLS_MAX: usize = 256;
@@ -133,9 +137,9 @@ async fn confirm(shared: &Arc<RedisShared>, link: &mut Link, names: &[ProofName]
     for &(_, token, seq, digest) in names {
         call.arg(scripts::hex(token.0)).number(seq.0).arg(scripts::hex(digest.0));
     }
-    let wait = waiting.map(|waiting| wait_of(waiting, shared.waited_for()));
+    let waits = waiting.map_or_else(Vec::new, |waiting| waits_of(waiting, shared.waited_for()));
     let applied = shared.journal().applied_last();
-    let (answer, counted) = link.call_then(&call, wait, ANSWER_WITHIN).await.map_err(error_of)?;
+    let (answer, waited) = link.call_then(&call, &waits, ANSWER_WITHIN).await.map_err(error_of)?;
     let strange =
         || CommitError::Unknown { cause: failed::strange(&shared.place, "the script answered something else") };
     let of = |at: usize| names.get(at).map(|name| name.0).ok_or_else(strange);
@@ -145,9 +149,11 @@ async fn confirm(shared: &Arc<RedisShared>, link: &mut Link, names: &[ProofName]
         Verdict::Fenced(at, current) => return Err(CommitError::Fenced { shard: of(at)?, current }),
         Verdict::Gap(..) | Verdict::Back(_) | Verdict::Lost(_) | Verdict::Mismatch { .. } => return Err(strange()),
     }
-    let Some(counted) = counted else { return Ok(()) };
-    let answering = answering(&counted).ok_or_else(strange)?;
-    match shared.replicas_answer(answering) {
+    if waits.is_empty() {
+        return Ok(());
+    }
+    let counted = counted(&waited, &shared.place).map_err(error_of)?;
+    match shared.replicas_answer(&counted) {
         Ok(()) => {
             shared.journal().is_safe(applied);
             Ok(())
@@ -163,45 +169,73 @@ fn error_of(failed: Failed) -> CommitError {
     }
 }
 
-/// The command that waits for so many replicas.
-pub(super) fn wait_of(waiting: ReplicaWait, replicas: u32) -> Cmd {
-    let mut command = Cmd::new();
+/// The commands that wait for so many replicas.
+pub(super) fn waits_of(waiting: ReplicaWait, replicas: u32) -> Vec<Cmd> {
+    let within = REPLICAS_WITHIN.as_millis() as u64;
+    let mut memory = Cmd::new();
+    memory.arg("WAIT").arg(replicas).arg(within);
     match waiting {
-        ReplicaWait::Memory => command.arg("WAIT"),
-        ReplicaWait::Disk => command.arg("WAITAOF").arg(1),
-    };
-    command.arg(replicas).arg(REPLICAS_WITHIN.as_millis() as u64);
-    command
+        ReplicaWait::Memory => vec![memory],
+        ReplicaWait::Disk => {
+            let mut disk = Cmd::new();
+            disk.arg("WAITAOF").arg(1).arg(replicas).arg(within);
+            vec![memory, disk]
+        }
+    }
 }
 
-/// How many replicas have it: the answer of WAIT, or that of WAITAOF, which counts nobody while it is not on Redis's own disk.
-pub(super) fn answering(counted: &Value) -> Option<u32> {
-    match counted {
-        Value::Int(replicas) => u32::try_from(*replicas).ok(),
-        Value::Array(values) => match values[..] {
-            [Value::Int(0), Value::Int(_)] => Some(0),
-            [Value::Int(_), Value::Int(replicas)] => u32::try_from(replicas).ok(),
-            _ => None,
+/// What the answers of [`waits_of`] say.
+pub(super) fn counted(waited: &[Result<Value, RedisError>], place: &Arc<str>) -> Result<Counted, Failed> {
+    let strange = || Failed::Unknown(failed::strange(place, "replicas are waited for, and not counted"));
+    let count = |value: &Value| match value {
+        Value::Int(count) => u32::try_from(*count).map_err(|_| strange()),
+        _ => Err(strange()),
+    };
+    let in_memory = match waited.first().ok_or_else(strange)? {
+        Ok(value) => count(value)?,
+        Err(error) => return Err(failed::classify(error, place)),
+    };
+    let on_disk = match waited.get(1) {
+        None => None,
+        Some(Ok(Value::Array(values))) => match &values[..] {
+            // Nobody is counted while Redis itself has it not on its disk.
+            [Value::Int(0), _] => Some(OnDisk::NotYet),
+            [Value::Int(_), replicas] => Some(OnDisk::Replicas(count(replicas)?)),
+            _ => return Err(strange()),
         },
-        _ => None,
-    }
+        Some(Ok(_)) => return Err(strange()),
+        // Whatever else stands in the way was in the way of the script and of WAIT, too.
+        Some(Err(error)) => Some(OnDisk::Refused(error.detail().unwrap_or_default().into())),
+    };
+    Ok(Counted { in_memory, on_disk })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn said(answers: &[&str]) -> Counted {
+        let parse = |answer: &&str| redis::parse_redis_value(answer.as_bytes()).and_then(Value::extract_error);
+        counted(&answers.iter().map(parse).collect::<Vec<_>>(), &"redis".into()).unwrap()
+    }
+
     #[test]
-    fn replicas_are_counted_only_where_redis_itself_has_it() {
-        assert_eq!(answering(&Value::Int(2)), Some(2));
-        assert_eq!(answering(&Value::Array(vec![Value::Int(1), Value::Int(2)])), Some(2));
-        assert_eq!(answering(&Value::Array(vec![Value::Int(0), Value::Int(2)])), Some(0));
-        assert_eq!(answering(&Value::Okay), None);
-        assert_eq!(
-            wait_of(ReplicaWait::Memory, 2).get_packed_command(),
-            b"*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$3\r\n500\r\n"
-        );
-        let disk = wait_of(ReplicaWait::Disk, 2).get_packed_command();
-        assert_eq!(disk, b"*4\r\n$7\r\nWAITAOF\r\n$1\r\n1\r\n$1\r\n2\r\n$3\r\n500\r\n");
+    fn replicas_are_counted_on_disk_only_where_redis_itself_has_it_there() {
+        assert_eq!(said(&[":2\r\n"]), Counted { in_memory: 2, on_disk: None });
+        let disk = |answer| said(&[":2\r\n", answer]).on_disk;
+        assert_eq!(disk("*2\r\n:1\r\n:2\r\n"), Some(OnDisk::Replicas(2)));
+        assert_eq!(disk("*2\r\n:0\r\n:2\r\n"), Some(OnDisk::NotYet));
+        let refused = "WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+        assert_eq!(disk(&format!("-ERR {refused}\r\n")), Some(OnDisk::Refused(refused.into())));
+        assert!(counted(&[Ok(Value::Okay)], &"redis".into()).is_err());
+    }
+
+    #[test]
+    fn disks_are_waited_for_behind_a_wait_for_memory() {
+        let packed = |waiting| waits_of(waiting, 2).iter().map(Cmd::get_packed_command).collect::<Vec<_>>();
+        let memory = b"*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$3\r\n500\r\n".to_vec();
+        let disk = b"*4\r\n$7\r\nWAITAOF\r\n$1\r\n1\r\n$1\r\n2\r\n$3\r\n500\r\n".to_vec();
+        assert_eq!(packed(ReplicaWait::Memory), [memory.clone()]);
+        assert_eq!(packed(ReplicaWait::Disk), [memory, disk]);
     }
 }

@@ -50,8 +50,8 @@ pub struct HeldRegister {
 pub struct ExaminedServer {
     /// Where it was asked.
     pub place: String,
-    /// Its version, if it tells.
-    pub version: Option<String>,
+    /// What it is, with its version: `Valkey 8.0.1`.
+    pub engine: String,
     /// Whether INFO is permitted; else nothing is known but what follows it.
     pub is_known: bool,
     /// What is wrong with it.
@@ -149,7 +149,7 @@ async fn look(
     };
     Ok(ExaminedServer {
         place: link.name().to_string(),
-        version: server.version().map(str::to_owned),
+        engine: server.engine(),
         is_known: server.is_known(),
         findings: server.findings(replicas, in_cluster),
         durability: server.durability(replicas, degrade, in_cluster),

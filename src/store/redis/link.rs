@@ -46,6 +46,11 @@ pub(super) struct PendingReads {
 
 const CRASHED: (redis::ErrorKind, &str) = (redis::ErrorKind::Client, "the task that reads crashed");
 
+const UNANSWERED: (redis::ErrorKind, &str) = (redis::ErrorKind::UnexpectedReturnType, "an answer was empty");
+
+/// Of several commands, each with its own.
+pub(super) type Answers = Vec<Result<Value, RedisError>>;
+
 type Asked<T> = Pin<Box<dyn Future<Output = Result<T, RedisError>> + Send>>;
 
 /// An answer under way.
@@ -161,39 +166,47 @@ impl Link {
         result
     }
 
-    /// Calls a script, and behind it on the same connection a command that waits for what the script wrote.
+    /// Calls a script, and behind it on the same connection commands that wait for what the script wrote. What those
+    /// answer, or are refused, comes with the answer of the script.
     pub(super) async fn call_then(
         &mut self,
         call: &ScriptCall,
-        then: Option<Cmd>,
+        then: &[Cmd],
         within: Duration,
-    ) -> Result<(Value, Option<Value>), Failed> {
-        let Some(then) = then else { return Ok((self.call(call, within).await?, None)) };
+    ) -> Result<(Value, Answers), Failed> {
+        if then.is_empty() {
+            return Ok((self.call(call, within).await?, Vec::new()));
+        }
         let (mut connection, number) = self.connected().await?;
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.add_command(call.command.clone()).add_command(then);
+        let mut pipeline = Pipeline::with_capacity(1 + then.len());
+        pipeline.ignore_errors().add_command(call.command.clone());
+        then.iter().for_each(|command| {
+            pipeline.add_command(command.clone());
+        });
         let asking = async {
-            match pipeline.query_async::<(Value, Value)>(&mut connection).await {
-                Err(error) if error.code() == Some("NOSCRIPT") => {
-                    tracing::info!(script = call.script.name(), "Redis forgot the scripts; they are loaded again");
-                    load_scripts(&mut connection).await?;
-                    pipeline.query_async::<(Value, Value)>(&mut connection).await
-                }
-                answers => answers,
+            let mut answers = pipeline.query_async::<Answers>(&mut connection).await?;
+            if matches!(answers.first(), Some(Err(error)) if error.code() == Some("NOSCRIPT")) {
+                tracing::info!(script = call.script.name(), "Redis forgot the scripts; they are loaded again");
+                load_scripts(&mut connection).await?;
+                answers = pipeline.query_async::<Answers>(&mut connection).await?;
             }
+            let mut answers = answers.into_iter();
+            let answer = answers.next().unwrap_or_else(|| Err(RedisError::from(UNANSWERED)))?;
+            Ok::<_, RedisError>((answer, answers.collect::<Answers>()))
         };
-        let failed = match tokio::time::timeout(within, asking).await {
-            Ok(Ok((answer, then))) => return Ok((answer, Some(then))),
-            Ok(Err(error)) => {
-                if is_over(&error) {
-                    self.broken(number);
-                }
-                return Err(classify(&error, self.name()));
-            }
-            Err(_) => Failed::Unknown(timed_out("waiting for an answer of", self.name())),
+        let answered = tokio::time::timeout(within, asking).await;
+        let is_broken = match &answered {
+            Ok(Ok((_, then))) => then.iter().any(|answer| answer.as_ref().is_err_and(is_over)),
+            Ok(Err(error)) => is_over(error),
+            Err(_) => true,
         };
-        self.broken(number);
-        Err(failed)
+        if is_broken {
+            self.broken(number);
+        }
+        match answered {
+            Ok(answers) => answers.map_err(|error| classify(&error, self.name())),
+            Err(_) => Err(Failed::Unknown(timed_out("waiting for an answer of", self.name()))),
+        }
     }
 
     /// Sends commands that only read, and waits for their answers.

@@ -65,6 +65,7 @@ mod options;
 mod place;
 mod playing;
 mod redo;
+mod replicas;
 mod scripts;
 mod sentinels;
 mod server;
@@ -167,6 +168,7 @@ impl RedisStore {
             }
         };
         let Begun { server, shas, register, shards, notice } = begun;
+        tracing::info!(redis = %place.name(), engine = server.engine(), "connected");
         let info = StoreInfo {
             kind: "redis",
             durability: server.durability(options.replicas, options.degrade, place.is_in_cluster()),

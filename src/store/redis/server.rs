@@ -12,6 +12,7 @@ use redis::{Cmd, Value};
 use super::failed::Failed;
 use super::keys::Keys;
 use super::link::Link;
+use super::replicas::ReplicaWait;
 use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
 
@@ -45,15 +46,6 @@ pub struct Memory {
     pub limit: u64,
     /// Is that `maxmemory`?
     pub set: bool,
-}
-
-/// What a batch waits for at its replicas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReplicaWait {
-    /// They have it in memory: WAIT.
-    Memory,
-    /// They have it in their append-only files, and so has Redis itself: WAITAOF.
-    Disk,
 }
 
 fn refused(place: &Arc<str>, problem: impl std::fmt::Display) -> StoreError {
@@ -122,6 +114,11 @@ impl ServerFacts {
         self.fact("aof_enabled").map(|enabled| enabled == "1")
     }
 
+    /// Does it flush each change before it answers?
+    pub(super) fn flushes(&self) -> Option<bool> {
+        self.fact("appendfsync").map(|how| how == "always")
+    }
+
     fn fact(&self, name: &str) -> Option<&str> {
         self.facts.get(name).map(String::as_str)
     }
@@ -129,8 +126,8 @@ impl ServerFacts {
     /// How replicas are waited for. On disk only where Redis flushes each change before it answers: with a flush a second
     /// each answer would wait for it, and such a Redis is meant to lose a second when the power fails.
     pub(super) fn waiting(&self) -> ReplicaWait {
-        match (self.fact("waitaof"), self.fact("appendfsync")) {
-            (Some("1"), Some("always")) => ReplicaWait::Disk,
+        match (self.fact("waitaof"), self.flushes()) {
+            (Some("1"), Some(true)) => ReplicaWait::Disk,
             _ => ReplicaWait::Memory,
         }
     }
@@ -159,7 +156,7 @@ impl ServerFacts {
 
     fn refusals(&self, in_cluster: bool) -> Vec<String> {
         let mut found = Vec::new();
-        let major = self.version().and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        let major = self.version().and_then(|(_, version)| version.split('.').next()?.parse::<u32>().ok());
         if let Some(major) = major.filter(|&major| major < 7) {
             found.push(format!("is version {major}; the store needs 7.0 or later, or Valkey"));
         }
@@ -257,8 +254,16 @@ impl ServerFacts {
         vec![found]
     }
 
-    pub(super) fn version(&self) -> Option<&str> {
-        self.fact("valkey_version").or_else(|| self.fact("redis_version"))
+    /// Its name and its version. Valkey gives as `redis_version` what it is compatible with.
+    fn version(&self) -> Option<(&'static str, &str)> {
+        let valkey = self.fact("valkey_version").map(|version| ("Valkey", version));
+        valkey.or_else(|| self.fact("redis_version").map(|version| ("Redis", version)))
+    }
+
+    /// What it is, for people: `Valkey 8.0.1`.
+    pub(super) fn engine(&self) -> String {
+        self.version()
+            .map_or_else(|| "a server of unknown version".to_owned(), |(name, version)| format!("{name} {version}"))
     }
 
     /// What it uses, of what it may use.
@@ -434,6 +439,13 @@ mod tests {
         assert!(said(&memory).contains("a replica that has it: 2 replicas must"), "{}", said(&memory));
         let disk = [memory[0], memory[1], ("waitaof", "1")];
         assert!(said(&disk).contains("has it on disk"), "{}", said(&disk));
+    }
+
+    #[test]
+    fn valkey_is_told_by_its_own_version() {
+        assert_eq!(server(&[("redis_version", "7.0.15")]).engine(), "Redis 7.0.15");
+        assert_eq!(server(&[("redis_version", "7.2.4"), ("valkey_version", "8.0.1")]).engine(), "Valkey 8.0.1");
+        assert_eq!(server(&[]).engine(), "a server of unknown version");
     }
 
     /// A flush a second would make each answer wait for it.

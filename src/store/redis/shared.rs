@@ -12,8 +12,8 @@ use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::RedisLine;
 use super::redo::Redo;
+use super::replicas::{Counted, ReplicaWait};
 use super::scripts::Shas;
-use super::server::ReplicaWait;
 use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
@@ -49,6 +49,8 @@ pub(super) struct RedisShared {
     waiting: ReplicaWait,
     /// How many of them answered last; as many as are wanted until the first answer.
     answering: AtomicU64,
+    /// Why those were too few, if they were.
+    lacking: Mutex<Option<Arc<str>>>,
     /// Number of the connection on which batches are confirmed.
     confirming: AtomicU64,
     /// The policy by which Redis may throw records away, while it may.
@@ -163,6 +165,7 @@ impl RedisShared {
             record_format,
             waiting,
             answering: AtomicU64::new(replicas.into()),
+            lacking: Mutex::default(),
             confirming: AtomicU64::new(0),
             evicting: Mutex::new(None),
             appends: Mutex::new(appends),
@@ -275,19 +278,16 @@ impl RedisShared {
         if let Some(moving) = &*locked(&self.moving) {
             return Some(Arc::clone(moving));
         }
-        if !self.lacks_replicas() {
-            return None;
-        }
-        let too_few = self.too_few(self.answering());
+        let lacking = locked(&self.lacking).clone()?;
         match self.redo.as_ref().filter(|redo| redo.acknowledges()) {
-            None => Some(too_few.into()),
-            Some(redo) => redo.refuses().map(|why| format!("{too_few}, and {why}").into()),
+            None => Some(lacking),
+            Some(redo) => redo.refuses().map(|why| format!("{lacking}, and {why}").into()),
         }
     }
 
-    /// Did fewer replicas answer last than are wanted?
+    /// Did fewer replicas answer last than are wanted, or not as is wanted?
     pub(super) fn lacks_replicas(&self) -> bool {
-        self.answering() < u64::from(self.replicas)
+        locked(&self.lacking).is_some()
     }
 
     /// Is it acknowledged what too few replicas have, because it is on this machine's disk?
@@ -327,10 +327,6 @@ impl RedisShared {
         *evicting = policy.map(Into::into);
     }
 
-    fn too_few(&self, answering: u64) -> String {
-        format!("{} replicas wanted, {answering} answer", self.replicas)
-    }
-
     /// Are replicas waited for?
     pub(super) fn waits(&self) -> bool {
         self.replicas > 0
@@ -353,22 +349,26 @@ impl RedisShared {
         self.answering.load(Ordering::Relaxed)
     }
 
-    /// So many replicas have what they were waited for. Are they enough?
-    pub(super) fn replicas_answer(&self, answering: u32) -> Result<(), StoreError> {
-        let before = self.answering.swap(answering.into(), Ordering::Relaxed);
-        let (wanted, answering) = (u64::from(self.replicas), u64::from(answering));
-        if answering >= wanted {
-            if before < wanted {
+    /// These have what they were waited for. Are they enough?
+    pub(super) fn replicas_answer(&self, counted: &Counted) -> Result<(), StoreError> {
+        let (wanted, answering) = (self.replicas, counted.answering());
+        self.answering.store(answering.into(), Ordering::Relaxed);
+        let lacks: Option<Arc<str>> = counted.lacks(wanted).map(Into::into);
+        let before = std::mem::replace(&mut *locked(&self.lacking), lacks.clone());
+        let Some(lacks) = lacks else {
+            if before.is_some() {
                 tracing::info!(redis = %self.place, wanted, answering, "enough replicas answer again");
             }
             return Ok(());
-        }
-        if before >= wanted {
+        };
+        if before.as_ref() != Some(&lacks) {
+            let why = &*lacks;
             match &self.redo {
                 Some(redo) if redo.acknowledges() => tracing::error!(
                     redis = %self.place,
                     wanted,
                     answering,
+                    why,
                     "too few replicas answer: what is acknowledged is in Redis and on this machine's disk only, as \
                      `store.redis_degrade` says"
                 ),
@@ -376,12 +376,13 @@ impl RedisShared {
                     redis = %self.place,
                     wanted,
                     answering,
+                    why,
                     "too few replicas answer: nothing is acknowledged"
                 ),
             }
         }
         let context = format!("waiting for the replicas of Redis at {}", self.place).into();
-        Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(self.too_few(answering))) })
+        Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(lacks.to_string())) })
     }
 
     /// What was sent last.

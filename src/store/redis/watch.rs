@@ -21,6 +21,7 @@ const SETTINGS_EVERY: u32 = 3;
 /// Runs until the other end of the channel is gone.
 pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: Link, mut over: mpsc::Receiver<()>) {
     let mut looks = 0u32;
+    let mut flushed = None;
     while tokio::time::timeout(LOOKS_EVERY, over.recv()).await.is_err() {
         place.look().await;
         shared.moves(place.moving());
@@ -39,5 +40,14 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
                  acknowledged or not; set `appendonly yes`"
             );
         }
+        let flushes = server.flushes();
+        if (flushed, flushes) == (Some(true), Some(false)) {
+            tracing::warn!(
+                redis = %shared.place,
+                "Redis was set to flush its append-only file less often: what it acknowledges from now on may be lost when \
+                 its machine loses power; set `appendfsync always`"
+            );
+        }
+        flushed = flushes.or(flushed);
     }
 }

@@ -147,6 +147,14 @@ impl RedisCluster {
         let () = self.members[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]);
     }
 
+    /// It is not moved any more, as far as this one knows.
+    #[allow(dead_code, reason = "not all who share this file call a move off")]
+    pub fn call_off(&self, slot: u16, at: usize) {
+        let words = ["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"];
+        // Valkey asks its replicas first, which may be on their way.
+        eventually("the move is called off", || self.members[at].try_ask::<String>(&words).is_ok());
+    }
+
     /// Moves at most so many keys. How many are left.
     pub fn move_keys(&self, slot: u16, from: usize, to: usize, count: usize) -> u64 {
         let keys: Vec<String> =

@@ -1,7 +1,8 @@
 //! What happens to Redis servers, and what the store says then.
 //!
 //! `stories` are those of the fence and of expectations, `blocks` those of blocks, `trouble` what operators, crashes and
-//! full memories do, `rights` what a user is not permitted any more, `replicas` what is waited for, `degraded` what stands in for it, `beside` what another
+//! full memories do, `rights` what a user is not permitted any more, `replicas` what is waited for, `disks` where it is on disk,
+//! `degraded` what stands in for it, `beside` what another
 //! node reads, `cluster` what a Redis cluster does, `healing` what was lost, `kept` who has the register meanwhile,
 //! `rolled_back` both in any order, `forks` a failover that is taken back, `layout` what lies there, `surplus` changes that
 //! broke off, `whole` what is gone,
@@ -13,6 +14,7 @@ mod cluster;
 pub mod clustered;
 mod degraded;
 mod differential;
+mod disks;
 mod forks;
 mod healing;
 mod kept;

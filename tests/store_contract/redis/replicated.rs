@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use allod::store::Store;
 use allod::store::redis::{RedisOptions, RedisStore};
 
-use super::{Begun, Server, config_step, network, token, wait};
+use super::{Begun, Server, config_step, network, process, token, wait};
 use crate::redis::ShardId;
 
 /// Without waiting for more who want the same: replicas are there at once.
@@ -178,6 +178,27 @@ impl Replicated {
     pub fn new(replicas: usize, settle: impl FnOnce(RedisOptions) -> RedisOptions) -> Option<Self> {
         let server = Server::start(&SETTINGS)?;
         let replicas: Vec<Server> = (0..replicas).filter_map(|_| Server::start(&SETTINGS)).collect();
+        Some(Self::of(server, replicas, settle))
+    }
+
+    /// All of them write append-only files, flush so, and tell what is on disk. None where no server here does.
+    pub fn on_disk(replicas: u32, appendfsync: &str) -> Option<Self> {
+        let program = process::program_with_waitaof()?;
+        let settings = [&SETTINGS[..], &["--appendonly", "yes", "--appendfsync", appendfsync]].concat();
+        let server = Server::start_by(program, &settings);
+        let others: Vec<Server> = (0..replicas).map(|_| Server::start_by(program, &settings)).collect();
+        others.iter().for_each(|replica| replica.follow(&server));
+        // A replica that has just followed writes its first file.
+        until("the first files are written", || {
+            others.iter().chain([&server]).all(|one| {
+                let info: String = one.ask(&["INFO", "persistence"]);
+                info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+            })
+        });
+        Some(Self::of(server, others, |options| RedisOptions { replicas, ..options }))
+    }
+
+    fn of(server: Server, replicas: Vec<Server>, settle: impl FnOnce(RedisOptions) -> RedisOptions) -> Self {
         replicas.iter().for_each(|replica| replica.follow(&server));
         // A replica that was just made may not be asked yet for what it has.
         until("the replicas answer", || {
@@ -191,7 +212,7 @@ impl Replicated {
         let head = wait(store.take(ShardId(0), token(1))).unwrap();
         let mut begun = Begun { server, store, head };
         begun.commit(vec![config_step(network(1))]).unwrap();
-        Some(Self { begun, replicas, front })
+        Self { begun, replicas, front }
     }
 
     /// The primary is gone; the first replica takes its place, with what it has.

@@ -1,7 +1,7 @@
 //! A Redis server of a test's own: on a free port of the loopback address, its files in a directory of its own, stopped
 //! by its process id when the test ends.
 
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tempfile::TempDir;
 pub mod process;
 
 pub struct Server {
+    program: &'static str,
     pub child: Option<Child>,
     pub port: u16,
     directory: Arc<TempDir>,
@@ -27,23 +28,30 @@ impl Server {
         if process::is_missing() {
             return None;
         }
+        Some(Self::start_by(process::program(), settings))
+    }
+
+    /// By this program.
+    pub fn start_by(program: &'static str, settings: &[&str]) -> Server {
         let port = process::ports::free_port();
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut server = Server { child: None, port, directory: Arc::new(tempfile::tempdir().unwrap()), settings };
+        let directory = Arc::new(tempfile::tempdir().unwrap());
+        let mut server = Server { program, child: None, port, directory, settings };
         server.begin();
-        Some(server)
+        server
     }
 
     /// A handle on the server of another, which whoever started it ends.
     #[allow(dead_code, reason = "only some of those who share this file have several threads")]
     pub fn like(other: &Self) -> Self {
-        let Self { port, directory, settings, .. } = other;
-        Self { child: None, port: *port, directory: Arc::clone(directory), settings: settings.clone() }
+        let Self { program, port, directory, settings, .. } = other;
+        Self { program, child: None, port: *port, directory: Arc::clone(directory), settings: settings.clone() }
     }
 
     /// Starts the process, and waits until it answers.
     pub fn begin(&mut self) {
-        self.child = Some(process::start(self.port, self.directory.path(), &self.settings));
+        let command = Command::new(self.program);
+        self.child = Some(process::start_by(command, self.port, self.directory.path(), &self.settings));
     }
 
     /// Kills the process, as a crash does.

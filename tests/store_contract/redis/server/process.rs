@@ -1,8 +1,13 @@
 //! `redis-server` as a process of a test: on a free port of the loopback address, its files in a directory of the test.
 //! Whoever starts one ends it by its process id.
+//!
+//! With `ALLOD_TEST_REDIS_SERVER` it is the program of that name or path: another release, or `valkey-server`. The same
+//! program is each member of a cluster and each sentinel. Where that one has no WAITAOF, what needs it is tested with the
+//! program that `ALLOD_TEST_REDIS_LATER` names.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 #[path = "../../../support/skips.rs"]
@@ -12,13 +17,42 @@ pub mod skips;
 #[path = "../../../support/ports.rs"]
 pub mod ports;
 
+static PROGRAM: LazyLock<String> =
+    LazyLock::new(|| std::env::var("ALLOD_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned()));
+
+/// The server that tests start.
+pub fn program() -> &'static str {
+    &PROGRAM
+}
+
 /// Is there no `redis-server` here? Then the test ends, which is told as a skip.
 pub fn is_missing() -> bool {
-    if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok() {
+    if Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_ok() {
         return false;
     }
-    skips::skip("there is no redis-server");
+    skips::skip(&format!("there is no {}", program()));
     true
+}
+
+/// A server that tells what is on disk. None where there is none, which is told as a skip.
+pub fn program_with_waitaof() -> Option<&'static str> {
+    static FOUND: LazyLock<Option<String>> = LazyLock::new(|| {
+        let later = std::env::var("ALLOD_TEST_REDIS_LATER").ok();
+        std::iter::once(program().to_owned()).chain(later).find(|program| has_waitaof(program))
+    });
+    if FOUND.is_none() {
+        skips::skip("there is no redis-server that has WAITAOF (7.2 or later, by ALLOD_TEST_REDIS_LATER)");
+    }
+    FOUND.as_deref()
+}
+
+/// `Redis server v=7.0.15 sha=…`, `Valkey server v=8.0.1 …`: since 7.2.
+fn has_waitaof(program: &str) -> bool {
+    let Ok(said) = Command::new(program).arg("--version").output() else { return false };
+    let said = String::from_utf8_lossy(&said.stdout);
+    let version = said.split_once("v=").map_or("", |(_, behind)| behind);
+    let mut numbers = version.split(['.', ' ']).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(7), Some(2))
 }
 
 /// What every server is started with: without persistence, unless settings behind these say so.
@@ -34,12 +68,7 @@ pub fn spawn(command: &mut Command) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Starts a server, and waits until it answers.
-pub fn start(port: u16, directory: &Path, settings: &[String]) -> Child {
-    start_by(Command::new("redis-server"), port, directory, settings)
-}
-
-/// Starts a server by another command than its own, and waits until it answers.
+/// Starts a server by this command, and waits until it answers.
 pub fn start_by(mut command: Command, port: u16, directory: &Path, settings: &[String]) -> Child {
     let child = spawn(command.args(arguments(port, directory)).args(settings));
     wait(port);
@@ -51,7 +80,7 @@ pub fn wait(port: u16) {
     let end = Instant::now() + Duration::from_secs(60);
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
     while client.get_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c)).is_err() {
-        assert!(Instant::now() < end, "redis-server does not answer");
+        assert!(Instant::now() < end, "{} does not answer", program());
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,0 +1,94 @@
+//! Replicas that are waited for: how, who has what was written, and why that is not enough, in words.
+//!
+//! Counted by `confirms`; `shared` keeps what was counted last.
+
+use std::sync::Arc;
+
+/// What a batch waits for at its replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReplicaWait {
+    /// They have it in memory: WAIT.
+    Memory,
+    /// They have it in their append-only files, and so has Redis itself: WAITAOF.
+    Disk,
+}
+
+/// Who has what was written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Replicas that have it in memory.
+    pub(super) in_memory: u32,
+    /// Where it is on disk, if disks are waited for.
+    pub(super) on_disk: Option<OnDisk>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum OnDisk {
+    /// So many replicas have it there, and Redis itself.
+    Replicas(u32),
+    /// Not even Redis itself has.
+    NotYet,
+    /// Redis does not tell, and says why.
+    Refused(Arc<str>),
+}
+
+impl Counted {
+    /// Replicas that have it where it is waited for.
+    pub(super) fn answering(&self) -> u32 {
+        match self.on_disk {
+            None => self.in_memory,
+            Some(OnDisk::Replicas(count)) => count,
+            Some(OnDisk::NotYet | OnDisk::Refused(_)) => 0,
+        }
+    }
+
+    /// Why it is not where so many replicas are wanted, if it is not.
+    pub(super) fn lacks(&self, wanted: u32) -> Option<String> {
+        if self.in_memory < wanted {
+            return Some(format!("{wanted} replicas wanted, {} answer", self.in_memory));
+        }
+        match &self.on_disk {
+            None => None,
+            Some(OnDisk::Replicas(count)) => (*count < wanted).then(|| {
+                format!(
+                    "{wanted} replicas wanted that have it on disk, {count} do, {} have it in memory; set `appendonly yes` and \
+                     `appendfsync always` at each",
+                    self.in_memory
+                )
+            }),
+            Some(OnDisk::NotYet) => Some(
+                "Redis has not flushed it to its own disk; set `appendfsync always`, or wait until its append-only file is \
+                 written"
+                    .to_owned(),
+            ),
+            Some(OnDisk::Refused(why)) if why.contains("appendonly") => Some(
+                "the append-only file of Redis is switched off, and changes were to be on its disk; set `appendonly yes`"
+                    .to_owned(),
+            ),
+            Some(OnDisk::Refused(why)) => Some(format!("Redis does not tell who has it on disk: {why}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_where_it_is_wanted_is_said_with_what_to_do() {
+        let on_disk = |in_memory, on_disk| Counted { in_memory, on_disk: Some(on_disk) };
+        for (counted, answering, said) in [
+            (Counted { in_memory: 1, on_disk: None }, 1, "2 replicas wanted, 1 answer"),
+            (on_disk(1, OnDisk::Replicas(1)), 1, "2 replicas wanted, 1 answer"),
+            (on_disk(2, OnDisk::Replicas(1)), 1, "1 do, 2 have it in memory; set `appendonly yes`"),
+            (on_disk(2, OnDisk::NotYet), 0, "its own disk; set `appendfsync always`"),
+            (on_disk(2, OnDisk::Refused("appendonly is disabled.".into())), 0, "switched off"),
+            (on_disk(2, OnDisk::Refused("unknown command".into())), 0, "on disk: unknown command"),
+        ] {
+            assert_eq!(counted.answering(), answering, "{counted:?}");
+            assert!(counted.lacks(2).is_some_and(|lacks| lacks.contains(said)), "{counted:?}");
+        }
+        assert_eq!(Counted { in_memory: 2, on_disk: None }.lacks(2), None);
+        assert_eq!(on_disk(2, OnDisk::Replicas(2)).lacks(2), None);
+    }
+}
