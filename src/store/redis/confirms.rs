@@ -235,7 +235,7 @@ mod tests {
         let packed = |waiting| waits_of(waiting, 2).iter().map(Cmd::get_packed_command).collect::<Vec<_>>();
         let memory = b"*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$3\r\n500\r\n".to_vec();
         let disk = b"*4\r\n$7\r\nWAITAOF\r\n$1\r\n1\r\n$1\r\n2\r\n$3\r\n500\r\n".to_vec();
-        assert_eq!(packed(ReplicaWait::Memory), [memory.clone()]);
+        assert_eq!(packed(ReplicaWait::Memory), std::slice::from_ref(&memory));
         assert_eq!(packed(ReplicaWait::Disk), [memory, disk]);
     }
 }
