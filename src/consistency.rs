@@ -97,7 +97,7 @@
 //!
 //! **Who takes over in order loads beside.** The successor loads while the owner serves, then reads what is left: the
 //! pause does not grow with the register. What clients feel is bounded by ten seconds
-//! ([`HANDOVER_HOLD_MS`](crate::limits::HANDOVER_HOLD_MS)); getting ready before, which nobody waits for, by two minutes: less
+//! (see [`limits`](crate::limits)); getting ready before, which nobody waits for, by two minutes: less
 //! would keep a large register on a slow machine from being handed over at all. [`actors::standby`](crate::actors::standby);
 //! shown by `a_node_is_drained_under_load_and_no_client_is_put_off`, `a_large_register_is_handed_over_whole` and
 //! `what_is_held_for_a_hand_over_that_never_comes_is_answered_within_ten_seconds`. *Otherwise:* all shards go at once, as one node

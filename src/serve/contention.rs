@@ -16,15 +16,15 @@ const CONTENDS_SPREAD: f64 = 0.4;
 const STAYS_OFF_MS: u64 = 2 * NODE_LEASE_MS;
 const STAYS_OFF_MORE_MS: u64 = NODE_LEASE_MS / 2;
 
-/// When a node tries again.
-pub(super) fn contends_in() -> Duration {
-    CONTENDS_EVERY.mul_f64(1.0 + CONTENDS_SPREAD * (rand::random::<f64>() - 0.5))
+/// When a node tries again, by what the clock drew: a simulated one draws the same from the same seed.
+pub(super) fn contends_in(drawn: u128) -> Duration {
+    CONTENDS_EVERY.mul_f64(1.0 + CONTENDS_SPREAD * ((drawn % 1_000) as f64 / 1_000.0 - 0.5))
 }
 
 impl Keeper {
     /// From now on other nodes go first: this one was replaced, or they do not reach it.
     pub(super) fn stay_off(&mut self) {
-        let more_ms = rand::random_range(0..=STAYS_OFF_MORE_MS);
+        let more_ms = (self.server.clock.entropy() % u128::from(STAYS_OFF_MORE_MS + 1)) as u64;
         self.stays_off_ms = self.server.clock.lease_ms() + STAYS_OFF_MS + more_ms;
         (self.was_fenced, self.ownerless_ms) = (false, None);
     }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn several_nodes_do_not_contend_in_step() {
-        let waits: Vec<Duration> = (0..64).map(|_| contends_in()).collect();
+        let waits: Vec<Duration> = (0..64u128).map(|n| contends_in(n * 7_919)).collect();
         let (least, most) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
         assert!(*least >= Duration::from_millis(400) && *most <= Duration::from_millis(600), "{waits:?}");
         assert!(*most - *least > Duration::from_millis(50), "{waits:?}");

@@ -270,7 +270,8 @@ impl Coordinator {
         for (route, ask) in asks {
             let item = self.item(Command::Acquire(Box::new(ask)), true);
             if let Err(fault) = self.ask_item(&route, item).await
-                && rank(&fault) < rank(&first)
+                // What is no better reason leaves the network that is missing the answer.
+                && rank(&fault).0 < rank(&first).0
             {
                 first = fault;
             }

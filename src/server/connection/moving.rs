@@ -178,6 +178,7 @@ mod tests {
         own.balance.looks_never();
         // A file is nothing that can be waited for.
         let no_socket = TcpStream::from(std::os::fd::OwnedFd::from(tempfile::tempfile().unwrap()));
+        no_socket.set_nonblocking(true).unwrap();
         let held = Arc::new(());
         serve(no_socket, ([127, 0, 0, 1], 9).into(), Arc::clone(&server), 0, Arc::clone(&held));
         until("it is counted", || server.metrics.connections_closed.with_label_values(&["not_served"]).get() == 1);
