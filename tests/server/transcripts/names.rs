@@ -32,6 +32,11 @@ impl Names {
     pub fn named(&mut self, line: &str) -> String {
         let (mut named, mut rest) = (String::new(), line);
         while let Some(c) = rest.chars().next() {
+            // Told only where others could own them, so not over every store.
+            if let Some((_, behind)) = rest.strip_prefix(",\"shards\":[").and_then(|shards| shards.split_once(']')) {
+                rest = behind;
+                continue;
+            }
             let taken = self.member(rest).or_else(|| self.value(rest));
             let (text, length) = taken.unwrap_or_else(|| (c.to_string(), c.len_utf8()));
             named.push_str(&text);
