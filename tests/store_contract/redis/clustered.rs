@@ -159,13 +159,18 @@ impl RedisCluster {
     pub fn move_keys(&self, slot: u16, from: usize, to: usize, count: usize) -> u64 {
         let keys: Vec<String> =
             self.members[from].ask(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), &count.to_string()]);
+        self.move_these(from, to, &keys);
+        self.members[from].ask(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()])
+    }
+
+    /// Moves these keys.
+    pub fn move_these(&self, from: usize, to: usize, keys: &[String]) {
         if !keys.is_empty() {
             let port = self.members[to].port.to_string();
             let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
             words.extend(keys.iter().map(String::as_str));
             let _: String = self.members[from].ask(&words);
         }
-        self.members[from].ask(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()])
     }
 
     /// All keys are there: the new one has the slot.
