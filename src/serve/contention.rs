@@ -16,15 +16,21 @@ const CONTENDS_SPREAD: f64 = 0.4;
 const STAYS_OFF_MS: u64 = 2 * NODE_LEASE_MS;
 const STAYS_OFF_MORE_MS: u64 = NODE_LEASE_MS / 2;
 
-/// When a node tries again, by what the clock drew: a simulated one draws the same from the same seed.
+/// When a node tries again, by what it drew.
 pub(super) fn contends_in(drawn: u128) -> Duration {
     CONTENDS_EVERY.mul_f64(1.0 + CONTENDS_SPREAD * ((drawn % 1_000) as f64 / 1_000.0 - 0.5))
 }
 
 impl Keeper {
+    /// Something that differs from node to node and from time to time, and is the same in a schedule that is run again.
+    pub(super) fn drawn(&self) -> u128 {
+        let seen = (self.card.name.as_str(), self.server.clock.lease_ms());
+        u128::from(xxhash_rust::xxh3::xxh3_64(format!("{seen:?}").as_bytes()))
+    }
+
     /// From now on other nodes go first: this one was replaced, or they do not reach it.
     pub(super) fn stay_off(&mut self) {
-        let more_ms = (self.server.clock.entropy() % u128::from(STAYS_OFF_MORE_MS + 1)) as u64;
+        let more_ms = (self.drawn() % u128::from(STAYS_OFF_MORE_MS + 1)) as u64;
         self.stays_off_ms = self.server.clock.lease_ms() + STAYS_OFF_MS + more_ms;
         (self.was_fenced, self.ownerless_ms) = (false, None);
     }

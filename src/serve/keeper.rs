@@ -182,12 +182,12 @@ impl Keeper {
                 if is_late() {
                     return Err(cannot);
                 }
-                tokio::time::sleep(contends_in(self.server.clock.entropy())).await;
+                tokio::time::sleep(contends_in(self.drawn())).await;
                 continue;
             }
             let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
             // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
-            if link.connected(contends_in(self.server.clock.entropy())).await {
+            if link.connected(contends_in(self.drawn())).await {
                 return Ok(());
             }
             if is_late() {
@@ -426,7 +426,7 @@ impl Keeper {
     /// Does what a node does that does not own the register: tries to, or looks who does.
     async fn seek(&mut self) -> Option<String> {
         // An order does not put it off: who sends one after the other would keep the register from having an owner.
-        let contends_at = Instant::now() + contends_in(self.server.clock.entropy());
+        let contends_at = Instant::now() + contends_in(self.drawn());
         loop {
             tokio::select! {
                 biased;

@@ -196,7 +196,7 @@ const TOLD_OF_WHAT_IS_NOT: &str = "was shown as Some";
 
 #[test]
 fn without_the_digest_a_number_that_was_used_twice_is_taken_for_one_batch() {
-    found_in(Rules { digest: false, ..Rules::ALL }, 300, TOLD_OF_WHAT_IS_NOT, |plan| {
+    found_in(Rules { digest: false, ..Rules::ALL }, 3_000, TOLD_OF_WHAT_IS_NOT, |plan| {
         refusing(plan);
         plan.flaw = Some(Flaw::Concludes);
     });
