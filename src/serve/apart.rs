@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::handover::{Handover, Unhanded};
+use super::handover::Unhanded;
 use super::keeper::Keeper;
 use super::reactors::all_run;
 use crate::actors::NotReadyReason;
 use crate::actors::committer::chain;
-use crate::actors::service::{CannotOwn, Shared};
+use crate::actors::service::Shared;
 use crate::limits::{HANDOVER_QUIET_MS, NODE_LEASE_MS, OWNER_APART_MS, OWNER_LEFT_MS};
 use crate::peer::link::Link;
 use crate::server::cluster::Node;
@@ -52,7 +52,7 @@ impl Reach {
 
 /// Which node that does not reach the owner is reached by more nodes than the owner is: by its name.
 fn better_than(owner: (&str, u128), seen: &[Node], reached: &[u128]) -> Option<String> {
-    let lives = |node: &&Node| node.name != owner.0 && !node.peer_address.is_empty() && node.age_ms <= NODE_LEASE_MS;
+    let lives = |node: &&Node| node.is_reachable_beside(owner.0) && node.age_ms <= NODE_LEASE_MS;
     let others: Vec<&Node> = seen.iter().filter(lives).collect();
     let is_apart = |node: &Node| node.apart.as_ref().is_some_and(|apart| apart.owner == owner.1);
     let apart: Vec<&Node> = others.iter().copied().filter(|node| is_apart(node)).collect();
@@ -111,7 +111,7 @@ impl Keeper {
     fn find_ways(&mut self, is_one: impl Fn(&Node) -> bool) {
         let Some(peers) = &self.peers else { return };
         let nodes = self.server.nodes.all();
-        let is_one = |node: &&Node| node.name != self.server.node && !node.peer_address.is_empty() && is_one(node);
+        let is_one = |node: &&Node| node.is_reachable_beside(&self.server.node) && is_one(node);
         self.reach.ways =
             nodes.iter().filter(is_one).map(|node| (node.process, peers.link(&node.peer_address))).collect();
     }
@@ -127,21 +127,13 @@ impl Keeper {
     pub(super) async fn give_away(&mut self, shared: &Arc<Shared>, successor: &str) {
         tracing::warn!(successor, "most other nodes have no way to this one: it hands the register over");
         self.reach = Reach::default();
-        if let Some(peers) = &self.peers {
-            let handover = Handover { server: &self.server, store: &*self.store, peers };
-            match handover.run(shared, Some(successor)).await {
-                Ok((holder, _link)) => {
-                    self.tenure = None;
-                    let (owner, address) = (holder.name, holder.address);
-                    return self.follow(&CannotOwn::Held { owner, address, left_ms: 0 });
-                }
-                Err(Unhanded::Kept(fault)) => tracing::info!(problem = fault.problem(), "it lets go of it"),
-                Err(Unhanded::Orphaned(fault)) => {
-                    tracing::warn!(problem = fault.problem(), "nobody has taken it yet");
-                    self.tenure = None;
-                    self.stay_off();
-                    return self.wait("no other node has taken the register yet", NotReadyReason::NoOwner);
-                }
+        match self.hand_over(shared, Some(successor)).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(Unhanded::Kept(fault)) => tracing::info!(problem = fault.problem(), "it lets go of it"),
+            Err(Unhanded::Orphaned(fault)) => {
+                tracing::warn!(problem = fault.problem(), "nobody has taken it yet");
+                return self.stay_off();
             }
         }
         self.wait("another node takes over", NotReadyReason::Moved);

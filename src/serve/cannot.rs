@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::company::Unrelated;
 use super::{EXIT_CANNOT_START, EXIT_CANNOT_START_NOW};
 use crate::cli::failure::Failure;
 use crate::config::StoreKind;
@@ -27,12 +28,7 @@ pub enum CannotBegin {
     /// Somebody must look.
     AsItIs(String),
     /// A node that is there cannot be asked by this one, or not this one by it.
-    Unrelated {
-        /// A sentence that names both.
-        problem: String,
-        /// It may be over without anybody doing anything to this node.
-        may_pass: bool,
-    },
+    Unrelated(Unrelated),
 }
 
 impl From<StoreError> for CannotBegin {
@@ -110,7 +106,7 @@ impl CannotStart {
     pub(super) fn register(cannot: CannotBegin, store: StoreKind) -> Self {
         let problem = match cannot {
             CannotBegin::AsItIs(problem) => problem,
-            CannotBegin::Unrelated { problem, may_pass } => {
+            CannotBegin::Unrelated(Unrelated { problem, may_pass }) => {
                 let hint = "give all nodes that share a register the same secret by `--cluster-secret-file FILE` \
                             (`cluster.secret_file`; `head -c 32 /dev/urandom | base64 > FILE` makes one) and restart those \
                             that have none, or keep this one's register elsewhere (`store.redis`, `store.prefix`)";

@@ -15,7 +15,7 @@ use crate::server::cluster::Node;
 
 /// Why two nodes cannot share a register.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unrelated {
+pub struct Unrelated {
     /// A sentence that names both.
     pub(super) problem: String,
     /// It may be over without anybody doing anything to this node.
@@ -24,13 +24,13 @@ pub(super) struct Unrelated {
 
 impl From<Unrelated> for CannotBegin {
     fn from(unrelated: Unrelated) -> Self {
-        CannotBegin::Unrelated { problem: unrelated.problem, may_pass: unrelated.may_pass }
+        CannotBegin::Unrelated(unrelated)
     }
 }
 
 /// Of node `own`, which has no secret: the one that was seen within a lease and has it stands in its way.
 fn beside(own: &str, seen: &[Node]) -> Option<Unrelated> {
-    let has_secret = |node: &&Node| node.name != own && !node.peer_address.is_empty() && node.age_ms <= NODE_LEASE_MS;
+    let has_secret = |node: &&Node| node.is_reachable_beside(own) && node.age_ms <= NODE_LEASE_MS;
     let node = seen.iter().find(has_secret)?;
     Some(without(own, &node.name, "shares"))
 }

@@ -165,27 +165,39 @@ impl Keeper {
         }
         tracing::info!(by = %order.by, reason = order.reason.as_deref(), "this node is taken out of service");
         self.set_draining(true).await;
-        if let (Some(shared), Some(peers)) = (tenure, &self.peers) {
-            let handover = Handover { server: &self.server, store: &*self.store, peers };
-            match handover.run(shared, None).await {
-                // The link stays until `follow` has found it: a new one would have to connect first.
-                Ok((holder, _link)) => {
-                    self.tenure = None;
-                    let (owner, address) = (holder.name, holder.address);
-                    self.follow(&CannotOwn::Held { owner, address, left_ms: 0 });
-                }
+        if let Some(shared) = tenure {
+            match self.hand_over(shared, None).await {
+                Ok(_) => {}
                 Err(Unhanded::Kept(fault)) => {
                     self.set_draining(false).await;
                     return order.answer(Err(fault));
                 }
-                Err(Unhanded::Orphaned(fault)) => {
-                    self.tenure = None;
-                    self.wait("no other node has taken the register yet", NotReadyReason::NoOwner);
-                    return order.answer(Err(fault));
-                }
+                Err(Unhanded::Orphaned(fault)) => return order.answer(Err(fault)),
             }
         }
         order.answer(Ok(self.standing()));
+    }
+
+    /// Gives the register to another node, or to `only`, and follows it. Tells whether there is a way to any: else it is kept.
+    pub(super) async fn hand_over(&mut self, shared: &Arc<Shared>, only: Option<&str>) -> Result<bool, Unhanded> {
+        let Some(peers) = &self.peers else { return Ok(false) };
+        let handover = Handover { server: &self.server, store: &*self.store, peers };
+        match handover.run(shared, only).await {
+            // The link stays until `follow` has found it: a new one would have to connect first.
+            Ok((holder, _link)) => {
+                self.tenure = None;
+                let (owner, address) = (holder.name, holder.address);
+                self.follow(&CannotOwn::Held { owner, address, left_ms: 0 });
+                Ok(true)
+            }
+            Err(unhanded) => {
+                if matches!(unhanded, Unhanded::Orphaned(_)) {
+                    self.tenure = None;
+                    self.wait("no other node has taken the register yet", NotReadyReason::NoOwner);
+                }
+                Err(unhanded)
+            }
+        }
     }
 
     /// Could another node own the register? Answers which one would be asked first.

@@ -22,8 +22,7 @@
 //! Several nodes do not contend in step, and one that was replaced lets the others try first for two leases: what made it
 //! late once may do so again. Whether it may be beside the others at all is in `company`; whether they reach it, in `apart`.
 //!
-//! Leases decide who may try; tokens decide who may write. The lease is counted on the boot clock, from
-//! before the renewal was sent, so that it is over here before it is over in the store.
+//! Leases decide who may try (see `lease`); tokens decide who may write.
 //!
 //! Review notes: is the role changed before the actors end, so that nothing new reaches them?
 
@@ -62,6 +61,7 @@ const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
 /// After so long nobody remembers a node that was killed: the next one may have its name.
 const FORGOTTEN_AFTER_MS: u64 = NODE_LEASE_MS + 2_000;
+
 /// What the actors of a tenure cannot go on from. Heard while the keeper does what it was ordered, too.
 type Fatals = tokio::sync::Mutex<mpsc::UnboundedReceiver<Fatal>>;
 

@@ -38,6 +38,13 @@ pub struct Node {
     pub age_ms: u64,
 }
 
+impl Node {
+    /// Is it another node than `own`, and one that others can reach, as whoever has no secret cannot be?
+    pub fn is_reachable_beside(&self, own: &str) -> bool {
+        self.name != own && !self.peer_address.is_empty()
+    }
+}
+
 /// The nodes that were seen last, and what this node found when it tried the store.
 #[derive(Debug, Default)]
 pub struct Nodes {
@@ -78,14 +85,16 @@ impl Nodes {
 
     /// This node could not own the register because of the store, and will have tried again by then.
     pub fn in_trouble(&self, why: impl Into<Arc<str>>, within: Duration) {
-        let (why, until) = (why.into(), Instant::now() + within);
-        self.trouble.store(Some(Arc::new(Trouble { why, outlasts_meeting: true, until })));
+        self.note(Trouble { why: why.into(), outlasts_meeting: true, until: Instant::now() + within });
     }
 
     /// This node did not reach the store, and will have tried again by then.
     pub fn cut_off(&self, why: impl Into<Arc<str>>, within: Duration) {
-        let (why, until) = (why.into(), Instant::now() + within);
-        self.trouble.store(Some(Arc::new(Trouble { why, outlasts_meeting: false, until })));
+        self.note(Trouble { why: why.into(), outlasts_meeting: false, until: Instant::now() + within });
+    }
+
+    fn note(&self, trouble: Trouble) {
+        self.trouble.store(Some(Arc::new(trouble)));
     }
 
     /// It owns the register, or knows from the store who does.

@@ -44,8 +44,9 @@ pub(super) fn order(
     groups: Option<Groups>,
     apply: bool,
 ) -> Result<Job, RpcError> {
-    let instances = instances.map(Instances::into_vec).unwrap_or_default();
-    let groups = groups.map(Groups::into_vec).unwrap_or_default();
+    let mut instances = instances.map(Instances::into_vec).unwrap_or_default();
+    let mut groups = groups.map(Groups::into_vec).unwrap_or_default();
+    leave_out_defaults(&mut instances, &mut groups);
     let wishes = hash_of(&instances, &groups);
     let mut building = Building::default();
     for (at, instance) in instances.iter().enumerate() {
@@ -82,20 +83,23 @@ pub(super) fn order(
     Ok(Job::Deploy(Box::new(DeployOrder { name, instances, parts, wishes, apply })))
 }
 
-/// The same wishes have the same hash, in whatever order the instances are listed, and whether or not what is so anyway is
-/// said.
-fn hash_of(instances: &[InstanceWishes], groups: &[GroupWishes]) -> u128 {
-    let (mut sorted, mut groups) = (instances.to_vec(), groups.to_vec());
-    sorted.sort_by(|a, b| a.id.cmp(&b.id));
+/// What is so anyway is the same whether or not it is said.
+fn leave_out_defaults(instances: &mut [InstanceWishes], groups: &mut [GroupWishes]) {
     let unsaid = |slot: &mut Option<Slot>| *slot = slot.take().filter(|slot| *slot != Slot::default());
-    for instance in &mut sorted {
+    for instance in instances {
         instance.fresh = instance.fresh.filter(|fresh| *fresh);
         instance.networks.iter_mut().for_each(|network| unsaid(&mut network.slot));
     }
-    for group in &mut groups {
+    for group in groups {
         group.zones = group.zones.take().filter(|zones| !zones.is_empty());
         group.networks.iter_mut().for_each(|network| unsaid(&mut network.slot));
     }
+}
+
+/// The same wishes have the same hash, in whatever order the instances are listed.
+fn hash_of(instances: &[InstanceWishes], groups: &[GroupWishes]) -> u128 {
+    let mut sorted: Vec<&InstanceWishes> = instances.iter().collect();
+    sorted.sort_by(|a, b| a.id.cmp(&b.id));
     // Nothing in it can fail to be written.
     let text = serde_json::to_vec(&(sorted, groups)).unwrap_or_default();
     xxhash_rust::xxh3::xxh3_128(&text)

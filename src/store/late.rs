@@ -135,7 +135,7 @@ impl Lates {
     pub fn open(directory: Option<&Path>, register: u128) -> Result<Self, StoreError> {
         let mut pending = Vec::new();
         for path in directory.into_iter().flat_map(files) {
-            let bytes = std::fs::read(&path).map_err(io("reading", &path))?;
+            let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
             let damaged = |what: &str| {
                 let text = format!(
                     "{} {what}: it has changes that were acknowledged and that the register lacks. Bring it back from a \
@@ -166,7 +166,7 @@ impl Lates {
         let bytes = encode(self.register, shard, digest, batches);
         let (_, late) = decode(&bytes).map_err(|what| StoreError::Invalid(format!("a late journal {what}").into()))?;
         if let Some(path) = self.path(shard, digest) {
-            whole::write(&path, &bytes).map_err(io("writing", &path))?;
+            whole::write(&path, &bytes).map_err(whole::io("writing", &path))?;
         }
         let late = Arc::new(late);
         self.locked().push(Arc::clone(&late));
@@ -191,7 +191,7 @@ impl Lates {
             (answered_text(self.register, late, &answered.claims), answered.claims.len())
         };
         if let Some(path) = self.path(late.shard, late.digest).map(|path| beside(&path, ANSWERED)) {
-            whole::write(&path, text.as_bytes()).map_err(io("writing", &path))?;
+            whole::write(&path, text.as_bytes()).map_err(whole::io("writing", &path))?;
         }
         locked(&late.answered).kept = count;
         Ok(())
@@ -203,7 +203,7 @@ impl Lates {
     /// It cannot be named so.
     pub fn remove(&self, late: &Late) -> Result<(), StoreError> {
         if let Some(path) = self.path(late.shard, late.digest) {
-            std::fs::rename(&path, beside(&path, PAST)).map_err(io("renaming", &path))?;
+            std::fs::rename(&path, beside(&path, PAST)).map_err(whole::io("renaming", &path))?;
             // Only then: a journal without it is brought again from its beginning.
             let answered = beside(&path, ANSWERED);
             let renamed = path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all());
@@ -237,11 +237,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn beside(path: &Path, prefix: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{prefix}{}", name.strip_prefix(PREFIX).unwrap_or(&name)))
-}
-
-fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError + use<> {
-    let context = format!("{doing} {}", path.display()).into();
-    move |error| StoreError::Io { context, source: Arc::new(error) }
 }
 
 /// The files of a directory, in the order in which they were written.
@@ -334,7 +329,7 @@ fn read_answered(path: &Path, register: u128, late: &Late) -> Result<(), StoreEr
     let path = beside(path, ANSWERED);
     let bytes = match std::fs::read(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        read => read.map_err(io("reading", &path))?,
+        read => read.map_err(whole::io("reading", &path))?,
     };
     let text = std::str::from_utf8(&bytes).map_err(|_| "is no text");
     let claims = text.and_then(|text| decode_answered(text, register, late)).map_err(|what| {

@@ -1,8 +1,17 @@
-//! A small file that is there as a whole, or not at all.
+//! A small file that is there as a whole, or not at all; and what is said of one that cannot be read or written.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+
+use super::StoreError;
+
+/// What failed is the reading or writing of this file.
+pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError + use<> {
+    let context = format!("{doing} {}", path.display()).into();
+    move |error| StoreError::Io { context, source: Arc::new(error) }
+}
 
 /// Writes a file in place of whatever was there, durably, its directory too where that is new. A crash on the way leaves what
 /// was there before, and a file beside it whose name begins with `new-`.

@@ -2,7 +2,6 @@
 //! taken anew on its replica, and then the first one is the primary again and carries it out. Nothing that anybody was told
 //! of is lost, and the node goes on.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::record::Told;
@@ -10,36 +9,11 @@ use super::redis::Redis;
 use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually};
 use super::seed::seed;
 
-const SETTINGS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "60"];
-
-fn start(directory: &Path, name: &str, primary: Option<u16>) -> Option<Redis> {
-    let place = directory.join(name);
-    std::fs::create_dir(&place).unwrap();
-    let port = primary.map(|port| port.to_string());
-    let follows: Vec<&str> = port.iter().flat_map(|port| ["--replicaof", "127.0.0.1", port]).collect();
-    Redis::start(&place, &[&SETTINGS[..], &follows].concat())
-}
-
-fn follows(redis: &Redis) -> bool {
-    redis.text(&["INFO", "replication"]).contains("master_link_status:up")
-}
-
-fn leads(run: &Run, redis: &Redis) {
-    let wire = run.nodes.to_redis(0);
-    wire.lead_to(([127, 0, 0, 1], redis.port()).into());
-    wire.cut();
-}
-
-/// The take-overs of all shards.
-fn epochs(redis: &Redis) -> u64 {
-    (0..16).map(|shard| redis.number(&["HGET", &format!("{{allod}}:{shard}:head"), "epoch"])).sum()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_that_is_taken_back_ends_the_tenure_and_not_the_node() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(primary) = start(directory.path(), "primary", None) else { return };
-    let replica = start(directory.path(), "replica", Some(primary.port())).unwrap();
+    let Some(primary) = Redis::replicating(directory.path(), "primary", None) else { return };
+    let replica = Redis::replicating(directory.path(), "replica", Some(primary.port())).unwrap();
     let setting = Setting { nodes: 1, store: "redis_replicas = 1", wired: true, ..Setting::default() };
     let run = Run::begin(Nodes::over(directory, primary, setting), 4, seed()).await;
     run.gets_on(200, "at the start").await;
@@ -60,18 +34,18 @@ async fn a_failover_that_is_taken_back_ends_the_tenure_and_not_the_node() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         replica.ask(&["REPLICAOF", "NO", "ONE"]);
-        let (epochs, since_ns) = (epochs(&replica), run.load.record.now_ns());
-        leads(&run, &replica);
-        eventually("it is taken anew at the replica", || self::epochs(&replica) > epochs).await;
+        let (epochs, since_ns) = (replica.of_heads("epoch"), run.load.record.now_ns());
+        run.nodes.lead(0, &replica);
+        eventually("it is taken anew at the replica", || replica.of_heads("epoch") > epochs).await;
         // What was in doubt may be written there, but nobody is told of it: it has no replica.
         let there = run.load.record.all().into_iter().filter(|call| call.sent_ns > since_ns);
         let told: Vec<_> = there.filter(|call| matches!(call.told, Told::Held { created: true, .. })).collect();
         assert!(told.is_empty(), "acknowledged without a replica: {told:?}\n{}", run.nodes.logs());
         primary.signal("-CONT");
         eventually("the primary answers", || primary.text(&["PING"]) == "PONG").await;
-        leads(&run, primary);
+        run.nodes.lead(0, primary);
         replica.ask(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
-        eventually("the replica follows again", || follows(&replica)).await;
+        eventually("the replica follows again", || replica.follows()).await;
         run.gets_on(200, "after the failover was taken back").await;
         run.nodes.cluster.serves_still(0);
         if run.nodes.logs().contains(forked) {
@@ -88,16 +62,16 @@ async fn a_failover_that_is_taken_back_ends_the_tenure_and_not_the_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_waits_for_a_replica_that_is_on_its_way() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(primary) = start(directory.path(), "primary", None) else { return };
+    let Some(primary) = Redis::replicating(directory.path(), "primary", None) else { return };
     let (port, place) = (primary.port(), directory.path().to_owned());
     let comes = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_secs(3));
-        start(&place, "replica", Some(port)).unwrap()
+        Redis::replicating(&place, "replica", Some(port)).unwrap()
     });
     let setting = Setting { nodes: 1, store: "redis_replicas = 1", ..Setting::default() };
     let nodes = Nodes::over(directory, primary, setting);
     let replica = comes.join().unwrap();
-    assert!(follows(&replica));
+    assert!(replica.follows());
     let log = nodes.logs();
     assert!(log.contains("too few replicas answer"), "it was there from the beginning\n{log}");
     assert!(!log.contains("cannot start the server"), "it ended, and was started again\n{log}");

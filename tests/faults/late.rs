@@ -34,15 +34,9 @@ fn ask(owner: &str) -> Value {
 impl Story {
     /// Up to where the first node has acknowledged what the replica lacks. It owns the register.
     async fn begin(directory: &Path) -> Option<Self> {
-        let start = |name: &str, more: &[&str]| {
-            let place = directory.join(name);
-            std::fs::create_dir(&place).unwrap();
-            Redis::start(&place, &[&["--repl-diskless-sync-delay", "0"], more].concat())
-        };
-        let primary = start("primary", &[])?;
-        let replica = start("replica", &["--replicaof", "127.0.0.1", &primary.port().to_string()])?;
-        eventually("the replica follows", || replica.text(&["INFO", "replication"]).contains("master_link_status:up"))
-            .await;
+        let primary = Redis::replicating(directory, "primary", None)?;
+        let replica = Redis::replicating(directory, "replica", Some(primary.port()))?;
+        eventually("the replica follows", || replica.follows()).await;
         let setting = Setting { nodes: 2, wired: true, ..Setting::default() };
         let nodes = Nodes::over(tempfile::tempdir().unwrap(), primary, setting);
         assert_eq!(nodes.cluster.owner_but(None).await, 0);
@@ -54,11 +48,7 @@ impl Story {
         for n in 0..10 {
             insist(&mut client, "ip.allocate", &ask(&format!("kept/{n}"))).await;
         }
-        let seqs = |redis: &Redis| -> u64 {
-            let of = |shard| redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "seq"]).parse().unwrap_or(0);
-            (0..16).map(of).sum()
-        };
-        eventually("the replica has it", || seqs(&replica) == seqs(&nodes.redis)).await;
+        eventually("the replica has it", || replica.of_heads("seq") == nodes.redis.of_heads("seq")).await;
         replica.signal("-STOP");
         nodes.redis.ask(&["CLIENT", "KILL", "TYPE", "replica"]);
         let mut lost = BTreeMap::new();
@@ -79,8 +69,7 @@ impl Story {
         replica.signal("-CONT");
         replica.ask(&["REPLICAOF", "NO", "ONE"]);
         for node in 0..2 {
-            nodes.to_redis(node).lead_to(([127, 0, 0, 1], replica.port()).into());
-            nodes.to_redis(node).cut();
+            nodes.lead(node, replica);
         }
         assert_eq!(nodes.cluster.owner_but(Some(0)).await, 1);
     }

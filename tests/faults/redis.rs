@@ -27,6 +27,25 @@ impl Redis {
         Self::start_as(directory, settings, Vec::new(), Vec::new())
     }
 
+    /// Starts one that has replicas, or is a replica of the one at this port, in a directory of this name.
+    pub fn replicating(directory: &Path, name: &str, primary: Option<u16>) -> Option<Self> {
+        let place = directory.join(name);
+        std::fs::create_dir(&place).unwrap();
+        let port = primary.map(|port| port.to_string());
+        let follows: Vec<&str> = port.iter().flat_map(|port| ["--replicaof", "127.0.0.1", port]).collect();
+        Self::start(&place, &[&["--repl-diskless-sync-delay", "0", "--repl-timeout", "60"], &follows[..]].concat())
+    }
+
+    /// Has it, as a replica, what its primary has?
+    pub fn follows(&self) -> bool {
+        self.text(&["INFO", "replication"]).contains("master_link_status:up")
+    }
+
+    /// A number in the heads of all shards, together.
+    pub fn of_heads(&self, field: &str) -> u64 {
+        (0..16).map(|shard| self.number(&["HGET", &format!("{{allod}}:{shard}:head"), field])).sum()
+    }
+
     /// Starts one that tells what is on disk, and has each change there before it answers. None where no server here does.
     pub fn start_on_disk(directory: &Path, settings: &[&str]) -> Option<Self> {
         let program = process::program_with_waitaof()?;

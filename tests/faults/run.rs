@@ -171,6 +171,13 @@ impl<R> Nodes<R> {
         &self.to_clients[node]
     }
 
+    /// From now on a node reaches this Redis; connections that stand are cut.
+    pub fn lead(&self, node: usize, redis: &Redis) {
+        let wire = self.to_redis(node);
+        wire.lead_to(([127, 0, 0, 1], redis.port()).into());
+        wire.cut();
+    }
+
     /// The wire between a node and Redis.
     pub fn to_redis(&self, node: usize) -> &Wire {
         &self.cluster.to_redis[node]

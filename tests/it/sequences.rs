@@ -222,6 +222,17 @@ fn runner(sequences: u32, seed: u64) -> TestRunner {
     TestRunner::new_with_rng(cases, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
+/// So many sequences pass, from this seed on, unless others are asked for.
+fn all_pass(sequences: u32, seed: u64, run: impl Fn(&[Step]) -> Result<(), String>) {
+    let sequences = number("ALLOD_SEQUENCES").map_or(sequences, |count| u32::try_from(count).unwrap());
+    let seed = number("ALLOD_SEED").unwrap_or(seed);
+    println!("{sequences} sequences from seed {seed}");
+    let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| run(&steps).map_err(TestCaseError::fail));
+    if let Err(problem) = ran {
+        panic!("{problem}");
+    }
+}
+
 #[test]
 fn the_server_answers_generated_sequences_as_the_model_does() {
     let sequences = number("ALLOD_SEQUENCES").map_or(SEQUENCES, |count| u32::try_from(count).unwrap());
@@ -245,49 +256,31 @@ fn the_server_answers_generated_sequences_as_the_model_does() {
 /// Fewer, over several shards: lists, cursors, what is told and the history are put together out of all of them.
 #[test]
 fn over_several_shards_the_server_answers_generated_sequences_as_the_model_does() {
-    let sequences = number("ALLOD_SEQUENCES").map_or(SEQUENCES / 6, |count| u32::try_from(count).unwrap());
-    let seed = number("ALLOD_SEED").unwrap_or(3);
-    println!("{sequences} sequences from seed {seed}");
-    let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| {
+    all_pass(SEQUENCES / 6, 3, |steps| {
         let store = Arc::new(MemoryStore::new(2 + (steps.len() % 3) as u16));
-        run_over(store, &steps, &mut Coverage::default()).map_err(TestCaseError::fail)
+        run_over(store, steps, &mut Coverage::default())
     });
-    if let Err(problem) = ran {
-        panic!("{problem}");
-    }
 }
 
 /// Fewer, over files: what is answered is what they hold.
 #[test]
 fn over_files_the_server_answers_generated_sequences_as_the_model_does() {
-    let sequences = number("ALLOD_SEQUENCES").map_or(SEQUENCES / 10, |count| u32::try_from(count).unwrap());
-    let seed = number("ALLOD_SEED").unwrap_or(4);
-    println!("{sequences} sequences from seed {seed}");
-    let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| {
+    all_pass(SEQUENCES / 10, 4, |steps| {
         let directory = tempfile::tempdir().unwrap();
         let options = EmbeddedOptions { segment_bytes: 8 << 20, ..EmbeddedOptions::default() };
         let store = EmbeddedStore::open(directory.path(), 1 + (steps.len() % 3) as u16, options).unwrap();
-        run_over(Arc::new(store), &steps, &mut Coverage::default()).map_err(TestCaseError::fail)
+        run_over(Arc::new(store), steps, &mut Coverage::default())
     });
-    if let Err(problem) = ran {
-        panic!("{problem}");
-    }
 }
 
 /// Fewer, over Redis: the store that compares every change with what it holds refuses none that the core decides.
 #[test]
 fn over_redis_the_server_answers_generated_sequences_as_the_model_does() {
     let Some(redis) = Server::start(&[]) else { return };
-    let sequences = number("ALLOD_SEQUENCES").map_or(SEQUENCES / 10, |count| u32::try_from(count).unwrap());
-    let seed = number("ALLOD_SEED").unwrap_or(2);
-    println!("{sequences} sequences from seed {seed}");
-    let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| {
+    all_pass(SEQUENCES / 10, 2, |steps| {
         let () = redis.ask(&["FLUSHALL"]);
-        run_over(Arc::new(redis.open().unwrap()), &steps, &mut Coverage::default()).map_err(TestCaseError::fail)
+        run_over(Arc::new(redis.open().unwrap()), steps, &mut Coverage::default())
     });
-    if let Err(problem) = ran {
-        panic!("{problem}");
-    }
 }
 
 /// Collects differences by what they are about, shrinks one of each.

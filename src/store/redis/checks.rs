@@ -235,7 +235,7 @@ struct ReplicaProbe {
 async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe> {
     let redo = shared.redo.as_ref()?;
     let waiting = shared.waiting()?;
-    if redo.bytes() == 0 && !(redo.acknowledges() && shared.lacks_replicas()) {
+    if redo.bytes() == 0 && !(shared.stand_in().is_some() && shared.lacks_replicas()) {
         return None;
     }
     // What Redis lost is there again before it is asked who has it.

@@ -9,7 +9,7 @@
 //! sends anything again: that is the committer's part. While the slot is moved it belongs to neither of the two, see
 //! `commit.lua`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -18,6 +18,7 @@ use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Error
 use tokio::task::JoinSet;
 
 use super::following::{Following, NamedPrimary};
+use super::shared::locked;
 
 /// How long one server may take; all are asked at once.
 const ANSWER_WITHIN: Duration = Duration::from_millis(400);
@@ -254,10 +255,6 @@ impl RedisCluster {
         }
         Ok(None)
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn silent() -> RedisError {

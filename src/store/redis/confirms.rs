@@ -7,6 +7,7 @@
 //!
 //! Where `store.redis_degrade` says so, what too few replicas have is acknowledged when it is on this machine's disk (`redo`);
 //! then only those are waited for that answered last.
+//!
 //! **On disk** replicas are waited for by a WAITAOF behind the WAIT. By WAITAOF alone each round would take a second: a replica
 //! that is asked how far it has flushed answers as it reads, before it flushed that, and tells the rest once a second. WAIT
 //! ends when it has flushed what it read, if it flushes each change; asked again then, it has it.

@@ -198,7 +198,7 @@ fn cut_off(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<(), Un
         );
     }
     // Nobody was told of it, so the next process is not to think that somebody was.
-    shared.redo.as_ref().map_or(Ok(()), |redo| redo.put_aside(line.shard)).map_err(Unplayed::Later)?;
+    shared.is_dealt_with(line.shard).map_err(Unplayed::Later)?;
     shared.journal().cut(line.shard, Point::of(head));
     shared.heals(0);
     Ok(())

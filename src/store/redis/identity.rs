@@ -3,17 +3,11 @@
 //! starts the server again must not have it granted once more.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::store::{Epoch, Seq, ShardId, StoreError, whole};
 
 const FILE: &str = "REDIS";
 const TITLE: &str = "allod: the register that this server keeps in Redis";
-
-fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError + use<> {
-    let context = format!("{doing} {}", path.display()).into();
-    move |error| StoreError::Io { context, source: Arc::new(error) }
-}
 
 /// A shard that stood further back than the batch that was acknowledged last, in this epoch.
 pub(super) type Behind = (ShardId, Seq, Epoch);
@@ -46,7 +40,7 @@ impl IdentityFile {
                 Some(known.ok_or_else(unreadable)?)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(io("reading", &path)(error)),
+            Err(error) => return Err(whole::io("reading", &path)(error)),
         };
         Ok(Self { path, known, behind })
     }
@@ -66,7 +60,7 @@ impl IdentityFile {
     }
 
     fn write(&self, text: &str) -> Result<(), StoreError> {
-        whole::write(&self.path, text.as_bytes()).map_err(io("writing", &self.path))
+        whole::write(&self.path, text.as_bytes()).map_err(whole::io("writing", &self.path))
     }
 
     /// Where it is, for people.

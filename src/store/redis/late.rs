@@ -95,7 +95,7 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     for ((line, head), batches) in parted.iter().zip(late) {
         put_aside(shared, line, head, &batches)?;
         // Before it is forgotten: the next process would put it aside once more, after others dealt with it.
-        shared.redo.as_ref().map_or(Ok(()), |redo| redo.put_aside(line.shard))?;
+        shared.is_dealt_with(line.shard)?;
         let own = heal::is_own(shared, line, head);
         shared.line(line.shard, |line| line.forget(head, own))?;
     }

@@ -190,8 +190,7 @@ impl RedisLine {
     /// What is known of it.
     pub(super) fn known(&self, shard: ShardId) -> KnownLine {
         let &Self { epoch, token, told: (told, told_epoch), owned, cut, reviewed, .. } = self;
-        let is_held = owned == Some(token);
-        KnownLine { shard, epoch, token, told, told_epoch, owned: owned.is_some(), is_held, cut, reviewed }
+        KnownLine { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed }
     }
 }
 

@@ -18,13 +18,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use self::frames::{Redone, TITLE, decode, encode};
 use super::journal::{Deed, Move, Point, Unkept};
 use super::net::Net;
 use super::scripts::{LoadedScript, ScriptCall};
-use super::shared::RedisShared;
+use super::shared::{RedisShared, locked};
 use super::written::{self, Digests};
 use crate::store::{Batch, CommitError, Epoch, Seq, ShardId, StoreError, codec, whole};
 
@@ -69,16 +69,16 @@ impl Redo {
         let length = match std::fs::metadata(&path) {
             Ok(metadata) => Some(metadata.len()),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(io("reading", &path)(error)),
+            Err(error) => return Err(whole::io("reading", &path)(error)),
         };
         if !acknowledges && length.is_none_or(|length| length <= TITLE.len() as u64) {
             return Ok(None);
         }
         if length.is_none() {
             // Whole, or not at all: what is there is never replaced, or it would be another file than the one that is locked.
-            whole::write(&path, TITLE.as_bytes()).map_err(io("writing", &path))?;
+            whole::write(&path, TITLE.as_bytes()).map_err(whole::io("writing", &path))?;
         }
-        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(io("opening", &path))?;
+        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(whole::io("opening", &path))?;
         if let Err(error) = file.try_lock() {
             let text = format!(
                 "{} is another server's ({error}); give each node a `store.directory` of its own, or end the other one",
@@ -86,7 +86,7 @@ impl Redo {
             );
             return Err(StoreError::Locked(text.into()));
         }
-        let bytes = std::fs::read(&path).map_err(io("reading", &path))?;
+        let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
         let (found, end) = decode(&bytes).map_err(|what| {
             let text = format!(
                 "{} {what}: it has changes that were acknowledged while too few replicas of Redis had them. Bring it back \
@@ -96,8 +96,8 @@ impl Redo {
             StoreError::Damaged(text.into())
         })?;
         // What is torn was told nobody.
-        file.set_len(end).and_then(|()| file.sync_all()).map_err(io("writing", &path))?;
-        file.seek(SeekFrom::Start(end)).map_err(io("reading", &path))?;
+        file.set_len(end).and_then(|()| file.sync_all()).map_err(whole::io("writing", &path))?;
+        file.seek(SeekFrom::Start(end)).map_err(whole::io("reading", &path))?;
         let open = Mutex::new(OpenFile { file, end });
         let bytes = AtomicU64::new(end - TITLE.len() as u64);
         Ok(Some((Self { path, acknowledges, open, bytes, refuses: Mutex::default() }, Found(found))))
@@ -147,7 +147,7 @@ impl Redo {
             }
             // All of it is written anew the next time: nobody knows what of it is on disk, and nobody was told.
             let back = file.set_len(*end).and_then(|()| file.seek(SeekFrom::Start(*end)));
-            return Err(io("writing", &self.path)(back.err().unwrap_or(error)));
+            return Err(whole::io("writing", &self.path)(back.err().unwrap_or(error)));
         }
         *locked(&self.refuses) = None;
         *end += bytes.len() as u64;
@@ -187,22 +187,17 @@ impl Redo {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks can panic half-way.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Too few replicas have what was sent. It is kept on this machine instead, if that may be.
 ///
 /// # Errors
 /// `too_few`, where it may not; why it cannot.
 pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Result<(), StoreError> {
-    if !shared.redo.as_ref().is_some_and(Redo::acknowledges) {
+    if shared.stand_in().is_none() {
         return Err(too_few);
     }
     let shared = Arc::clone(shared);
     let kept = tokio::task::spawn_blocking(move || {
-        let Some(redo) = &shared.redo else { return Ok(()) };
+        let Some(redo) = shared.stand_in() else { return Err(too_few) };
         let (unkept, is_full) = {
             let journal = shared.journal();
             (journal.unkept(), journal.is_full())
@@ -288,9 +283,4 @@ fn commit_of(shared: &RedisShared, written: &[(Vec<u8>, Digests)]) -> Result<(Sc
         parts.push((batch, bytes.as_slice(), net, Some(*digests)));
     }
     Ok((written::call(shared, LoadedScript::Commit, &parts), moves))
-}
-
-fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError + use<> {
-    let context = format!("{doing} {}", path.display()).into();
-    move |error| StoreError::Io { context, source: Arc::new(error) }
 }

@@ -94,8 +94,6 @@ pub(super) struct KnownLine {
     /// The take-over under which that stood.
     pub(super) told_epoch: Epoch,
     pub(super) owned: bool,
-    /// And not cut off.
-    pub(super) is_held: bool,
     /// The token of the tenure that was cut off.
     pub(super) cut: Option<Token>,
     /// Whose line has everything that somebody was told of.
@@ -121,7 +119,8 @@ pub(super) struct StoreParts {
     pub(super) identity: Option<IdentityFile>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// What a mutex guards. Nobody leaves it half-changed.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing under these locks can panic half-way.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -279,10 +278,23 @@ impl RedisShared {
             return Some(Arc::clone(moving));
         }
         let lacking = locked(&self.lacking).clone()?;
-        match self.redo.as_ref().filter(|redo| redo.acknowledges()) {
+        match self.stand_in() {
             None => Some(lacking),
             Some(redo) => redo.refuses().map(|why| format!("{lacking}, and {why}").into()),
         }
+    }
+
+    /// The redo journal, where it stands in for replicas that are missing.
+    pub(super) fn stand_in(&self) -> Option<&Redo> {
+        self.redo.as_ref().filter(|redo| redo.acknowledges())
+    }
+
+    /// What the redo journal has of a shard up to now is dealt with: nothing of it was told, or it is put aside, durably.
+    ///
+    /// # Errors
+    /// That cannot be written down.
+    pub(super) fn is_dealt_with(&self, shard: ShardId) -> Result<(), StoreError> {
+        self.redo.as_ref().map_or(Ok(()), |redo| redo.put_aside(shard))
     }
 
     /// Did fewer replicas answer last than are wanted, or not as is wanted?
@@ -339,9 +351,8 @@ impl RedisShared {
 
     /// For how many a round of confirmations waits: for those that are there, where others may be missing.
     pub(super) fn waited_for(&self) -> u32 {
-        let may_lack = self.redo.as_ref().is_some_and(Redo::acknowledges);
         let answering = u32::try_from(self.answering()).unwrap_or(u32::MAX);
-        if may_lack { answering.min(self.replicas) } else { self.replicas }
+        if self.stand_in().is_some() { answering.min(self.replicas) } else { self.replicas }
     }
 
     /// How many replicas answered last.
@@ -363,8 +374,8 @@ impl RedisShared {
         };
         if before.as_ref() != Some(&lacks) {
             let why = &*lacks;
-            match &self.redo {
-                Some(redo) if redo.acknowledges() => tracing::error!(
+            match self.stand_in() {
+                Some(_) => tracing::error!(
                     redis = %self.place,
                     wanted,
                     answering,
@@ -372,7 +383,7 @@ impl RedisShared {
                     "too few replicas answer: what is acknowledged is in Redis and on this machine's disk only, as \
                      `store.redis_degrade` says"
                 ),
-                Some(_) | None => tracing::warn!(
+                None => tracing::warn!(
                     redis = %self.place,
                     wanted,
                     answering,
@@ -399,7 +410,8 @@ impl RedisShared {
 
     /// Is all that somebody was told of on the line of who owns it, or put aside? Not where a line was not looked at since.
     pub(super) fn accounts(&self) -> bool {
-        let is_there = |line: &KnownLine| line.is_held || line.reviewed.is_some() || line.told.seq == Seq(0);
+        let is_held = |line: &KnownLine| line.owned && line.cut.is_none();
+        let is_there = |line: &KnownLine| is_held(line) || line.reviewed.is_some() || line.told.seq == Seq(0);
         !self.in_doubt() && self.lines().iter().all(is_there)
     }
 
