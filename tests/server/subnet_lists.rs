@@ -97,6 +97,38 @@ fn a_dry_run_and_a_version_that_is_past_change_nothing() {
 }
 
 #[test]
+fn a_list_without_ids_replaces_the_subnets() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "office"}));
+    client.ok("network.update", update("office", everything()));
+    client.ok("ip.claim", json!({"network": "office", "owner": "web/0", "address": "10.0.0.65"}));
+    let before = get(&mut client, "office");
+    let mut subnets = before["subnets"].clone();
+    for subnet in subnets.as_array_mut().unwrap() {
+        let subnet = subnet.as_object_mut().unwrap();
+        subnet.remove("id").unwrap();
+        // No answer has an empty list; left out here, it would be a pool that spans the subnet.
+        subnet.entry("pools").or_insert(json!([]));
+    }
+    let shown = client.ok("network.update", update("office", json!({ "subnets": subnets })));
+    assert_eq!(shown["version"], before["version"], "nothing is another by that: {shown}");
+    let bare = json!({"subnets": [{"cidr": "10.0.0.0/25"}, {"id": before["subnets"][1]["id"]}]});
+    client.ok("network.update", update("office", bare));
+    let after = get(&mut client, "office");
+    assert_eq!(after["subnets"][1], before["subnets"][1], "by its id one stays as it is");
+    let plain = json!({
+        "id": before["subnets"][0]["id"], "cidr": "10.0.0.0/25", "dhcp": false, "draining": false,
+        "pools": [{"range": "10.0.0.0-10.0.0.127", "kind": "dynamic", "draining": false}],
+    });
+    assert_eq!(after["subnets"][0], plain);
+    assert_eq!(
+        client.ok("ip.get", json!({"network": "office", "address": "10.0.0.65"}))["reservation"]["owner"],
+        "web/0"
+    );
+}
+
+#[test]
 fn what_is_refused_in_its_last_member_leaves_everything_as_it_was() {
     let server = TestServer::new();
     let mut client = server.with_lan();

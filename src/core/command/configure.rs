@@ -152,11 +152,12 @@ pub struct SubnetEntry {
 }
 
 impl SubnetEntry {
-    /// The new subnet that it is, if it says of which addresses: what is removed or not mentioned is as it comes.
-    pub fn as_new(&self) -> Option<SubnetInput> {
+    /// The whole subnet that it is, if it says of which addresses, or they are those that it has: what is removed or not
+    /// mentioned is as in a new one.
+    pub fn as_whole(&self, has: Option<Cidr>) -> Option<SubnetInput> {
         let SubnetPatch { cidr, name, gateway, dhcp, dns, zones, tags, draining, pools } = &self.set;
         Some(SubnetInput {
-            cidr: (*cidr)?,
+            cidr: cidr.or(has)?,
             name: name.given().cloned(),
             gateway: gateway.given().copied(),
             dhcp: dhcp.given().copied(),

@@ -43,8 +43,8 @@ object! { strict
 }
 
 object! { strict
-    /// A subnet that a network shall have: the one of this id, else of this cidr, else of this name, changed by the
-    /// members as by a merge patch; else a new one.
+    /// A subnet that a network shall have. With an id, that one, changed by the members as by a merge patch. Without, a whole
+    /// subnet: what is not said is as in a new one; the one of this cidr, else of this name, keeps its id and what is held in it.
     SubnetEntry {
         /// Which one of the network's it is.
         id?: SubnetId,
@@ -64,7 +64,7 @@ object! { strict
         tags | null: LabelPatch,
         /// Nothing new is granted in it.
         draining?: bool,
-        /// Its pools, as a whole; a new one has one dynamic pool that spans it if left out.
+        /// Its pools, as a whole; without an id one dynamic pool that spans it if left out.
         pools?: Pools,
         /// Its reserved ranges, as a whole.
         reserved?: ReservedRanges,

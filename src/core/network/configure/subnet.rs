@@ -18,7 +18,7 @@ use crate::core::disjoint::Disjoint;
 use crate::core::forms::{self, edges};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Refusal, members};
-use crate::core::state::{Dns, EventKind, NetworkKind, SubnetConfig};
+use crate::core::state::{Dns, EventKind, NetworkKind, PoolConfig, SubnetConfig};
 use crate::core::types::{Generation, Name, SubnetId, Version};
 use crate::limits;
 
@@ -307,6 +307,29 @@ impl ConfigDraft<'_> {
             }
         };
         check_values(&subnet, path, &mut self.verdict);
+        Ok(self.in_place_of(before, subnet, pools))
+    }
+
+    /// A subnet as if it were new, in the place of one that is there: with its id and what is held in it.
+    ///
+    /// # Errors
+    /// A change of family, which makes it another subnet.
+    pub(super) fn replaced(
+        &mut self,
+        before: &SubnetConfig,
+        input: &SubnetInput,
+        path: &str,
+    ) -> Result<SubnetConfig, Refusal> {
+        forms::keeps_family(before.cidr, input.cidr, path)?;
+        let place = SubnetPlace { id: before.id, position: before.position, since: self.network.next_generation() };
+        let mut whole = build(&self.config.name, input, place, path, &mut self.verdict);
+        let pools = std::mem::replace(&mut whole.pools, before.pools.clone());
+        (whole.past_pools, whole.version) = (before.past_pools.clone(), before.version);
+        Ok(self.in_place_of(before, whole, pools))
+    }
+
+    /// Notes what stands against what changes of a subnet, and gives it its pools if they are others.
+    fn in_place_of(&mut self, before: &SubnetConfig, mut subnet: SubnetConfig, pools: Vec<PoolConfig>) -> SubnetConfig {
         if subnet.cidr != before.cidr {
             self.check_resize(before, &subnet);
         }
@@ -316,7 +339,7 @@ impl ConfigDraft<'_> {
         if !pool::are_alike(&pools, &before.pools) {
             pool::replace(self.network, &mut subnet, pools);
         }
-        Ok(subnet)
+        subnet
     }
 
     /// Refuses a new subnet in a network that takes none, and one whose gateway somebody holds.

@@ -1,7 +1,8 @@
 //! All subnets of a network at once: the list of `network.update`.
 //!
-//! An entry is a subnet of the network that stays, changed as its members say, or a new one; what no entry means
-//! goes. What stands against one subnet by itself is judged as for `subnet.add`, `subnet.modify` and `subnet.remove`;
+//! An entry with an id is the subnet of that id, changed as its members say. One without an id is a whole subnet, as
+//! lists replace: what it does not say is as in a new one, and it stands in for the subnet of its cidr or name, whose id,
+//! place and holdings it keeps. What no entry means goes. What stands against one subnet by itself is judged as for `subnet.add`, `subnet.modify` and `subnet.remove`;
 //! what stands between two of them by the outcome, so that a name, `dhcp` or space that one gives up is there for
 //! another.
 
@@ -32,7 +33,7 @@ pub(super) fn replace(draft: &mut ConfigDraft<'_>, entries: &[SubnetEntry], ctx:
         let path = format!("set.subnets[{index}].");
         let (subnet, is_as_before) = match meant {
             Meant::Nothing => continue,
-            Meant::Own(at) => match draft.patched(&before[*at], &entry.set, entry.reserved.as_deref(), &path) {
+            Meant::Own(at) => match draft.changed(&before[*at], entry, &path) {
                 Ok(subnet) => {
                     let same = stands_as(&subnet, &before[*at]);
                     (subnet, same)
@@ -42,7 +43,7 @@ pub(super) fn replace(draft: &mut ConfigDraft<'_>, entries: &[SubnetEntry], ctx:
                     continue;
                 }
             },
-            Meant::New => match entry.as_new() {
+            Meant::New => match entry.as_whole(None) {
                 Some(input) => {
                     let subnet = draft.arriving(&input, subnet_id(ctx.entropy, index as u64), &path);
                     draft.check_arrival(&subnet);
@@ -108,7 +109,9 @@ impl Sign {
     /// Does the entry that means this subnet take the sign from it?
     fn is_given_up(self, entry: &SubnetEntry, subnet: &SubnetConfig) -> bool {
         match (self, &entry.set.name) {
-            (Sign::Id, _) | (Sign::Name, Patch::Keep) => false,
+            (Sign::Id, _) => false,
+            // Where there is no id, what is not said is not there.
+            (Sign::Name, Patch::Keep) => entry.id.is_none() && subnet.name.is_some(),
             (Sign::Cidr, _) => entry.set.cidr.is_some_and(|cidr| cidr != subnet.cidr),
             (Sign::Name, Patch::Clear) => true,
             (Sign::Name, Patch::Set(name)) => subnet.name.as_ref() != Some(name),
@@ -170,6 +173,17 @@ fn stands_as(subnet: &SubnetConfig, before: &SubnetConfig) -> bool {
 }
 
 impl ConfigDraft<'_> {
+    /// A subnet as an entry would have it: by its members where it names the id, else in whole.
+    ///
+    /// # Errors
+    /// A change of family.
+    fn changed(&mut self, before: &SubnetConfig, entry: &SubnetEntry, path: &str) -> Result<SubnetConfig, Refusal> {
+        match entry.as_whole(Some(before.cidr)).filter(|_| entry.id.is_none()) {
+            Some(whole) => self.replaced(before, &whole, path),
+            None => self.patched(before, &entry.set, entry.reserved.as_deref(), path),
+        }
+    }
+
     /// Refuses what stands against subnets among each other: those that are as they were come first, since what is in
     /// the way is the change. Each is given with whether it is so, and with its path.
     fn check_all_beside(&mut self, mut listed: Vec<(bool, SubnetConfig, String)>) {

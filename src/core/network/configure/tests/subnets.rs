@@ -26,6 +26,10 @@ fn pooled(entry: SubnetEntry, pools: &[&str]) -> SubnetEntry {
     SubnetEntry { set: SubnetPatch { pools, ..entry.set }, ..entry }
 }
 
+fn draining(entry: SubnetEntry) -> SubnetEntry {
+    SubnetEntry { set: SubnetPatch { draining: Patch::Set(true), ..entry.set }, ..entry }
+}
+
 fn reserving(entry: SubnetEntry, ranges: &[&str]) -> SubnetEntry {
     SubnetEntry { reserved: Some(ranges.iter().map(|range| reserved_input(range)).collect()), ..entry }
 }
@@ -61,9 +65,10 @@ fn names_change_hands_between_subnets_in_one_change() {
     let swapped = changed(&network, &shall_have(&[called(entry(A), "b"), called(entry(B), "a")]));
     assert_eq!(shown(&swapped), ["10.0.0.0/24 b", "10.0.1.0/24 a"]);
     let freed = SubnetEntry { set: SubnetPatch { name: Patch::Clear, ..entry(A).set }, ..entry(A) };
-    let given = changed(&network, &shall_have(&[freed, called(entry(C), "a"), entry(B)]));
+    let given = changed(&network, &shall_have(&[freed, called(entry(C), "a"), called(entry(B), "b")]));
     assert_eq!(shown(&given), ["10.0.0.0/24", "10.0.1.0/24 b", "10.0.2.0/24 a"]);
-    assert_refused!(&network, shall_have(&[entry(A), called(entry(B), "a")]), Refusal::NameTaken { what, .. } if what.contains("`a` (10.0.0.0/24)"));
+    let kept = of_id(ids(&network)[0]);
+    assert_refused!(&network, shall_have(&[kept, called(entry(B), "a")]), Refusal::NameTaken { what, .. } if what.contains("`a` (10.0.0.0/24)"));
 }
 
 #[test]
@@ -72,7 +77,8 @@ fn dhcp_goes_from_one_subnet_to_another_in_one_change() {
     let moved = changed(&network, &shall_have(&[serving_dhcp(entry(B), true), serving_dhcp(entry(A), false)]));
     assert_eq!(shown(&moved), ["10.0.0.0/24", "10.0.1.0/24 dhcp"]);
     // The one that has it is not to blame, wherever it stands in the list.
-    for entries in [[serving_dhcp(entry(B), true), entry(A)], [entry(A), serving_dhcp(entry(B), true)]] {
+    let kept = of_id(ids(&network)[0]);
+    for entries in [[serving_dhcp(entry(B), true), kept.clone()], [kept, serving_dhcp(entry(B), true)]] {
         let at = entries.iter().position(|entry| !entry.set.dhcp.is_keep()).unwrap();
         assert_refused!(&network, shall_have(&entries), Refusal::InvalidArgument { field, .. } if field == format!("set.subnets[{at}].dhcp"));
     }
@@ -116,7 +122,7 @@ fn a_subnet_grows_into_the_space_of_one_that_goes_or_shrinks() {
 #[test]
 fn subnets_that_stay_keep_ids_and_places_and_new_ones_come_behind() {
     let network = net(&[named(A, "a"), named(B, "b"), named(C, "c")]);
-    let listed = [entry("10.0.9.0/24"), entry(C), of_id(ids(&network)[0]), entry("10.0.8.0/24")];
+    let listed = [entry("10.0.9.0/24"), called(entry(C), "c"), of_id(ids(&network)[0]), entry("10.0.8.0/24")];
     let after = changed(&network, &shall_have(&listed));
     assert_eq!(shown(&after), ["10.0.0.0/24 a", "10.0.2.0/24 c", "10.0.9.0/24", "10.0.8.0/24"]);
     assert_eq!(ids(&after)[..2], [ids(&network)[0], ids(&network)[2]]);
@@ -127,7 +133,7 @@ fn subnets_that_stay_keep_ids_and_places_and_new_ones_come_behind() {
 #[test]
 fn everything_is_one_change_with_one_event() {
     let network = held(&net(&[named(A, "a"), named(B, "b")]), "10.0.0.9", "web");
-    let subnets = [pooled(reserving(entry(A), &["10.0.0.3"]), &["10.0.0.8/29"]), entry(C)];
+    let subnets = [pooled(reserving(called(entry(A), "a"), &["10.0.0.3"]), &["10.0.0.8/29"]), entry(C)];
     let set = NetworkPatch { name: Some(name("wan")), subnets: Some(subnets.to_vec()), ..NetworkPatch::default() };
     let Decision { steps, outcome } = decide(&network, &update(set)).unwrap();
     let events: Vec<EventKind> = steps.iter().filter_map(|step| step.event.as_ref()).map(|event| event.kind).collect();
@@ -165,7 +171,7 @@ fn an_entry_means_the_subnet_of_its_id_else_of_its_cidr_else_of_its_name() {
     assert_eq!(ids(&moved), [a, b], "an id is surer than a cidr or name");
     let by_name = changed(&network, &shall_have(&[called(entry("10.0.4.0/24"), "b"), called(entry(A), "z")]));
     assert_eq!((shown(&by_name), ids(&by_name)), (vec!["10.0.0.0/24 z".into(), "10.0.4.0/24 b".into()], vec![a, b]));
-    let left = [SubnetEntry { id: Some(a), ..entry("10.0.4.0/24") }, entry(A), entry(B)];
+    let left = [SubnetEntry { id: Some(a), ..entry("10.0.4.0/24") }, entry(A), of_id(b)];
     assert_eq!(
         shown(&changed(&network, &shall_have(&left))),
         ["10.0.4.0/24 a", "10.0.1.0/24 b", "10.0.0.0/24"],
@@ -187,8 +193,8 @@ fn an_entry_that_means_no_subnet_or_one_that_another_means_is_refused() {
         [of_id(a), of_id(a)],
         [of_id(a), entry(A)],
         [entry(A), entry(A)],
-        [entry(A), by_name.clone()],
-        [entry(A), called(entry(C), "a")],
+        [called(entry(A), "a"), by_name.clone()],
+        [called(entry(A), "a"), called(entry(C), "a")],
         [by_name.clone(), by_name],
         [called(entry(C), "a"), called(entry("10.0.3.0/24"), "a")],
     ] {
@@ -296,6 +302,38 @@ fn a_new_subnet_is_made_as_by_subnet_add_and_null_is_the_default() {
 }
 
 #[test]
+fn an_entry_without_an_id_is_a_whole_subnet_as_lists_replace() {
+    let dns = Dns { servers: vec![address("10.0.0.9")], search: Vec::new() };
+    let full = SubnetInput {
+        gateway: Some(address("10.0.0.1")),
+        dhcp: Some(true),
+        dns: Some(dns),
+        zones: Some(vec!["z".into()]),
+        tags: Some([("site".into(), "a".into())].into()),
+        draining: Some(true),
+        pools: Some(vec![pool_input("10.0.0.8/29")]),
+        reserved: Some(vec![reserved_input("10.0.0.3")]),
+        ..named(A, "a")
+    };
+    let network = held(&net(&[SubnetInput { draining: None, ..full.clone() }]), "10.0.0.9", "web");
+    let network = changed(&network, &shall_have(&[SubnetEntry { id: Some(ids(&network)[0]), ..draining(entry(A)) }]));
+    let bare = changed(&network, &shall_have(&[entry(A)]));
+    let subnet = &bare.subnets()[0];
+    let as_new = &net(&[subnet_input(A)]).subnets()[0].clone();
+    let said = |subnet: &SubnetConfig| {
+        let SubnetConfig { name, cidr, gateway, dhcp, dns, zones, tags, draining, .. } = subnet.clone();
+        (name, cidr, gateway, dhcp, dns, zones, tags, draining, subnet.reserved.clone())
+    };
+    assert_eq!(said(subnet), said(as_new));
+    assert_eq!((ids(&bare), pools_of(&bare)), (ids(&network), pools_of(&net(&[subnet_input(A)]))));
+    assert!(bare.holder_at(address("10.0.0.9")).is_some(), "what is held in it stays");
+    let by_name = changed(&network, &shall_have(&[called(SubnetEntry::default(), "a")]));
+    assert_eq!(shown(&by_name), ["10.0.0.0/24 a"], "its addresses stay where only its name is said");
+    let by_id = changed(&network, &shall_have(&[of_id(ids(&network)[0])]));
+    assert_eq!(by_id.subnets()[0], network.subnets()[0]);
+}
+
+#[test]
 fn pools_that_change_are_remembered_while_something_is_held_in_them() {
     let network = held(&net(&[with_pools(A, &["web=10.0.0.8/29"])]), "10.0.0.9", "web");
     let after = changed(&network, &shall_have(&[pooled(entry(A), &["db=10.0.0.8/29"])]));
@@ -306,12 +344,12 @@ fn pools_that_change_are_remembered_while_something_is_held_in_them() {
 }
 
 #[test]
-fn reserved_ranges_are_replaced_as_a_list_and_kept_where_none_is_given() {
+fn reserved_ranges_are_replaced_as_a_list_and_kept_where_an_id_is_given_and_no_list() {
     let mut for_web = reserved_input("10.0.0.3");
     for_web.reserved_for = Some(ReservedFor { scope: Default::default(), owner: "web".parse().unwrap(), slot: None });
     let reserved = vec![reserved_input("10.0.0.16/28"), for_web.clone()];
     let network = net(&[SubnetInput { reserved: Some(reserved), ..subnet_input(A) }]);
-    assert_eq!(changed(&network, &shall_have(&[entry(A), entry(B)])).subnets()[0], network.subnets()[0]);
+    assert_eq!(changed(&network, &shall_have(&[of_id(ids(&network)[0]), entry(B)])).subnets()[0], network.subnets()[0]);
     // Merged in the order given, as by `network.create`: the wider range leaves the owner what is kept for it.
     let wide = reserved_input("switches=10.0.0.0/29");
     let listed = SubnetEntry { reserved: Some(vec![for_web, wide]), ..entry(A) };
