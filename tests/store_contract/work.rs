@@ -29,6 +29,8 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
 pub fn options(disk: &SimDisk) -> EmbeddedOptions {
     EmbeddedOptions {
         segment_bytes: 8 << 10,
+        // A disk that fails does so between the pieces of a segment, too.
+        piece_bytes: 3 << 10,
         snapshot_log_bytes: 16 << 10,
         history_bytes: 1 << 30,
         full_retry: Duration::from_millis(2),

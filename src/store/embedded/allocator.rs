@@ -30,8 +30,8 @@ pub(super) fn run(shared: &EmbeddedShared) {
         }
         let number = catalog.next_number;
         drop(catalog);
-        let length = shared.options.segment_bytes;
-        let made = segment::create(&*shared.disk, &shared.dir, number, length, |file| between(shared, file));
+        let lengths = shared.options.lengths();
+        let made = segment::create(&*shared.disk, &shared.dir, number, lengths, |file| between(shared, file));
         match made {
             Ok(spare) => {
                 let mut catalog = shared.catalog();

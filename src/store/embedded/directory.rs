@@ -93,7 +93,7 @@ pub(super) fn initialise(
         let path: PathBuf = dir.join(folder);
         disk.create_dir(&path).map_err(problem::io("making directory", &path))?;
     }
-    let first = segment::create(disk, dir, 1, options.segment_bytes, segment::AT_ONCE);
+    let first = segment::create(disk, dir, 1, options.lengths(), segment::AT_ONCE);
     first.map_err(problem::io("making the first segment in", dir))?;
     disk.sync_dir(&dir.join(SNAP)).map_err(problem::io("flushing", dir))?;
     Mark::create(disk, dir, 0, 0)?;

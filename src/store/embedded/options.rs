@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::disk::{Disk, RealDisk};
+use super::segment::Lengths;
 use crate::limits;
 use crate::store::codec::Format;
 use crate::store::moving::Opening;
 
+/// Zeros are written in pieces of this size. What is flushed at once, a commit that comes meanwhile may have to wait for.
+pub(super) const PIECE_BYTES: u64 = 512 << 10;
 /// Length of a segment where nothing else is said.
 const SEGMENT_BYTES: u64 = 64 << 20;
 // A segment as long as it usually is sets no bound of its own.
@@ -27,6 +30,8 @@ pub(super) const fn act_bytes_max(segment_bytes: u64) -> usize {
 pub struct EmbeddedOptions {
     /// Length of a segment of the log in bytes.
     pub segment_bytes: u64,
+    /// How much of a segment that is made ahead of need is flushed at once, in bytes.
+    pub piece_bytes: u64,
     /// A snapshot is made when the closed segments behind the last one are longer than this, and longer than it.
     pub snapshot_log_bytes: u64,
     /// Segments that were closed longer ago are removed with the next snapshot.
@@ -50,10 +55,18 @@ pub struct EmbeddedOptions {
     pub disk: Arc<dyn Disk>,
 }
 
+impl EmbeddedOptions {
+    /// Of the segments that are made from now on.
+    pub(super) fn lengths(&self) -> Lengths {
+        Lengths { whole: self.segment_bytes, piece: self.piece_bytes.max(1) }
+    }
+}
+
 impl Default for EmbeddedOptions {
     fn default() -> Self {
         Self {
             segment_bytes: SEGMENT_BYTES,
+            piece_bytes: PIECE_BYTES,
             snapshot_log_bytes: 64 << 20,
             history_seconds: 30 * 86_400,
             history_bytes: 10 << 30,

@@ -13,7 +13,7 @@ use super::disk::{Disk, DiskFile, RealDisk, read_exact};
 use super::meta::{Mark, Meta};
 use super::problem;
 use super::recovery::{self, Recovered};
-use super::segment::{self, LOG, SegmentHeader};
+use super::segment::{self, LOG, Lengths, SegmentHeader};
 use super::shared::now_ms;
 use super::snapshot::{self, SNAP};
 use super::source::SourceDisk;
@@ -157,7 +157,7 @@ fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered
     }
     for kept in &recovered.segments {
         let header = SegmentHeader { register: meta.register, ..kept.segment.header };
-        let copy = segment::create(disk, target, header.number, header.length, segment::AT_ONCE)?;
+        let copy = segment::create(disk, target, header.number, Lengths::of(header.length), segment::AT_ONCE)?;
         copy_bytes(&*kept.segment.file, &*copy.file, kept.end)?;
         copy.file.write_at(&header.bytes(), 0)?;
         copy.file.sync()?;
@@ -168,7 +168,7 @@ fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered
     let spare_bytes = recovered.spares.first().map(|spare| spare.length);
     let (number, length) =
         last.unwrap_or((oldest, spare_bytes.unwrap_or(super::EmbeddedOptions::default().segment_bytes)));
-    segment::create(disk, target, number, length, segment::AT_ONCE)?;
+    segment::create(disk, target, number, Lengths::of(length), segment::AT_ONCE)?;
     if let Some(snapshot) = &recovered.snapshot {
         let place = snapshot::SnapshotPlace { register: meta.register, ..snapshot.place };
         let snap = target.join(SNAP);

@@ -17,14 +17,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::disk::{Disk, DiskFile, read_exact};
 use super::meta::{self, u32_at, u64_at, u128_at};
+use super::options::PIECE_BYTES;
 use super::problem;
 use crate::store::{Seq, ShardId, StoreError};
 
 const MAGIC: &[u8; 8] = b"ALLODSEG";
 pub(super) const HEADER_BYTES: usize = 128;
 pub(super) const LOG: &str = "log";
-/// Zeros are written in pieces of this size. What is flushed at once, a commit that comes meanwhile may have to wait for.
-const ZERO_BYTES: usize = 512 << 10;
 
 /// What stands in front of the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,25 +138,40 @@ pub(super) fn number_of(name: &str) -> Option<u64> {
 /// For [`create`] where nobody commits meanwhile: in one go.
 pub(super) const AT_ONCE: fn(&dyn DiskFile) -> std::io::Result<()> = |_| Ok(());
 
+/// How long a segment is, and its pieces, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lengths {
+    pub whole: u64,
+    pub piece: u64,
+}
+
+impl Lengths {
+    /// Of a segment that is as long as another, in the usual pieces.
+    pub(super) fn of(whole: u64) -> Self {
+        Self { whole, piece: PIECE_BYTES }
+    }
+}
+
 /// Makes a segment of zeros, durable under its name. After each piece of it `between` is asked, which may flush and rest, where
 /// somebody else needs the disk.
 pub(super) fn create(
     disk: &dyn Disk,
     dir: &Path,
     number: u64,
-    length: u64,
+    lengths: Lengths,
     mut between: impl FnMut(&dyn DiskFile) -> std::io::Result<()>,
 ) -> std::io::Result<Spare> {
+    let length = lengths.whole;
     let log = dir.join(LOG);
     let path = log.join(name(number));
     let temporary = log.join(format!("{}.tmp", name(number)));
     let file = disk.create(&temporary)?;
     let mut fill = || {
         file.allocate(length)?;
-        let zeros = vec![0; ZERO_BYTES.min(length as usize)];
+        let zeros = vec![0; lengths.piece.min(length) as usize];
         let mut at = 0;
         while at < length {
-            let piece = (length - at).min(ZERO_BYTES as u64);
+            let piece = (length - at).min(zeros.len() as u64);
             file.write_at(&zeros[..piece as usize], at)?;
             between(&*file)?;
             at += piece;
