@@ -111,12 +111,11 @@ pub(super) fn named_once(items: &[AcquireItem]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses one MAC for several addresses of a network, whether there is room for them or not.
+/// Refuses one MAC for several addresses of a network, whether there is room for them or not: a repeat may find room that the
+/// request did not.
 pub(super) fn mac_once(ask: &Acquire) -> Result<(), Refusal> {
     match ask.options.mac {
-        Some(MacWish::Given(mac)) if ask.items.iter().filter(|item| !item.optional).count() > 1 => {
-            Err(mac_for_several(mac))
-        }
+        Some(MacWish::Given(mac)) if ask.items.len() > 1 => Err(mac_for_several(mac)),
         Some(MacWish::Given(_) | MacWish::Auto) | None => Ok(()),
     }
 }

@@ -20,6 +20,17 @@ fn with_mac(network: &str, owner: &str, mac: &str) -> Value {
     json!({"network": network, "owner": owner, "mac": mac})
 }
 
+/// A repeat may find room for what the request did not: then it would be another answer.
+#[test]
+fn one_mac_for_several_addresses_is_refused_also_where_some_are_optional() {
+    let server = TestServer::new();
+    let mut client = three_networks(&server);
+    let ips = json!([{"network": "one"}, {"network": "one", "optional": true}]);
+    let refused = client.call("ip.acquire", json!({"owner": "a", "mac": "52:54:00:12:34:56", "ips": ips}));
+    let data = &refused["error"]["data"];
+    assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("mac")), "{refused}");
+}
+
 #[test]
 fn a_mac_of_one_network_is_refused_in_another_of_its_realm_until_it_is_let_go() {
     let server = TestServer::new();

@@ -3,10 +3,11 @@
 
 use super::{Coordinator, Done, Outcomes, lost};
 use crate::actors::directory::CatalogCheck;
-use crate::core::address::Range;
+use crate::actors::service::Shared;
+use crate::core::address::{Address, Range};
 use crate::core::catalog::Intent;
 use crate::core::command::{Command, Target, derived_id};
-use crate::core::outcome::Outcome;
+use crate::core::outcome::{NetworkView, Outcome};
 use crate::core::state::NetworkKind;
 use crate::core::types::{Claimant, SubnetId};
 
@@ -16,16 +17,23 @@ impl Coordinator {
         let Outcome::Network(view) = self.ask_item(&route, self.item(Command::Show, false)).await? else {
             return Err(lost());
         };
-        let place = target.address.and_then(|address| Range::single(address).as_cidr());
+        // With a generation it is one that is there, and nothing is written down.
+        let written = target.address.filter(|_| target.if_generation.is_none());
         let command = Command::Bind(Box::new(target), claimant);
-        let Some(cidr) = place.filter(|_| view.config.kind == NetworkKind::Dynamic) else {
+        let Some(address) = written.filter(|_| view.config.kind == NetworkKind::Dynamic) else {
             return self.ask(&route, command).await.map(Done::Outcome);
         };
         // Until the network has answered nobody else gets the address, or space around it.
         let mut act = self.lock(vec![route.id]).await?;
-        let subnets = vec![(SubnetId(derived_id(self.shared.clock.entropy(), 0)), cidr)];
-        let intent = Intent { network: route.id, realm: view.config.realm.clone(), name: None, subnets };
-        act.intend(CatalogCheck::Space(None), intent).await?;
+        act.intend(CatalogCheck::Space(None), space_of(&self.shared, &view, address)).await?;
         self.ask(&route, command).await.map(Done::Outcome)
     }
+}
+
+/// What keeps an address for a dynamic network while it is written down there.
+pub(super) fn space_of(shared: &Shared, network: &NetworkView, address: Address) -> Intent {
+    let id = SubnetId(derived_id(shared.clock.entropy(), 0));
+    // An address is a prefix.
+    let subnets = Range::single(address).as_cidr().map(|whole| (id, whole)).into_iter().collect();
+    Intent { network: network.config.id, realm: network.config.realm.clone(), name: None, subnets }
 }

@@ -349,12 +349,13 @@ impl Network {
         Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by) }
     }
 
-    /// Refuses a block of which somebody else holds any, or another member of the same request took any.
+    /// Refuses a block of which somebody else holds any, or somebody was promised any, or another member of the same request took any.
     fn in_the_way(&self, draft: &Draft<'_>, holder: &SlotKey, block: Range, is_free: bool) -> Result<(), Refusal> {
         for (address, entry) in (!is_free).then(|| self.holdings.overlapping(block)).into_iter().flatten() {
             let Entry::Held(held) = entry else { continue };
             // What this very request lets go counts as held until it is committed.
-            if held.holder != *holder || held.obsolete.is_some() {
+            let is_promised = || held.promise().is_some_and(|promise| !draft.ends(held, promise));
+            if held.holder != *holder || held.obsolete.is_some() || is_promised() {
                 return Err(self.held_there(block, address, held));
             }
         }

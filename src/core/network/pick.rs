@@ -23,7 +23,7 @@ use crate::core::address::{Address, Family, Range};
 use crate::core::command::{PoolRef, Wish, mixed};
 use crate::core::refusal::{NoCapacity, Refusal};
 use crate::core::space::Space;
-use crate::core::state::{Entry, Policy};
+use crate::core::state::{Entry, Policy, Released};
 use crate::core::types::{OwnerUid, ShardTime, SlotKey, WallTime};
 
 /// Cooling pieces that a yielding block may displace.
@@ -53,6 +53,11 @@ pub(super) struct Picked {
     pub(super) is_free: bool,
 }
 
+/// May what a slot let go be of the object that asks in its name? Two objects of one name are two owners.
+fn is_same_object(released: &Released, uid: Option<&OwnerUid>) -> bool {
+    uid.is_none_or(|uid| released.owner_uid.as_ref().is_none_or(|last| last == uid))
+}
+
 impl Network {
     /// Chooses an address or block for a slot.
     pub(super) fn pick(
@@ -64,7 +69,7 @@ impl Network {
     ) -> Option<Picked> {
         let cleared = |range| Picked { range, is_free: false };
         let own = self
-            .pick_kept(draft, selection, holder)
+            .pick_kept(draft, selection, holder, uid)
             .or_else(|| self.pick_own_cooling(draft, selection, holder, uid))
             .map(cleared);
         own.or_else(|| self.pick_free(draft, selection).map(|range| Picked { range, is_free: true })).or_else(|| {
@@ -72,7 +77,13 @@ impl Network {
         })
     }
 
-    fn pick_kept(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
+    fn pick_kept(
+        &self,
+        draft: &Draft<'_>,
+        selection: &Selection,
+        holder: &SlotKey,
+        uid: Option<&OwnerUid>,
+    ) -> Option<Range> {
         let usable = |&address: &Address| {
             let range = Range::single(address);
             selection.order(address.family()) == Some(0)
@@ -84,7 +95,7 @@ impl Network {
                 && draft.taken(range).is_none()
                 && match self.holdings.covering(address) {
                     None => true,
-                    Some((_, Entry::Released(released))) => released.last == *holder,
+                    Some((_, Entry::Released(released))) => released.last == *holder && is_same_object(released, uid),
                     Some((_, Entry::Held(_) | Entry::Declined(_))) => false,
                 }
         };
@@ -131,9 +142,7 @@ impl Network {
             }
             let range = covered(address, released.prefix_length);
             let lower = last.is_none_or(|(_, found, _)| address < found);
-            // Two objects of one name are two owners.
-            let same = uid.is_none_or(|uid| released.owner_uid.as_ref().is_none_or(|last| last == uid));
-            if lower && same && self.may_cool_back(draft, selection, address, range) {
+            if lower && is_same_object(released, uid) && self.may_cool_back(draft, selection, address, range) {
                 last = Some((released.released_at, address, range));
             }
         }

@@ -107,6 +107,9 @@ fn a_recorded_address_belongs_to_one_network_of_its_realm() {
     // lan is 10.0.0.0/24.
     let told = client.call("ip.bind", of("cloud", "10.0.0.9", "a"));
     assert_eq!(told["error"]["data"]["with"], json!({"network": "lan", "cidr": "10.0.0.0/24"}), "{told}");
+    // With a generation nothing is written down: it is not there, whoever has it.
+    let there = json!({"network": "cloud", "address": "10.0.0.9", "owner": "a", "claimant": "a", "if_generation": 7});
+    assert_eq!(client.kind("ip.bind", there), "not_found");
     client.ok("ip.bind", of("apart", "10.0.0.9", "a"));
     let kept = client.ok("ip.bind", of("cloud", "192.0.2.7", "a"));
     let held = client.call("ip.bind", of("cloud", "192.0.2.7", "b"));

@@ -60,7 +60,7 @@ impl Draft<'_> {
     }
 
     /// Does a promise end with what this request lets go?
-    fn ends(&self, reservation: &Reservation, promise: &Promise) -> bool {
+    pub(in crate::core::network) fn ends(&self, reservation: &Reservation, promise: &Promise) -> bool {
         self.network.config.closed
             || self.letting_go.as_ref().is_some_and(|(scope, owner)| {
                 *scope == reservation.holder.scope && owner.as_ref().is_none_or(|owner| *owner == promise.owner)

@@ -271,6 +271,25 @@ fn a_kept_address_outside_every_pool_goes_by_the_zones_of_its_subnet() {
 }
 
 #[test]
+fn a_kept_address_that_cools_goes_to_no_other_object_of_the_same_name() {
+    let kept = ReservedFor { scope: Scope::default(), owner: "db".parse().unwrap(), slot: None };
+    let mut keeping = subnet("10.0.0.0/28", 0);
+    keeping.reserved =
+        vec![ReservedRange { range: "10.0.0.9".parse().unwrap(), note: Default::default(), reserved_for: Some(kept) }];
+    let mut net = Net::with(|config| config.cooldown_seconds = 3_600, vec![keeping]);
+    let object = |uid: &str| {
+        let mut ask = wish("db");
+        ask.options.owner_uid = Some(uid.parse().unwrap());
+        ask
+    };
+    assert_eq!(net.ask(object("x")).unwrap().view.address, address("10.0.0.9"));
+    net.release("db");
+    assert_eq!(net.ask(object("y")).unwrap().view.address, address("10.0.0.1"));
+    net.release("db");
+    assert_eq!(net.ask(object("x")).unwrap().view.address, address("10.0.0.9"), "its own, again");
+}
+
+#[test]
 fn of_several_refusals_the_first_in_the_protocols_order_is_answered() {
     let mut net = Net::new(&["10.0.0.0/28", "10.0.1.0/28"]);
     let mut ask = wish("a");

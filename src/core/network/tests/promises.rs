@@ -181,3 +181,24 @@ fn a_subnet_with_a_promise_to_a_slot_does_not_move_where_that_slot_has_something
     deploy(&mut promised_there, &[("i", "s", "10.2.0.1")]);
     says(refused(holder, promised_there), ["is promised 10.2.0.1 in network", "holds 10.1.0.5 in the subnet"]);
 }
+
+#[test]
+fn a_block_around_what_is_promised_to_another_is_refused_and_the_promise_is_kept() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    claim(&mut net, "a", "0", "10.0.0.4");
+    claim(&mut net, "b", "0", "10.0.0.9");
+    deploy(&mut net, &[("a", "0", "10.0.0.9"), ("b", "0", "10.0.0.4")]);
+    let ask = Claim {
+        holder: in_scope("a", "0"),
+        address: address("10.0.0.4"),
+        prefix_length: Some(30),
+        force: false,
+        options: GrantOptions { replace: true, ..GrantOptions::default() },
+    };
+    refused!(net.run(&Command::Claim(Box::new(ask))), Refusal::Taken { .. });
+    let promised = |at: &str| match net.network.holdings.at(address(at)) {
+        Some(Entry::Held(held)) => held.promise().map(|promise| promise.owner.to_string()),
+        _ => None,
+    };
+    assert_eq!((promised("10.0.0.4"), promised("10.0.0.9")), (Some("b".to_owned()), Some("a".to_owned())));
+}
