@@ -95,11 +95,16 @@ impl Batch {
     /// Does it only let go? Then it is taken while the disk is full. It may renew, bind and unbind what is held already,
     /// and change configuration that exists; it may not grant, nor create networks and subnets.
     pub fn lets_go(&self) -> bool {
-        self.acts.iter().flat_map(|act| &act.steps).all(|step| match &step.state {
-            None | Some(State::Entry(Entry::Released(_) | Entry::Declined(_))) => true,
-            Some(State::Entry(Entry::Held(reservation))) => step.expect == Some(reservation.generation.0),
-            Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) => step.expect.is_some(),
-        })
+        self.acts.iter().flat_map(|act| &act.steps).all(step_lets_go)
+    }
+}
+
+/// Is it one of those that a batch may have which only lets go?
+pub fn step_lets_go(step: &Step) -> bool {
+    match &step.state {
+        None | Some(State::Entry(Entry::Released(_) | Entry::Declined(_))) => true,
+        Some(State::Entry(Entry::Held(reservation))) => step.expect == Some(reservation.generation.0),
+        Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) => step.expect.is_some(),
     }
 }
 

@@ -43,7 +43,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-pub use self::batch::{Act, Batch, Committed, Digest, Epoch, Head, Seq, ShardId, Token, TransactionId};
+pub use self::batch::{Act, Batch, Committed, Digest, Epoch, Head, Seq, ShardId, Token, TransactionId, step_lets_go};
 pub use self::error::{CommitError, StoreError};
 use self::history::{RecordedBatch, Stretch};
 use self::late::Late;

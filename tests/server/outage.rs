@@ -40,6 +40,36 @@ fn a_lease_whose_renewals_a_full_disk_refuses_does_not_end_meanwhile() {
     assert!(other.get("error").is_some(), "its holder asked for it every minute, and somebody else has it: {other}");
 }
 
+/// A commit of a deployment lets go, and hands over what was promised: that is granted anew. Refused by the store, it would
+/// take what others let go beside it along.
+#[test]
+fn while_a_disk_is_full_a_commit_that_would_hand_over_a_promise_is_refused_and_others_let_go() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut deploy = |method: &str, addresses: [&str; 2]| {
+        let instance = |id, address| json!({"id": id, "networks": [{"network": "lan", "address": address}]});
+        let [a, b] = addresses;
+        client.ok(method, json!({"deployment": "d", "instances": [instance("a", a), instance("b", b)]}))
+    };
+    let first = deploy("deployment.apply", ["10.0.0.4", "10.0.0.9"]);
+    let mut other = server.client();
+    other.ok("deployment.commit", json!({"deployment": "d", "plan": first["plan"]}));
+    other.ok("ip.allocate", json!({"network": "lan", "owner": "o"}));
+    let swap = deploy("deployment.apply", ["10.0.0.9", "10.0.0.4"]);
+    server.store.health_is(StoreHealth::Full);
+    let commit = json!({"deployment": "d", "plan": swap["plan"]});
+    let told = other.call("deployment.commit", commit.clone());
+    assert_eq!(told["error"]["data"]["applied"], false, "{told}");
+    assert_eq!(told["error"]["data"]["kind"], "unavailable", "{told}");
+    other.ok("ip.release", json!({"network": "lan", "owner": "o"}));
+    server.store.health_is(StoreHealth::Ready);
+    other.ok("deployment.commit", commit);
+    let owner = |client: &mut Client, address: &str| {
+        client.ok("ip.get", json!({"address": address}))["reservation"]["owner"].clone()
+    };
+    assert_eq!((owner(&mut other, "10.0.0.9"), owner(&mut other, "10.0.0.4")), (json!("a"), json!("b")));
+}
+
 /// Nobody has to renew what cools, nor could have renewed what was not granted yet: both end in time, however short ago the
 /// disk was full.
 #[test]
