@@ -206,6 +206,8 @@ pub struct Heal {
     /// What is held, as its holder was told, by first address; at most [`crate::limits::LATE_CLAIMS_MAX`].
     #[serde(deserialize_with = "compact::entries")]
     pub claims: Vec<(Address, Entry)>,
+    /// Another network of the realm has them by now.
+    pub elsewhere: bool,
 }
 
 /// How `network.map` draws.

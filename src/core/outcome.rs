@@ -436,6 +436,16 @@ pub struct Healing {
     pub left: u64,
 }
 
+impl std::ops::AddAssign for Healing {
+    fn add_assign(&mut self, other: Self) {
+        let Self { healed, standing, conflicts, left } = other;
+        self.healed += healed;
+        self.standing += standing;
+        self.conflicts += conflicts;
+        self.left += left;
+    }
+}
+
 /// A conflict, and who has what stands in its way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contested {

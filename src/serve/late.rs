@@ -19,17 +19,16 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::actors::coordinator::{self, Done, Job, Order};
 use crate::actors::service::Shared;
-use crate::actors::{Fault, Item, NotReadyReason, coordinator, only_answer, outlet};
+use crate::actors::{Fault, NotReadyReason, Told, outlet};
 use crate::core::address::Address;
-use crate::core::command::{Command, Heal};
 use crate::core::outcome::{Healing, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::Entry;
 use crate::core::types::{NetworkId, SlotKey};
 use crate::limits::LATE_CLAIMS_MAX;
 use crate::peer::NO_CLIENT;
-use crate::peer::frame::NetworkRef;
 use crate::server::Server;
 use crate::server::role::Role;
 use crate::store::Store;
@@ -232,34 +231,28 @@ async fn ask(
 ) -> Result<Outcome, Box<Fault>> {
     let nobody = || Box::new(Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: 1_000 });
     let reason = format!("acknowledged by node {} before a failover", server.node);
-    let item = Item {
-        ticket: 0,
-        command: Command::Heal(Box::new(Heal { claims: claims.to_vec() })),
+    let order = Order {
+        job: Job::Heal { network, claims: claims.to_vec() },
         by: "healing".into(),
         reason: Some(reason.into()),
         deadline: Some(first.map_or_else(|| Instant::now() + ANSWER_WITHIN, |(_, until)| until)),
         dry_run,
         wait: None,
     };
-    let (outlet, told) = outlet();
+    let (outlet, mut told) = outlet();
     let role = server.seat.role();
     let here = match &*role {
         Role::Owner(shared) => Some(shared),
         Role::Follower { .. } | Role::Between | Role::Waiting { .. } => first.map(|(owner, _)| owner),
     };
     match (here, &*role) {
-        (Some(shared), _) => match shared.routes.by_id(network) {
-            Some(route) => coordinator::send(shared, &route, false, vec![item], &outlet, Instant::now()),
-            None => return Err(Refusal::not_found(Missing::Network, network).into()),
-        },
-        (None, Role::Follower { link, .. }) if link.is_connected() => {
-            link.work(NO_CLIENT, NetworkRef::Id(network), vec![item], &outlet);
-        }
+        (Some(shared), _) => coordinator::spawn(shared, 0, order, outlet),
+        (None, Role::Follower { link, .. }) if link.is_connected() => link.job(NO_CLIENT, 0, order, &outlet),
         (None, _) => return Err(nobody()),
     }
-    drop(outlet);
-    match tokio::time::timeout(ANSWER_WITHIN, only_answer(told)).await {
-        Ok(Some(answer)) => answer,
-        Ok(None) | Err(_) => Err(nobody()),
+    match tokio::time::timeout(ANSWER_WITHIN, told.recv()).await {
+        Ok(Some(Told::Job(_, Ok(Done::Outcome(outcome))))) => Ok(outcome),
+        Ok(Some(Told::Job(_, Err(fault)))) => Err(fault),
+        Ok(Some(_) | None) | Err(_) => Err(nobody()),
     }
 }

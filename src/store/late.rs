@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Batch, Digest, ShardId, StoreError, codec, whole};
 use crate::core::address::Address;
-use crate::core::state::{Entry, Key, State};
+use crate::core::state::{Entry, Event, EventKind, Key, State, Step};
 use crate::core::types::NetworkId;
 
 const TITLE: &str = "allod: changes that were acknowledged and that the register lacks";
@@ -102,6 +102,10 @@ impl Late {
             };
             let place = (network, address);
             match &step.state {
+                // With its subnet it came from another network. That was cut off, too: it is there still.
+                Some(State::Entry(Entry::Held(_))) if is_moved(step, false) => others += 1,
+                // And there it is claimed, where it was granted in it.
+                None if is_moved(step, true) => others += usize::from(!held.contains_key(&place)),
                 Some(State::Entry(entry @ Entry::Held(reservation))) => {
                     // Under a generation that was given in it, or on something that was.
                     if step.expect != Some(reservation.generation.0) || held.contains_key(&place) {
@@ -119,6 +123,12 @@ impl Late {
     }
 }
 
+/// Does a reservation go from one network to another with its subnet? A transfer within a network tells who had it.
+fn is_moved(step: &Step, leaves: bool) -> bool {
+    let is_of = |event: &Event| event.kind == EventKind::Transferred && event.before.is_some() == leaves;
+    step.event.as_ref().is_some_and(is_of)
+}
+
 /// Those of which nobody has disposed yet.
 #[derive(Debug, Default)]
 pub struct Lates {
@@ -128,11 +138,12 @@ pub struct Lates {
 }
 
 impl Lates {
-    /// Reads what lies in a directory; none: nothing is kept there.
+    /// Reads what lies in a directory; none: nothing is kept there. What is of another register may be given up, if an operator
+    /// says so.
     ///
     /// # Errors
-    /// A file cannot be read, or is damaged: it is never taken for less than it is.
-    pub fn open(directory: Option<&Path>, register: u128) -> Result<Self, StoreError> {
+    /// A file cannot be read, is damaged, or is of another register: it is never taken for less than it is.
+    pub fn open(directory: Option<&Path>, register: u128, gives_up_others: bool) -> Result<Self, StoreError> {
         let mut pending = Vec::new();
         for path in directory.into_iter().flat_map(files) {
             let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
@@ -148,8 +159,11 @@ impl Lates {
             if of == register {
                 read_answered(&path, register, &late)?;
                 pending.push(Arc::new(late));
+            } else if gives_up_others {
+                tracing::warn!(path = %path.display(), "changes of another register lie here; they are given up");
+                std::fs::rename(&path, beside(&path, PAST)).map_err(whole::io("renaming", &path))?;
             } else {
-                tracing::warn!(path = %path.display(), "changes of another register lie here; they are left alone");
+                return Err(of_another(&path));
             }
         }
         Ok(Self { directory: directory.map(Path::to_owned), register, pending: Mutex::new(pending) })
@@ -226,6 +240,17 @@ impl Lates {
     fn locked(&self) -> MutexGuard<'_, Vec<Arc<Late>>> {
         locked(&self.pending)
     }
+}
+
+/// As where the register was moved, or restored, before they were brought.
+fn of_another(path: &Path) -> StoreError {
+    let text = format!(
+        "{} has changes that were acknowledged in another register and brought to nobody: whoever was told of them may find \
+         that somebody else has what he was granted. `allod serve` with the store that was there before brings them; \
+         --accept-new-store gives them up, and the file stays as PAST-…",
+        path.display()
+    );
+    StoreError::Foreign(text.into())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -349,7 +374,7 @@ mod tests {
     #![allow(clippy::disallowed_methods, reason = "files are damaged here")]
 
     use super::*;
-    use crate::core::state::{Event, EventKind, Reservation, Step};
+    use crate::core::state::Reservation;
     use crate::core::types::{Generation, Scope, ShardTime, SlotKey, WallTime};
     use crate::store::codec::Format;
     use crate::store::{Act, Epoch, Seq, Token, fence};
@@ -403,20 +428,20 @@ mod tests {
     fn what_is_late_is_there_after_a_restart_until_it_is_dealt_with() {
         let directory = tempfile::tempdir().unwrap();
         let inside = directory.path().join("new");
-        let lates = Lates::open(Some(&inside), 5).unwrap();
+        let lates = Lates::open(Some(&inside), 5, false).unwrap();
         let first = lates.add(ShardId(3), Digest(1), &batches(2)).unwrap();
         assert_eq!(lates.add(ShardId(3), Digest(1), &batches(2)).unwrap(), first);
         lates.add(ShardId(3), Digest(2), &batches(1)).unwrap();
-        let again = Lates::open(Some(&inside), 5).unwrap();
+        let again = Lates::open(Some(&inside), 5, false).unwrap();
         assert_eq!(again.all().len(), 2);
         let found = again.all().into_iter().find(|late| late.digest == Digest(1)).unwrap();
         assert_eq!((&found, found.batches.len()), (&first, 2));
-        assert_eq!(Lates::open(Some(&inside), 6).unwrap().all().len(), 0, "of another register");
+        assert!(matches!(Lates::open(Some(&inside), 6, false), Err(StoreError::Foreign(_))), "of another register");
         again.remove(&found).unwrap();
         assert_eq!(again.all().len(), 1);
-        assert_eq!(Lates::open(Some(&inside), 5).unwrap().all().len(), 1);
+        assert_eq!(Lates::open(Some(&inside), 5, false).unwrap().all().len(), 1);
         // Where nothing is kept, it is there as long as the process.
-        let nowhere = Lates::open(None, 5).unwrap();
+        let nowhere = Lates::open(None, 5, false).unwrap();
         let late = nowhere.add(ShardId(3), Digest(1), &batches(2)).unwrap();
         nowhere.remove(&late).unwrap();
         assert!(nowhere.all().is_empty());
@@ -426,10 +451,71 @@ mod tests {
         late.claims().into_values().flatten().map(|(address, _)| address.to_string()).collect()
     }
 
+    /// What moved with its subnet, on a line that is cut off, is where it was: nobody claims it where it came to, and what
+    /// was granted before it moved is claimed where it was granted.
+    #[test]
+    fn a_subnet_that_moved_on_a_line_that_is_cut_off_is_claimed_nowhere_else() {
+        let held = |owner: &str| {
+            let holder = SlotKey { scope: Scope::default(), owner: owner.parse().unwrap(), slot: "0".parse().unwrap() };
+            Arc::new(Reservation::plain(holder, Generation(77), 32, WallTime(1_772_356_360_000)))
+        };
+        let at = |address: &str| Key::Address(address.parse().unwrap());
+        let put = |key, held: &Arc<Reservation>, kind| Step {
+            key,
+            expect: None,
+            state: Some(State::Entry(Entry::Held(Arc::clone(held)))),
+            event: Some(Event { kind, before: None }),
+        };
+        let leave = |key, held: &Arc<Reservation>| Step {
+            key,
+            expect: Some(77),
+            state: None,
+            event: Some(Event { kind: EventKind::Transferred, before: Some(Arc::clone(held)) }),
+        };
+        let (old, new) = (held("old"), held("new"));
+        let (from, to) = (NetworkId(7), NetworkId(8));
+        let moved = [
+            (from, vec![put(at("10.0.0.2"), &new, EventKind::Granted)]),
+            (from, vec![leave(at("10.0.0.1"), &old), leave(at("10.0.0.2"), &new)]),
+            (
+                to,
+                vec![
+                    put(at("10.0.0.1"), &old, EventKind::Transferred),
+                    put(at("10.0.0.2"), &new, EventKind::Transferred),
+                ],
+            ),
+        ];
+        let act = |(network, steps)| Act {
+            network,
+            wall: WallTime(0),
+            by: "anonymous".into(),
+            reason: None,
+            transaction: None,
+            steps,
+        };
+        let batch = Batch {
+            shard: ShardId(3),
+            epoch: Epoch(2),
+            token: Token(7),
+            seq: Seq(1),
+            time: ShardTime(1),
+            generation: Generation(1),
+            acts: moved.into_iter().map(act).collect(),
+        };
+        let late = Late::new(ShardId(3), Digest(1), vec![batch]);
+        let claims: Vec<_> = late
+            .claims()
+            .into_iter()
+            .map(|(network, claims)| (network, claims.len(), claims[0].0.to_string()))
+            .collect();
+        assert_eq!(claims, [(from, 1, "10.0.0.2".to_owned())]);
+        assert_eq!(late.others(), 3, "the move is told of");
+    }
+
     #[test]
     fn what_was_answered_is_asked_by_nobody_any_more_also_after_a_restart() {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Lates::open(Some(directory.path()), 5).unwrap();
+        let open = || Lates::open(Some(directory.path()), 5, false).unwrap();
         let lates = open();
         let late = lates.add(ShardId(3), Digest(1), &granted(&["10.0.0.1", "10.0.0.2", "2001:db8::1"])).unwrap();
         assert_eq!(addresses(&late), ["10.0.0.1", "10.0.0.2", "2001:db8::1"]);
@@ -455,7 +541,7 @@ mod tests {
     #[test]
     fn what_was_answered_is_refused_with_one_changed_byte_cut_anywhere_or_of_another_journal() {
         let directory = tempfile::tempdir().unwrap();
-        let lates = Lates::open(Some(directory.path()), 5).unwrap();
+        let lates = Lates::open(Some(directory.path()), 5, false).unwrap();
         let late = lates.add(ShardId(3), Digest(1), &granted(&["10.0.0.1"])).unwrap();
         let other = lates.add(ShardId(3), Digest(2), &granted(&["10.0.0.1"])).unwrap();
         for late in [&late, &other] {
@@ -469,17 +555,17 @@ mod tests {
         let damaged = (0..whole.len()).map(changed).chain((0..whole.len()).map(|length| whole[..length].to_vec()));
         for damaged in damaged.chain([std::fs::read(file(&other)).unwrap()]) {
             std::fs::write(&path, &damaged).unwrap();
-            let opened = Lates::open(Some(directory.path()), 5);
+            let opened = Lates::open(Some(directory.path()), 5, false);
             assert!(matches!(opened, Err(StoreError::Damaged(_))), "{}", String::from_utf8_lossy(&damaged));
         }
         std::fs::write(&path, &whole).unwrap();
-        assert_eq!(Lates::open(Some(directory.path()), 5).unwrap().all().len(), 2);
+        assert_eq!(Lates::open(Some(directory.path()), 5, false).unwrap().all().len(), 2);
     }
 
     #[test]
     fn a_file_with_one_changed_byte_or_cut_anywhere_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let lates = Lates::open(Some(directory.path()), 5).unwrap();
+        let lates = Lates::open(Some(directory.path()), 5, false).unwrap();
         lates.add(ShardId(3), Digest(1), &batches(2)).unwrap();
         let path = lates.path(ShardId(3), Digest(1)).unwrap();
         let whole = std::fs::read(&path).unwrap();
@@ -488,11 +574,14 @@ mod tests {
             let mut changed = whole.clone();
             changed[at] ^= 1;
             std::fs::write(&path, &changed).unwrap();
-            assert!(matches!(Lates::open(Some(directory.path()), 5), Err(StoreError::Damaged(_))), "byte {at}");
+            assert!(matches!(Lates::open(Some(directory.path()), 5, false), Err(StoreError::Damaged(_))), "byte {at}");
         }
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
-            assert!(matches!(Lates::open(Some(directory.path()), 5), Err(StoreError::Damaged(_))), "{length} bytes");
+            assert!(
+                matches!(Lates::open(Some(directory.path()), 5, false), Err(StoreError::Damaged(_))),
+                "{length} bytes"
+            );
         }
     }
 }

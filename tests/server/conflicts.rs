@@ -182,6 +182,50 @@ fn a_mac_that_another_network_uses_meanwhile_makes_a_conflict() {
     assert_eq!(client.ok("ip.get", json!({"address": "10.0.0.3"}))["reservation"]["mac"], free);
 }
 
+/// A dynamic network has no space of its own, so it cannot see that by itself.
+#[test]
+fn what_a_dynamic_network_had_written_down_is_not_given_back_where_another_network_has_it_by_now() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for name in ["cloud", "other"] {
+        client.ok("network.create", json!({"name": name, "kind": "dynamic"}));
+    }
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.9.0.0/24"}]}));
+    let bind = |address: &str| json!({"network": "other", "address": address, "owner": "o", "claimant": "vm"});
+    client.ok("ip.bind", bind("10.8.0.7"));
+    let claims = [claim("10.9.0.5", "a", 77), claim("10.8.0.7", "b", 78), claim("10.8.0.8", "c", 79)];
+    find(&server, "cloud", &claims);
+    let conflicts = client.ok("cluster.conflicts", json!({"network": "cloud"}));
+    let late = |at: usize| conflicts["conflicts"][at]["late"]["owner"].as_str().unwrap();
+    assert_eq!((conflicts["conflicts"].as_array().unwrap().len(), late(0), late(1)), (2, "b", "a"), "{conflicts}");
+    assert_eq!(client.ok("ip.get", json!({"address": "10.9.0.5"}))["network"], "lan");
+    assert_eq!(client.ok("ip.get", json!({"address": "10.8.0.7"}))["reservation"]["owner"], "o");
+    // What nobody has is given back, and belongs to one network of its realm as before.
+    assert_eq!(client.ok("ip.get", json!({"address": "10.8.0.8"}))["reservation"]["owner"], "c");
+    assert_eq!(client.kind("subnet.add", json!({"network": "lan", "cidr": "10.8.0.8/32"})), "overlap");
+    // Brought once more, each has the same answer.
+    find(&server, "cloud", &claims);
+    let again = client.ok("cluster.conflicts", json!({"network": "cloud"}));
+    assert_eq!(again, conflicts);
+}
+
+#[test]
+fn who_waited_before_two_claimed_an_address_waits_until_an_operator_has_decided() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}]}));
+    client.allocate("a");
+    client.allocate("b");
+    let mut waiter = server.client();
+    waiter.send("ip.allocate", json!({"network": "lan", "owner": "w", "wait_seconds": 3_600}));
+    server.until_waits("lan", 1);
+    find(&server, "lan", &[claim("10.0.0.1", "late", 77)]);
+    client.ok("ip.release", ask("b"));
+    server.until_waits("lan", 1);
+    client.ok("cluster.accept", json!({"network": "lan"}));
+    assert_eq!(waiter.answer()["result"]["address"], "10.0.0.2");
+}
+
 #[test]
 fn what_concerns_a_network_that_is_not_there_is_given_up_and_the_rest_is_given_back() {
     let server = TestServer::new();

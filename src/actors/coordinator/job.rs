@@ -14,9 +14,10 @@ use crate::actors::waits::Wait;
 use crate::core::address::{Address, Range};
 use crate::core::catalog::Naming;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef, Target};
+use crate::core::compact;
 use crate::core::deployment::Deployment;
 use crate::core::outcome::{Contested, Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
-use crate::core::state::NetworkConfig;
+use crate::core::state::{Entry, NetworkConfig};
 use crate::core::types::{Claimant, Name, NetworkId, Owner, Scope, Version, WallTime};
 use crate::store::ShardId;
 
@@ -265,6 +266,14 @@ pub enum Job {
     },
     /// What is asked of a node, on its way there. Not for actors: see `server::steward`.
     Node(NodeJob),
+    /// What a failover cut off is given back, where it can be.
+    Heal {
+        /// Where.
+        network: NetworkId,
+        /// What; see [`crate::core::command::Heal`].
+        #[serde(deserialize_with = "compact::entries")]
+        claims: Vec<(Address, Entry)>,
+    },
 }
 
 impl Job {
@@ -297,6 +306,7 @@ impl Job {
             | Job::DeleteDeployment(_)
             | Job::ReleaseScope(_)
             | Job::Mark { .. }
+            | Job::Heal { .. }
             | Job::Sweep(_) => false,
         }
     }

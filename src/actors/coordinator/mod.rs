@@ -19,6 +19,7 @@ mod bind;
 mod configure;
 mod deploy;
 mod events;
+mod healing;
 mod job;
 mod joint;
 mod lists;
@@ -210,6 +211,7 @@ impl Coordinator {
             Job::HeldAt { network, filter, at, after, limit } => {
                 self.held_at(network, filter, at, (after, limit)).await
             }
+            Job::Heal { network, claims } => self.heal(network, claims).await,
             Job::Node(job) => {
                 tracing::error!(?job, "an order for the node came to its actors");
                 Err(lost())

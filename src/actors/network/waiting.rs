@@ -205,7 +205,8 @@ impl NetworkActor {
                 }
                 unit.answer(ticket, Ok(outcome), wrote);
             }
-            Ok(Err(fault)) if fault.is_no_capacity() && !is_last => {
+            // What two claim is decided by an operator: who waited before goes on waiting.
+            Ok(Err(fault)) if (fault.is_no_capacity() || matches!(*fault, Fault::Contested { .. })) && !is_last => {
                 self.undecide();
                 return self.waiting.failed(arrival);
             }

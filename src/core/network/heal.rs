@@ -44,7 +44,7 @@ impl Network {
         for (address, late) in claims_of(ask) {
             let range = covered(address, late.prefix_length);
             let asked_before = taken.iter().any(|other| other.overlaps(range)) || slots.contains(&late.holder);
-            let fate = if asked_before { Fate::Contested(None) } else { self.fate_of(address, late, context) };
+            let fate = if asked_before { Fate::Contested(None) } else { self.fate_of(address, late, ask, context) };
             match fate {
                 Fate::Stands => done.standing += 1,
                 Fate::Free(cooling) => {
@@ -82,7 +82,7 @@ impl Network {
         draft.finish(Outcome::Healed(done))
     }
 
-    fn fate_of(&self, address: Address, late: &Reservation, context: Context) -> Fate<'_> {
+    fn fate_of(&self, address: Address, late: &Reservation, ask: &Heal, context: Context) -> Fate<'_> {
         let range = covered(address, late.prefix_length);
         let mut cooling = Vec::new();
         for (at, entry) in self.holdings.overlapping(range) {
@@ -114,7 +114,10 @@ impl Network {
                 return Fate::Contested(None);
             }
         }
-        // A dynamic network has no space of its own: what it had written down needs no other place.
+        if ask.elsewhere {
+            return Fate::Contested(None);
+        }
+        // A dynamic network has no space of its own: who asked has seen to it that no other network has the address.
         let has_place = self.config.kind == NetworkKind::Dynamic
             || self.layout.subnet_of(address).is_some_and(|index| {
                 let inside = self.subnets[index].cidr.range();

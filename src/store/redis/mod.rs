@@ -196,7 +196,7 @@ impl RedisStore {
             appends: server.appends(),
             heal_bytes: options.heal_bytes,
             record_format: options.record_format,
-            lates: Lates::open(options.directory.as_deref(), register)?,
+            lates: Lates::open(options.directory.as_deref(), register, options.accept_new_store)?,
             redo,
             identity,
         };

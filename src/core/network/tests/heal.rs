@@ -16,7 +16,7 @@ fn late_block(at: &str, prefix_length: u8, owner: &str, generation: u64) -> (Add
 }
 
 fn heal(net: &mut Net, claims: &[(Address, Entry)]) -> Healing {
-    match net.run(&Command::Heal(Box::new(Heal { claims: claims.to_vec() }))).unwrap() {
+    match net.run(&Command::Heal(Box::new(Heal { claims: claims.to_vec(), elsewhere: false }))).unwrap() {
         Outcome::Healed(done) => done,
         other => panic!("{other:?}"),
     }
@@ -103,7 +103,7 @@ fn the_history_tells_of_both_claims_and_of_what_was_given_back() {
     let mut net = Net::new(&["10.0.0.0/24"]);
     heal(&mut net, &[late("10.0.0.5", "web", 50)]);
     let context = net.context();
-    let ask = Heal { claims: vec![late("10.0.0.5", "other", 60), late("10.0.0.6", "db", 61)] };
+    let ask = Heal { claims: vec![late("10.0.0.5", "other", 60), late("10.0.0.6", "db", 61)], elsewhere: false };
     let decision = net.network.decide(&Command::Heal(Box::new(ask)), context).unwrap();
     let told: Vec<_> = decision.steps.iter().filter_map(|step| Some((step.key, step.event.as_ref()?))).collect();
     assert_eq!(told.iter().map(|(_, event)| event.kind).collect::<Vec<_>>(), [EventKind::Conflict, EventKind::Healed]);
