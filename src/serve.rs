@@ -363,9 +363,14 @@ async fn open(
     mut card: NodeCard,
     networks: Vec<NetworkInput>,
 ) -> Result<(SocketAddr, SocketAddr), CannotStart> {
-    for input in networks {
-        make(&server.seat.role(), input).await?;
-    }
+    // A long file takes longer than a lease lasts.
+    let making = async {
+        for input in networks {
+            make(&server.seat.role(), input).await?;
+        }
+        Ok(())
+    };
+    keeper.meanwhile(making).await?;
     let tcp = bind(&config.server.listen, "server.listen")?;
     let http = bind(&config.server.http_listen, "server.http_listen")?;
     let address = |listener: &std::net::TcpListener| {

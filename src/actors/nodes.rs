@@ -25,6 +25,8 @@ pub enum NodeJob {
     Hold {
         /// Name of the node that is to own it.
         successor: CompactString,
+        /// Name of the node that says so: whoever follows another one by now has nothing to hold for it.
+        owner: CompactString,
     },
     /// The owner keeps it after all.
     GoOn,

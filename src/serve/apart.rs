@@ -21,9 +21,9 @@ use tokio::time::timeout;
 
 use super::handover::Unhanded;
 use super::keeper::Keeper;
+use super::lease::let_go;
 use super::reactors::all_run;
 use crate::actors::NotReadyReason;
-use crate::actors::committer::chain;
 use crate::actors::service::Shared;
 use crate::limits::{HANDOVER_QUIET_MS, NODE_LEASE_MS, OWNER_APART_MS, OWNER_LEFT_MS};
 use crate::peer::link::Link;
@@ -148,9 +148,7 @@ impl Keeper {
         shared.retire("most other nodes have no way to this one");
         self.tenure = None;
         self.stay_off();
-        if let Err(error) = self.store.release().await {
-            tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
-        }
+        let_go(&*self.store).await;
     }
 }
 

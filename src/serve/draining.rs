@@ -107,7 +107,7 @@ impl Keeper {
                 self.warm = Some(Warm::begin(Arc::clone(&self.store), order, self.standing()));
             }
             NodeJob::GoOn => order.answer(Ok(self.standing())),
-            NodeJob::Hold { successor } => self.hold(order, &successor).await,
+            NodeJob::Hold { successor, owner } => self.hold(order, &successor, &owner).await,
         }
     }
 

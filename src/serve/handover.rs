@@ -20,12 +20,14 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::keeper::Keeper;
+use super::lease::let_go;
 use super::peers::Peers;
 use super::reactors::all_run;
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{Done, Job, Order};
 use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::service::{CannotOwn, Shared};
+use crate::actors::standby::Standby;
 use crate::actors::{Applied, Fault, NotReadyReason, Told, outlet};
 use crate::core::refusal::Refusal;
 use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_QUIET_MS, HANDOVER_TOLD_MS};
@@ -128,9 +130,7 @@ impl Handover<'_> {
         }
         self.server.metrics.owner.set(0);
         shared.retire("the register was handed over");
-        if let Err(error) = self.store.release().await {
-            tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
-        }
+        let_go(self.store).await;
         let holder = self.taken().await?;
         let link = match links.into_iter().find(|(card, _)| card.peer_address == *holder.address) {
             Some((_, link)) => link,
@@ -180,7 +180,8 @@ impl Handover<'_> {
 
     /// Every node that is reached asks nothing more of this one. The successor must.
     async fn hold(&self, successor: &NodeCard, links: &[(NodeCard, Arc<Link>)]) -> Result<(), Box<Fault>> {
-        let held = self.tell(NodeJob::Hold { successor: successor.name.as_str().into() }, links).await;
+        let (successor_name, owner) = (successor.name.as_str().into(), self.server.node.as_str().into());
+        let held = self.tell(NodeJob::Hold { successor: successor_name, owner }, links).await;
         if held.contains(&successor.name) {
             return Ok(());
         }
@@ -217,14 +218,18 @@ impl Handover<'_> {
 }
 
 impl Keeper {
-    /// The owner is about to give the register to `successor`, perhaps this node: holds what is asked here until somebody
-    /// owns it.
-    pub(super) async fn hold(&mut self, order: NodeOrder, successor: &str) {
+    /// Its owner is about to give the register to `successor`, perhaps this node: holds what is asked here until somebody
+    /// owns it. An order that is read so late that another node is followed already is over.
+    pub(super) async fn hold(&mut self, order: NodeOrder, successor: &str, by: &str) {
         let role = self.server.seat.role();
         let Role::Follower { owner, link, .. } = &*role else {
             let reason = NotReadyReason::NoOwner;
             return order.answer(Err(Box::new(Fault::NotReady { reason, retry_after_ms: 500 })));
         };
+        if **owner != *by {
+            return order
+                .answer(Err(guarded(format!("the register is not `{by}`'s any more: this node follows `{owner}`"))));
+        }
         let is_successor = *successor == *self.server.node;
         // Kept until it is followed, so that its clients need not wait for it.
         let way = (!is_successor).then(|| self.way_to(successor)).flatten();
@@ -267,7 +272,7 @@ impl Keeper {
                         None => None,
                     };
                     let ready = standby.is_some();
-                    if self.contend_with(standby).await.is_ok() {
+                    if self.contend_before(end, standby).await.is_ok() {
                         let pause_ms = begun.elapsed().as_millis() as u64;
                         tracing::info!(ready, released_ms, pause_ms, "took the register over from its owner");
                     }
@@ -279,6 +284,21 @@ impl Keeper {
         }
         // As it was: what is not so any more is noticed as ever.
         self.server.seat.become_same(role);
+    }
+
+    /// Takes the register over. What is held here is not held for longer than that: then it is told that it is being loaded.
+    async fn contend_before(&mut self, end: Instant, standby: Option<Standby>) -> Result<(), CannotOwn> {
+        let server = Arc::clone(&self.server);
+        let contending = self.contend_with(standby);
+        tokio::pin!(contending);
+        match timeout(end.saturating_duration_since(Instant::now()), &mut contending).await {
+            Ok(found) => found,
+            Err(_) => {
+                let fault = Fault::NotReady { reason: NotReadyReason::Loading, retry_after_ms: 500 };
+                server.seat.become_role(Role::Waiting { why: "the register is being loaded", fault });
+                contending.await
+            }
+        }
     }
 
     /// Somebody owns the register anew. What is held goes there when the way is up.

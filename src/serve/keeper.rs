@@ -40,7 +40,7 @@ use super::apart::Reach;
 use super::cannot::CannotBegin;
 use super::contention::contends_in;
 use super::late;
-use super::lease::{Lost, keep_lease, renew_while_loading};
+use super::lease::{Lost, keep_lease, let_go, renew_while_loading};
 use super::meeting::{MEETS_EVERY, meet, meet_others, node};
 use super::peers::Peers;
 use super::warm::Warm;
@@ -270,9 +270,7 @@ impl Keeper {
                     self.server.nodes.in_trouble(self.store.obstacle(), 2 * LEASE);
                 }
                 // Some of the shards may have been taken: the next attempt begins anew, whoever makes it.
-                if let Err(error) = self.store.release().await {
-                    tracing::debug!(error = chain(&error), "what was taken is free when its lease runs out");
-                }
+                let_go(&*self.store).await;
                 self.follow(&cannot);
                 Err(cannot)
             }
@@ -330,6 +328,18 @@ impl Keeper {
                 tracing::warn!(problem, "this node does not own the register: the store cannot be reached");
                 self.server.seat.become_role(Role::Waiting { why, fault });
             }
+        }
+    }
+
+    /// Does something before the node serves. What it owns is kept meanwhile, and the others go on seeing it.
+    pub async fn meanwhile<T>(&self, act: impl Future<Output = T>) -> T {
+        tokio::select! {
+            biased;
+            done = act => done,
+            never = renew_while_loading(&self.server, &*self.store, &self.renewed_ms), if self.tenure.is_some() => {
+                match never {}
+            }
+            never = meet_others(&self.server, &*self.store) => match never {},
         }
     }
 
@@ -479,9 +489,7 @@ impl Keeper {
         }
         shared.retire(problem);
         // Where it is still this node's, nobody need wait for the end of the lease.
-        if let Err(error) = self.store.release().await {
-            tracing::debug!(error = chain(&error), "what was owned is somebody else's, or its lease runs out");
-        }
+        let_go(&*self.store).await;
     }
 
     /// The server stops: waits until everything that was read is answered, at most so long, and lets the next owner begin
@@ -521,21 +529,19 @@ impl Keeper {
         }
         // Without a tenure, too: the stop may have come in the midst of a take-over.
         if !self.failed() {
-            match tokio::time::timeout(LEASE, self.store.release()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease")
-                }
-                Err(_) => tracing::warn!("the store does not answer: the next owner waits for the end of the lease"),
-            }
+            let_go(&*self.store).await;
         }
         answered
     }
 
     /// The others learn that this node is gone; tells what became of the last commits.
     pub async fn end(&mut self) -> Ended {
-        if let Err(error) = self.store.meet(false).await {
-            tracing::debug!(error = chain(&error), "the other nodes learn of the end of this one a little later");
+        match tokio::time::timeout(LEASE, self.store.meet(false)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(error = chain(&error), "the other nodes learn of the end of this one a little later");
+            }
+            Err(_) => tracing::warn!("the store does not answer: the other nodes learn of the end of this one later"),
         }
         match self.fatals.lock().await.try_recv() {
             Ok(Fatal(problem)) => Ended::Failed(problem),

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::actors::committer::chain;
-use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_RENEWED_EVERY_MS};
+use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::server::Server;
 use crate::store::{Store, StoreError};
 
@@ -35,6 +35,17 @@ pub(super) async fn renew_while_loading(server: &Server, store: &dyn Store, rene
         if store.renew().await.is_ok() {
             renewed_ms.set(before);
         }
+    }
+}
+
+/// Ends the lease, so that the next owner need not wait until it is over. Not for longer than that: then it is over anyway.
+pub(super) async fn let_go(store: &dyn Store) {
+    match tokio::time::timeout(Duration::from_millis(NODE_LEASE_MS), store.release()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::debug!(error = chain(&error), "what was owned is somebody else's, or its lease runs out");
+        }
+        Err(_) => tracing::warn!("the store does not answer: the next owner waits for the end of the lease"),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use allod::actors::coordinator::{Job, Order};
 use allod::actors::nodes::NodeJob;
-use allod::actors::outlet;
+use allod::actors::{Told, outlet};
 use allod::limits::{HANDOVER_HOLD_MS, HANDOVER_QUIET_MS};
 use allod::peer::link::Link;
 use allod::peer::secret::Secret;
@@ -155,12 +155,22 @@ async fn what_is_held_for_a_hand_over_that_never_comes_is_answered_within_ten_se
     let secret = Secret::read(&nodes.directory.path().join("secret")).unwrap();
     let link = Link::start(&tokio::runtime::Handle::current(), address, Arc::new(own), secret);
     assert!(link.connected(Duration::from_secs(10)).await, "{:?}", *link.state().borrow());
-    let job = Job::Node(NodeJob::Hold { successor: "nobody".into() });
-    let (by, reason, deadline, wait) = ("node".into(), None, None, None);
-    let (outlet, mut told) = outlet();
+    let hold = |owner: String| Order {
+        job: Job::Node(NodeJob::Hold { successor: "nobody".into(), owner: owner.into() }),
+        by: "node".into(),
+        reason: None,
+        deadline: None,
+        dry_run: false,
+        wait: None,
+    };
+    // Of an owner that is followed no more nothing is held, however late its word comes.
+    let (out, mut told) = outlet();
+    link.job(NO_CLIENT, 0, hold("before".to_owned()), &out);
+    let Some(Told::Job(_, Err(refused))) = told.recv().await else { panic!("it is held") };
+    assert!(refused.problem().contains("not `before`'s any more"), "{}", refused.problem());
     let begun = Instant::now();
-    link.job(NO_CLIENT, 0, Order { job, by, reason, deadline, dry_run: false, wait }, &outlet);
-    assert!(told.recv().await.is_some());
+    link.job(NO_CLIENT, 0, hold(format!("node-{}", 1 - follower)), &out);
+    assert!(matches!(told.recv().await, Some(Told::Job(_, Ok(_)))));
     drop(link);
     nodes.client(follower).await.call("ip.allocate", json!({"network": "net-0", "owner": "a"})).await.ok();
     let took = begun.elapsed();

@@ -1,7 +1,11 @@
 //! A Redis that is slow, or stands still for a while and lives: behind a long way, asleep, paused.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use allod::limits::NODE_LEASE_LAPSES_MS;
+
+use super::nodes::Cluster;
+use super::redis::Redis;
 use super::run::{Run, Setting, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,4 +41,35 @@ async fn a_slow_redis_makes_answers_late_and_never_wrong() {
         assert!(slowest_ms(&run, before) >= 300, "it was not paused");
     }
     run.end().await;
+}
+
+/// The networks of a file are made before anything is served, one after the other, and the register is kept meanwhile: else the
+/// node loses it as soon as it is ready, or another one takes it in the midst.
+#[test]
+fn a_register_is_kept_while_a_long_file_of_networks_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let network = |at: usize| {
+        let cidr = format!("10.{}.{}.0/24", at / 256, at % 256);
+        format!("[[network]]\nname = \"net-{at}\"\nsubnets = [{{ cidr = \"{cidr}\" }}]\n")
+    };
+    let file = directory.path().join("networks.toml");
+    std::fs::write(&file, (0..1_000).map(network).collect::<String>()).unwrap();
+    let cluster = std::thread::scope(|scope| {
+        // It writes for a tenth of a second in each: longer than a lease lasts in all, and never so long that one ends.
+        scope.spawn(|| {
+            let end = Instant::now() + Duration::from_millis(NODE_LEASE_LAPSES_MS + 4_000);
+            while Instant::now() < end {
+                redis.ask(&["CLIENT", "PAUSE", "900", "WRITE"]);
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        Cluster::start_with(directory.path(), &redis.url(), 1, &["--networks", file.to_str().unwrap()])
+    });
+    assert!(cluster.is_ready(0));
+    // Whoever had lost it would find out as the first thing that it does.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!((cluster.figure(0, "allod_tenures_total"), cluster.figure(0, "allod_owner")), (1.0, 1.0));
+    let took = cluster.figure(0, "allod_commit_duration_seconds_sum");
+    assert!(took * 1_000.0 > NODE_LEASE_LAPSES_MS as f64, "it was made in {took} s, and shows nothing");
 }

@@ -119,7 +119,8 @@ impl Conversation {
     }
 
     fn has_room(&self) -> bool {
-        self.under_way.load(Ordering::Acquire) < PEER_IN_FLIGHT_REQUESTS_MAX && !self.blocked.load(Ordering::Acquire)
+        // A link never has more under way than that, and asks at the bound, too, whether somebody is there.
+        self.under_way.load(Ordering::Acquire) <= PEER_IN_FLIGHT_REQUESTS_MAX && !self.blocked.load(Ordering::Acquire)
     }
 
     async fn read(&self, mut socket: ReadHalf<'_>, mut frames: Frames, outlet: Outlet) -> End {
