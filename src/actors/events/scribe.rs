@@ -101,7 +101,6 @@ async fn run(shared: &Weak<Shared>) {
 
 /// Keeps the chapters of the line that goes on, and goes on behind them.
 async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
-    shared.chapters.names().iter().for_each(|note| tell(shared, note));
     let chapters = shared.chapters.all();
     let mut good = chapters.len();
     for shard in (0..shared.info.shards).map(ShardId) {
@@ -119,8 +118,10 @@ async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
             chapters = chapters.len() - good,
             "the index of the history is of a line that was cut off; made again"
         );
-        shared.chapters.truncate(good);
+        shared.chapters.truncate(good, |network| shared.shard_of(network));
     }
+    // Not before: what was cut off is no name of anybody.
+    shared.chapters.names().iter().for_each(|note| tell(shared, note));
     let ends = (0..shared.info.shards).map(|shard| {
         let end = shared.chapters.end(ShardId(shard));
         end.map_or(Place { shard, ..Place::default() }, |range| place_of(&range))

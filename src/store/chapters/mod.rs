@@ -36,7 +36,7 @@ pub use self::chapter::{BatchRange, Chapter, ChapterDraft, NameNote};
 use self::file::Shelf;
 pub(crate) use self::file::{FILE, head_of};
 use self::filter::{Sort, address_key, may_have, network_key, text_key};
-use super::ShardId;
+use super::{Seq, ShardId};
 use crate::core::address::{Address, Cidr};
 use crate::core::types::{NetworkId, Owner, Scope, WallTime};
 
@@ -86,6 +86,12 @@ impl Called {
         self.last.insert(note.network, self.notes.len());
         self.notes.push(note.clone());
         true
+    }
+
+    /// Forgets the others.
+    fn retain(&mut self, keep: impl Fn(&NameNote) -> bool) {
+        self.notes.retain(keep);
+        self.last = self.notes.iter().enumerate().map(|(at, note)| (note.network, at)).collect();
     }
 }
 
@@ -153,11 +159,20 @@ impl Chapters {
         Arc::make_mut(&mut inner.chapters).push(Arc::new(chapter));
     }
 
-    /// Forgets all but the first so many: what comes behind is of a line that was cut off.
-    pub fn truncate(&self, count: usize) {
+    /// Forgets all but the first so many: what comes behind is of a line that was cut off. So are the names that networks got
+    /// there; those of shards that were not cut off are met again with their batches. `shard_of` tells where a network is.
+    pub fn truncate(&self, count: usize, shard_of: impl Fn(NetworkId) -> ShardId) {
         let mut inner = self.inner();
         if count < inner.chapters.len() {
-            Arc::make_mut(&mut inner.chapters).truncate(count);
+            let cut = Arc::make_mut(&mut inner.chapters).split_off(count);
+            let mut begins: HashMap<ShardId, Seq> = HashMap::new();
+            for range in cut.iter().flat_map(|chapter| &chapter.ranges) {
+                let begin = begins.entry(range.shard).or_insert(range.first);
+                *begin = range.first.min(*begin);
+            }
+            let stands =
+                |note: &NameNote| begins.get(&shard_of(note.network)).is_none_or(|begin| note.since.0 < begin.0);
+            inner.names.retain(stands);
             Self::write_anew(&mut inner);
         }
     }
