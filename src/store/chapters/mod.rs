@@ -27,7 +27,7 @@ mod filter;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -62,6 +62,14 @@ struct Inner {
     chapters: Arc<Vec<Arc<Chapter>>>,
     names: Called,
     shelf: Option<Shelf>,
+    /// They reach back as far as the history does, or as it did when they were begun.
+    is_whole: bool,
+}
+
+impl Inner {
+    fn of(chapters: Vec<Arc<Chapter>>) -> Self {
+        Self { chapters: Arc::new(chapters), names: Called::default(), shelf: None, is_whole: true }
+    }
 }
 
 /// What networks were called, in order, each name once for as long as it lasts: every change of a configuration tells it
@@ -108,13 +116,13 @@ impl Chapters {
             Some((_, Ok((shelf, chapters, noted)))) => {
                 let mut names = Called::default();
                 noted.iter().for_each(|note| _ = names.note(note));
-                Inner { chapters: Arc::new(chapters), names, shelf: Some(shelf) }
+                Inner { names, shelf: Some(shelf), ..Inner::of(chapters) }
             }
             Some((directory, Err(error))) => {
                 tracing::warn!(directory = %directory.display(), %error, "the index of the history is kept in memory only");
-                Inner { chapters: Arc::default(), names: Called::default(), shelf: None }
+                Inner::of(Vec::new())
             }
-            None => Inner { chapters: Arc::default(), names: Called::default(), shelf: None },
+            None => Inner::of(Vec::new()),
         };
         Self(Mutex::new(inner))
     }
@@ -177,6 +185,35 @@ impl Chapters {
         }
     }
 
+    /// Those of these networks that certainly occur in none of them.
+    pub fn lacking(&self, mut networks: Vec<NetworkId>) -> Vec<NetworkId> {
+        if !self.inner().is_whole {
+            return Vec::new();
+        }
+        for chapter in self.all().iter() {
+            if networks.is_empty() {
+                break;
+            }
+            match self.filter(chapter, Sort::Network) {
+                Some(bits) => networks.retain(|&network| !may_have(&bits, network_key(network))),
+                // It cannot be read: then all of them may.
+                None => return Vec::new(),
+            }
+        }
+        networks
+    }
+
+    /// Forgets what these networks were called.
+    pub fn forget_names(&self, networks: &HashSet<NetworkId>) {
+        let mut inner = self.inner();
+        let before = inner.names.notes.len();
+        inner.names.retain(|note| !networks.contains(&note.network));
+        let forgotten = before - inner.names.notes.len();
+        if forgotten > 0 && inner.shelf.as_mut().is_some_and(|shelf| shelf.wastes_names(forgotten)) {
+            Self::write_anew(&mut inner);
+        }
+    }
+
     /// Forgets the first so many: the history does not reach back to them any more.
     pub fn forget(&self, count: usize) {
         let mut inner = self.inner();
@@ -196,7 +233,7 @@ impl Chapters {
             Ok(chapters) => inner.chapters = Arc::new(chapters),
             Err(error) => {
                 tracing::warn!(%error, "the index of the history cannot be written anew; it is made again");
-                (inner.shelf, inner.chapters) = (None, Arc::default());
+                (inner.shelf, inner.chapters, inner.is_whole) = (None, Arc::default(), false);
             }
         }
     }

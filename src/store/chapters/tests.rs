@@ -205,6 +205,23 @@ fn a_name_of_a_line_that_was_cut_off_is_cut_off_with_it_and_no_other() {
     assert_eq!(chapters.names()[names.len()].since.0, 13);
 }
 
+#[test]
+fn what_a_network_was_called_is_forgotten_with_it_and_leaves_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let chapters = open(directory.path());
+    chapters.add(draft(&some(1..11)));
+    let (known, stranger) = (chapters.names()[0].network, NetworkId(77));
+    assert_eq!(chapters.lacking(vec![known, stranger]), [stranger]);
+    chapters.forget(1);
+    assert_eq!(chapters.lacking(vec![known, stranger]), [known, stranger]);
+    chapters.forget_names(&[stranger].into());
+    assert!(!chapters.names().is_empty());
+    chapters.forget_names(&[known].into());
+    assert!(chapters.names().is_empty());
+    drop(chapters);
+    assert!(open(directory.path()).names().is_empty());
+}
+
 /// Each change of a configuration tells the name again: nothing must grow with them.
 #[test]
 fn a_name_is_noted_once_for_as_long_as_it_lasts() {
