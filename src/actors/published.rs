@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use arc_swap::ArcSwapOption;
 
+use super::Fault;
 use super::trend::Trend;
 use crate::core::address::Family;
 use crate::core::network::Network;
 use crate::core::outcome::{Counts, PoolUsage};
-use crate::core::refusal::{KINDS, Refusal};
+use crate::core::refusal::KINDS;
 use crate::core::state::{EventKind, Step, SubnetConfig};
 use crate::core::types::Scope;
 
@@ -96,9 +97,12 @@ impl Deeds {
         }
     }
 
-    /// A request was refused.
-    pub(super) fn note_refusal(&self, refusal: &Refusal) {
-        if let Some(count) = self.refusals.get(usize::from(refusal.precedence())) {
+    /// A request is answered so: if that is a refusal, it counts. Not for what is decided and answered to nobody: a dry run,
+    /// or a try of a request that goes on waiting.
+    pub(super) fn note_answer(&self, fault: &Fault) {
+        if let Fault::Refused(refusal) = fault
+            && let Some(count) = self.refusals.get(usize::from(refusal.precedence()))
+        {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }

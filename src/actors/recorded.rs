@@ -14,10 +14,18 @@ use super::macs::{Departures, Leaving};
 use crate::core::address::{Address, Range};
 use crate::core::types::{Name, NetworkId};
 
+/// Which network has an address, and how it leaves, if it does.
+type RecordedBy = (NetworkId, Option<Leaving>);
+
+/// Is it that network's still, as far as is known?
+fn stands((_, leaving): &RecordedBy) -> bool {
+    !leaving.as_ref().is_some_and(Leaving::is_durable)
+}
+
 /// What is written down in one realm.
 #[derive(Debug, Default)]
 struct RecordedRealm {
-    addresses: BTreeMap<Address, (NetworkId, Option<Leaving>)>,
+    addresses: BTreeMap<Address, RecordedBy>,
     leaving: Departures<Address>,
 }
 
@@ -48,19 +56,18 @@ impl Recorded {
 
     /// The first one within a range that another network than `except` has.
     pub fn first_in(&self, realm: &Name, range: Range, except: NetworkId) -> Option<(Address, NetworkId)> {
-        let stands = |(network, leaving): &(NetworkId, Option<Leaving>)| {
-            *network != except && !leaving.as_ref().is_some_and(Leaving::is_durable)
-        };
         let realms = self.realms();
         let mut within = realms.get(realm)?.addresses.range(range.first()..=range.last());
-        within.find(|(_, of)| stands(of)).map(|(address, (network, _))| (*address, *network))
+        within.find(|(_, of)| of.0 != except && stands(of)).map(|(address, (network, _))| (*address, *network))
     }
 
-    /// The networks that have it, in one realm or all.
+    /// The networks that have it, in one realm or all. What is released durably is nobody's, though it is listed until the
+    /// next that leaves.
     pub fn holding(&self, realm: Option<&Name>, address: Address) -> Vec<NetworkId> {
         let realms = self.realms();
         let asked = realms.iter().filter(|(name, _)| realm.is_none_or(|realm| realm == *name));
-        let mut holding: Vec<_> = asked.filter_map(|(_, all)| Some(all.addresses.get(&address)?.0)).collect();
+        let of = |all: &RecordedRealm| all.addresses.get(&address).filter(|of| stands(of)).map(|(network, _)| *network);
+        let mut holding: Vec<_> = asked.filter_map(|(_, all)| of(all)).collect();
         holding.sort_unstable();
         holding
     }
@@ -122,8 +129,10 @@ mod tests {
         let lane = Arc::new(Lane::new(own, ShardId(0)));
         recorded.leave(&realm, own, [at].into_iter(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
         assert!(recorded.first_in(&realm, around, other).is_some(), "it may turn out not to have left");
+        assert_eq!(recorded.holding(None, at), vec![own], "so it is found, too");
         lane.settled.store(1, Ordering::Release);
         assert_eq!(recorded.first_in(&realm, around, other), None);
+        assert_eq!((recorded.holding(None, at), recorded.holding(Some(&realm), at)), (vec![], vec![]));
         recorded.replace(&realm, own, [at].into_iter());
         assert!(recorded.first_in(&realm, around, other).is_some());
     }

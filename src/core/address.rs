@@ -367,11 +367,12 @@ impl Range {
 
     /// The prefix that it is, if it is one.
     pub fn as_cidr(self) -> Option<Cidr> {
-        let host_bits = match self.size() {
-            u128::MAX => 128,
-            size if size.is_power_of_two() => size.trailing_zeros() as u8,
-            _ => return None,
-        };
+        // Not by its size: that of the whole of IPv6 is no number here, and another range has the one that stands for it.
+        let last_from_first = self.last.bits() - self.first.bits();
+        let host_bits = last_from_first.trailing_ones() as u8;
+        if last_from_first.count_ones() != u32::from(host_bits) {
+            return None;
+        }
         Cidr::new(self.first, self.family().width() - host_bits)
     }
 
@@ -495,5 +496,6 @@ mod tests {
             assert_eq!(range(typed).as_typed(), typed);
         }
         assert_eq!(range("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").as_cidr(), Some("::/0".parse().unwrap()));
+        assert_eq!(range("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe").as_cidr(), None, "all but the last one");
     }
 }

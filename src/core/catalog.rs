@@ -318,28 +318,6 @@ impl Catalog {
         self.networks.get(&id).and_then(|known| known.listing.as_ref())
     }
 
-    /// The network that a client means: by name first, then by id. A closed one is reached by its id only.
-    ///
-    /// # Errors
-    /// `not_found`, with the id of a closed network of that name, if there is one.
-    pub fn resolve(&self, text: &str) -> Result<&Listing, Refusal> {
-        let named = self.names.get(text).and_then(|id| self.get(*id)).filter(|found| is_named(found, text));
-        if let Some(found) = named.or_else(|| text.parse().ok().and_then(|id| self.get(id))) {
-            return Ok(found);
-        }
-        let closed = text.parse::<Name>().ok().and_then(|name| self.of_name(&name).next());
-        let hint = closed.map(|closed| {
-            format!("a deleted network of this name is remembered as {}; name it by that, or bring it back with network.restore", closed.id)
-        });
-        Err(Refusal::NotFound { missing: Missing::Network, what: format!("`{text}`"), hint })
-    }
-
-    fn of_name(&self, name: &Name) -> impl Iterator<Item = &Listing> {
-        let from = (name.clone(), NetworkId(0));
-        let to = (name.clone(), NetworkId(u128::MAX));
-        self.by_name.range(from..=to).filter_map(|(_, id)| self.get(*id))
-    }
-
     /// Networks in order of name, then id, closed ones included, after the one given.
     pub fn networks_after<'a>(
         &'a self,
@@ -387,10 +365,6 @@ impl Realm {
             self.prefixes.remove(cidr.range());
         }
     }
-}
-
-fn is_named(listing: &Listing, text: &str) -> bool {
-    !listing.closed && listing.name.as_str() == text
 }
 
 /// Those prefixes of one network that no other of it covers; of equal ones the first.

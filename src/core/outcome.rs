@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
@@ -458,6 +457,3 @@ pub struct Contested {
     /// The present holding; none where nobody holds anything there.
     pub present: Option<(Address, Arc<Reservation>)>,
 }
-
-/// A text for people, bounded by the protocol.
-pub type Text = CompactString;

@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 
-use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
@@ -466,6 +465,3 @@ fn waited(ms: Option<u64>) -> String {
         format!(", and in {}.{} s of waiting none came free", ms / 1_000, ms % 1_000 / 100)
     })
 }
-
-/// A text that names what was asked for in a message.
-pub type Asked = CompactString;

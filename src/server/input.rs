@@ -4,9 +4,9 @@ use compact_str::CompactString;
 
 use crate::core::address::Address;
 use crate::core::command::{
-    AcquireItem, DnsPatch, Filter, GrantOptions, L2Patch, LabelsPatch, LimitsPatch, MacWish, NetworkInput,
-    NetworkPatch, Patch, PoolInput, PoolPatch, PoolRef, ReservationPatch, ReservedInput, SubnetEntry, SubnetInput,
-    SubnetPatch, SubnetRef, Target, Wish,
+    AcquireItem, DnsPatch, Filter, L2Patch, LabelsPatch, LimitsPatch, MacWish, NetworkInput, NetworkPatch, Patch,
+    PoolInput, PoolPatch, PoolRef, ReservationPatch, ReservedInput, SubnetEntry, SubnetInput, SubnetPatch, SubnetRef,
+    Target, Wish,
 };
 use crate::core::state::{Dns, L2, Limits, NetworkKind, Policy, PoolKind, ReservationKind, ReservedFor};
 use crate::core::types::{Generation, Owner, Scope, Slot, SlotKey};
@@ -331,6 +331,3 @@ pub(super) fn pool_patch(patched: params::patch::PoolSet) -> PoolPatch {
         draining: set(patched.draining, |flag| flag),
     }
 }
-
-/// For methods that grant one: the options, with waiting refused.
-pub(super) type Options = GrantOptions;

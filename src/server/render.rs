@@ -69,7 +69,6 @@ impl Renderer {
     ) {
         match outcome {
             Outcome::Granted(grant) => self.grant(out, grant, shape.brief),
-            Outcome::Acquired { grants, .. } => self.acquired(out, grants, None, shape),
             Outcome::Released(released) => {
                 out.extend_from_slice(b"{\"released\":");
                 list(out, released, |out, address| text::address(out, *address));
@@ -106,13 +105,6 @@ impl Renderer {
                 }
             }
             Outcome::Listed { views, count, .. } => self.listed(out, views, *count, WHOLE, None, shape),
-            Outcome::LetGo { released, more } => {
-                out.extend_from_slice(b"{\"released\":");
-                list(out, released, |out, address| text::address(out, *address));
-                text::key!(out, "more");
-                text::boolean(out, *more);
-                out.push(b'}');
-            }
             Outcome::Network(view) => {
                 let mut answer = network(view, None, None);
                 answer.cursor =
@@ -147,8 +139,11 @@ impl Renderer {
                 noun(out, &wire_nouns::ReservedResult { reserved });
             }
             Outcome::Done => out.extend_from_slice(b"{}"),
-            // Inside the server only; nobody is answered with these.
-            Outcome::MovedOut(_)
+            // Inside the server only; nobody is answered with these: the coordinator makes a whole of the parts of several
+            // networks.
+            Outcome::Acquired { .. }
+            | Outcome::LetGo { .. }
+            | Outcome::MovedOut(_)
             | Outcome::Healed(_)
             | Outcome::Expired { .. }
             | Outcome::SweepLooked { .. }

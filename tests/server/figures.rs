@@ -175,3 +175,87 @@ fn a_deployment_that_nobody_commits_is_told_with_its_age() {
     client.ok("deployment.commit", json!({"deployment": "shop", "plan": applied["plan"]}));
     shows(&server, &[("allod_deployments_uncommitted", 0.0), ("allod_deployments_uncommitted_oldest_seconds", 0.0)]);
 }
+
+#[test]
+fn a_refusal_counts_where_it_is_answered_and_neither_tries_nor_dry_runs_do() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let lack = |network: &str| {
+        let name = "allod_network_refusals_total";
+        let labels = format!("{{kind=\"not_enough_capacity\",network=\"{network}\",realm=\"default\"}}");
+        scrape(&server)[&format!("{name}{labels}")]
+    };
+    for (at, name) in ["lan", "dmz"].iter().enumerate() {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/30")}]}));
+        for owner in ["a", "b"] {
+            client.ok("ip.allocate", json!({"network": name, "owner": owner}));
+        }
+    }
+    let release = |client: &mut Client, network: &str, owner: &str| {
+        client.ok("ip.release", json!({"network": network, "owner": owner}));
+    };
+    // One that is granted after it waited, and one that would be refused.
+    let mut waiter = server.client();
+    waiter.send("ip.allocate", json!({"network": "lan", "owner": "w", "wait_seconds": 60}));
+    server.until_waits("lan", 1);
+    let asked = json!({"network": "lan", "owner": "z", "dry_run": true});
+    assert_eq!(client.kind("ip.allocate", asked), "not_enough_capacity");
+    release(&mut client, "lan", "a");
+    assert_eq!(waiter.answer()["result"]["address"], "10.0.0.1");
+    assert_eq!(lack("lan"), 0.0);
+    // The same of two networks, which tries whenever something comes free in one of them.
+    let both = |owner: &str, rest: serde_json::Value| {
+        let mut asked = json!({"owner": owner, "ips": [{"network": "lan"}, {"network": "dmz"}]});
+        asked.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        asked
+    };
+    waiter.send("ip.acquire", both("several", json!({"wait_seconds": 60})));
+    server.until_waits("dmz", 1);
+    assert_eq!(client.kind("ip.acquire", both("z", json!({"dry_run": true}))), "not_enough_capacity");
+    release(&mut client, "dmz", "a");
+    release(&mut client, "lan", "b");
+    assert_eq!(waiter.answer()["result"]["reservations"].as_array().unwrap().len(), 2);
+    assert_eq!((lack("lan"), lack("dmz")), (0.0, 0.0));
+    // What is refused in the end counts once: for one network, for several, and behind a wait.
+    assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "z"})), "not_enough_capacity");
+    assert_eq!(lack("lan"), 1.0);
+    assert_eq!(client.kind("ip.acquire", both("z", json!({}))), "not_enough_capacity");
+    assert_eq!(lack("lan") + lack("dmz"), 2.0, "one answer for both networks");
+    for (counted, (method, asked)) in [
+        (3.0, ("ip.allocate", json!({"network": "lan", "owner": "late", "wait_seconds": 1}))),
+        (4.0, ("ip.acquire", both("late", json!({"wait_seconds": 1})))),
+    ] {
+        waiter.send(method, asked);
+        server.until_waits("lan", 1);
+        server.clock.advance_ms(1_000);
+        assert_eq!(waiter.answer()["error"]["data"]["kind"], "not_enough_capacity", "{method}");
+        assert_eq!(lack("lan") + lack("dmz"), counted, "{method}");
+    }
+}
+
+#[test]
+fn what_a_deployment_and_a_move_are_refused_counts_in_the_network_that_refused() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (at, name) in ["lan", "dmz"].iter().enumerate() {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/30")}]}));
+    }
+    let count = |kind: &str, network: &str| {
+        let labels = format!("{{kind=\"{kind}\",network=\"{network}\",realm=\"default\"}}");
+        scrape(&server).get(&format!("allod_network_refusals_total{labels}")).copied().unwrap_or_default()
+    };
+    let instances: Vec<_> = (0..3)
+        .map(|n| json!({"id": format!("web/{n}"), "networks": [{"network": "lan"}, {"network": "dmz"}]}))
+        .collect();
+    let wishes = json!({"deployment": "shop", "instances": instances});
+    assert_eq!(client.kind("deployment.plan", wishes.clone()), "not_enough_capacity");
+    assert_eq!(count("not_enough_capacity", "lan") + count("not_enough_capacity", "dmz"), 0.0, "a plan asks");
+    assert_eq!(client.kind("deployment.apply", wishes), "not_enough_capacity");
+    assert_eq!(count("not_enough_capacity", "lan") + count("not_enough_capacity", "dmz"), 1.0);
+    for (counted, dry_run) in [(0.0, true), (1.0, false)] {
+        let asked =
+            json!({"network": "lan", "subnet": "10.0.0.0/30", "to": "dmz", "if_version": 77, "dry_run": dry_run});
+        assert_eq!(client.kind("subnet.move", asked), "version_conflict");
+        assert_eq!((count("version_conflict", "lan"), count("version_conflict", "dmz")), (counted, 0.0));
+    }
+}

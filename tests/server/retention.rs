@@ -108,6 +108,52 @@ fn what_was_granted_before_the_history_that_is_kept_is_told_all_the_same(
     assert_eq!(client.kind("events.history", json!({"after": of_lan})), "invalid_argument");
 }
 
+/// A network that is deleted, so that nothing is left of it, and many others after it.
+fn what_a_network_was_called_is_forgotten_with_its_history(
+    (store, files): (Arc<dyn Store>, Option<tempfile::TempDir>),
+) {
+    let server = TestServer::over_files(store, files, |_| {});
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "gone", "subnets": [{"cidr": "10.9.0.0/24"}]}));
+    client.ok("network.create", json!({"name": "deleted", "subnets": [{"cidr": "10.8.0.0/24"}]}));
+    client.ok("network.delete", json!({"network": "gone", "purge": true}));
+    client.ok("ip.allocate", json!({"network": "deleted", "owner": "a"}));
+    client.ok("network.delete", json!({"network": "deleted", "force": true}));
+    let ask = json!({"network": "gone"});
+    assert_eq!(told(&history(&mut client, ask.clone())), ["network_created -", "network_deleted -"]);
+    // Until its chapter is closed, and the history has moved on behind that; then until somebody looks.
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        assert!(Instant::now() < end, "it is never forgotten");
+        let ips: Vec<Value> = (0..200).map(|_| json!({"network": "lan"})).collect();
+        for _ in 0..5 {
+            client.ok("ip.acquire", json!({"owner": "busy", "ips": ips, "note": "x".repeat(200)}));
+            client.ok("owner.release", json!({"owner": "busy"}));
+        }
+        server.clock.advance_ms(600_000);
+        let answer = client.call("events.history", ask.clone());
+        if answer["error"]["data"]["kind"] == "not_found" {
+            break;
+        }
+        assert!(answer.get("result").is_some(), "{answer}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // What is remembered, though deleted, can be asked for, and what is there of course.
+    for network in ["deleted", "lan"] {
+        client.ok("events.history", json!({"network": network, "limit": 1}));
+    }
+}
+
+#[test]
+fn memory_forgets_what_a_network_was_called_with_its_history() {
+    what_a_network_was_called_is_forgotten_with_its_history(memory(LITTLE));
+}
+
+#[test]
+fn files_forget_what_a_network_was_called_with_its_history() {
+    what_a_network_was_called_is_forgotten_with_its_history(files(LITTLE));
+}
+
 /// A cursor as part of a query.
 fn url(text: &str) -> String {
     text.bytes()

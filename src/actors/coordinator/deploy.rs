@@ -230,7 +230,7 @@ impl Coordinator {
         let transaction = self.transaction();
         let mut decided = Decided { plan, parts: Vec::new(), outcomes: Vec::new() };
         // The others may refuse what comes before that.
-        let mut first = wished.missing.take().map(|(place, fault)| ((rank(&fault).0, place), fault));
+        let mut first = wished.missing.take().map(|(place, fault)| ((rank(&fault).0, place), fault, None));
         for network in &wished.networks {
             let ask = Deploy {
                 scope: order.name.clone(),
@@ -248,13 +248,18 @@ impl Coordinator {
                 }
                 Err(fault) => {
                     let place = (rank(&fault).0, place_of(&fault, network));
-                    if first.as_ref().is_none_or(|(before, _)| place < *before) {
-                        first = Some((place, fault));
+                    if first.as_ref().is_none_or(|(before, ..)| place < *before) {
+                        first = Some((place, fault, Some(&network.route)));
                     }
                 }
             }
         }
-        first.map_or(Ok(decided), |(_, fault)| Err(fault))
+        let Some((_, fault, decided_by)) = first else { return Ok(decided) };
+        // A plan asks what would be.
+        if let Some(route) = decided_by.filter(|_| order.apply) {
+            self.note_answer(route, &fault);
+        }
+        Err(fault)
     }
 }
 

@@ -198,6 +198,14 @@ pub(super) async fn commit(
 }
 
 impl Coordinator {
+    /// What a network decided under a hold, or dry, becomes the answer: a refusal counts there. Networks that were refused
+    /// something as well, which is told to nobody, do not count it.
+    pub(super) fn note_answer(&self, decided_by: &Route, fault: &Fault) {
+        if !self.dry_run {
+            decided_by.published.deeds.note_answer(fault);
+        }
+    }
+
     pub(super) fn transaction(&self) -> TransactionId {
         TransactionId(self.shared.clock.entropy())
     }
@@ -266,15 +274,18 @@ impl Coordinator {
 
     /// What is answered where a network does not exist: that, or what another one refuses that comes before it.
     pub(super) async fn before_missing(&self, missing: Box<Fault>, asks: Vec<AskOf>) -> Box<Fault> {
-        let mut first = missing;
+        let (mut first, mut decided_by) = (missing, None);
         for (route, ask) in asks {
             let item = self.item(Command::Acquire(Box::new(ask)), true);
             if let Err(fault) = self.ask_item(&route, item).await
                 // What is no better reason leaves the network that is missing the answer.
                 && rank(&fault).0 < rank(&first).0
             {
-                first = fault;
+                (first, decided_by) = (fault, Some(route));
             }
+        }
+        if let Some(route) = decided_by {
+            self.note_answer(&route, &first);
         }
         first
     }
@@ -321,7 +332,13 @@ impl Coordinator {
         let leaving = Command::MoveOut { subnet: subnet.clone(), if_version };
         let (out, outcome) = match holds.decide(self, &from, leaving, transaction).await {
             Ok(decided) => decided,
-            Err(fault) => return Err(self.refused_to_leave(fault, &holds, [&from, &to], &subnet, &mut act).await),
+            Err(fault) => {
+                let (fault, decided_by) = self.refused_to_leave(fault, &holds, [&from, &to], &subnet, &mut act).await;
+                if let Some(network) = decided_by {
+                    self.note_answer(network, &fault);
+                }
+                return Err(fault);
+            }
         };
         let Outcome::MovedOut(moved) = outcome else { return Err(lost_before()) };
         let (id, cidr) = (moved.subnet.id, moved.subnet.cidr);
@@ -330,11 +347,14 @@ impl Coordinator {
         let intent = Intent { network: to.id, realm: to.realm.clone(), name: None, subnets: vec![(id, cidr)] };
         // Of what the target refuses and what its realm has no space for, the first in the protocol's order is answered.
         let taken = match taken {
-            Err(fault) if comes_before_overlap(&fault) => return Err(fault),
+            Err(fault) if comes_before_overlap(&fault) => {
+                self.note_answer(&to, &fault);
+                return Err(fault);
+            }
             taken => taken,
         };
         act.intend(CatalogCheck::Space(Some((from.id, id))), intent).await?;
-        let (into, outcome) = taken?;
+        let (into, outcome) = taken.inspect_err(|fault| self.note_answer(&to, fault))?;
         let (bytes, bytes_max) = (out.bytes + into.bytes, self.shared.info.move_bytes_max);
         if bytes > bytes_max {
             let (count, first) = held;
@@ -358,22 +378,25 @@ impl Coordinator {
 }
 
 impl Coordinator {
-    /// What is answered where the network that has the subnet refuses: what the target refuses, where that comes first.
-    async fn refused_to_leave(
+    /// What is answered where the network that has the subnet refuses: what the target refuses, where that comes first. And
+    /// which network it is that refuses so; none where it is the catalog.
+    async fn refused_to_leave<'a>(
         &self,
         fault: Box<Fault>,
         holds: &Holds,
-        [from, to]: [&Arc<Route>; 2],
+        [from, to]: [&'a Arc<Route>; 2],
         subnet: &SubnetRef,
         act: &mut LockedAct,
-    ) -> Box<Fault> {
+    ) -> (Box<Fault>, Option<&'a Arc<Route>>) {
         let late = matches!(*fault, Fault::Refused(Refusal::Guarded { .. } | Refusal::VersionConflict { .. }));
         let transaction = self.transaction();
         let Ok((_, Outcome::Network(view))) = holds.decide(self, from, Command::Show, transaction).await else {
-            return fault;
+            return (fault, Some(from));
         };
         let found = find_subnet(&view.subnets, subnet);
-        let Some(subnet) = view.subnets.iter().find(|subnet| late && Some(subnet.id) == found) else { return fault };
+        let Some(subnet) = view.subnets.iter().find(|subnet| late && Some(subnet.id) == found) else {
+            return (fault, Some(from));
+        };
         let (id, cidr) = (subnet.id, subnet.cidr);
         // What stands against reservations comes behind what was refused already.
         let (entries, now) = (Vec::new(), ShardTime::default());
@@ -381,11 +404,11 @@ impl Coordinator {
         let arriving = holds.decide(self, to, Command::MoveIn(Box::new(bare)), transaction).await;
         let intent = Intent { network: to.id, realm: to.realm.clone(), name: None, subnets: vec![(id, cidr)] };
         match arriving {
-            Err(first) if comes_before_overlap(&first) => first,
+            Err(first) if comes_before_overlap(&first) => (first, Some(to)),
             arriving => match (act.intend(CatalogCheck::Space(Some((from.id, id))), intent).await, arriving) {
-                (Err(overlap), _) => overlap,
-                (Ok(()), Err(refused)) if rank(&refused) < rank(&fault) => refused,
-                (Ok(()), _) => fault,
+                (Err(overlap), _) => (overlap, None),
+                (Ok(()), Err(refused)) if rank(&refused) < rank(&fault) => (refused, Some(to)),
+                (Ok(()), _) => (fault, Some(from)),
             },
         }
     }
@@ -399,7 +422,8 @@ impl Coordinator {
         tell: &mut Tell,
     ) -> Result<(), Box<Fault>> {
         let item = self.item(Command::MoveOut { subnet, if_version }, true);
-        let Outcome::MovedOut(moved) = self.ask_item(network, item).await? else { return Err(lost_before()) };
+        let decided = self.ask_item(network, item).await.inspect_err(|fault| self.note_answer(network, fault))?;
+        let Outcome::MovedOut(moved) = decided else { return Err(lost_before()) };
         tell.tell(Ok(Done::Outcome(Outcome::Subnet { subnet: moved.subnet, created: false })));
         Ok(())
     }

@@ -80,8 +80,8 @@ enum Lacks {
     Refused(Box<Fault>),
     /// Not all networks could be asked as things are. Those that are held are so still.
     NotAsked { fault: Box<Fault>, holds: Holds, there: Vec<bool> },
-    /// Capacity is all that is missing, in some of the networks. They are held still.
-    Room { fault: Box<Fault>, holds: Holds, there: Vec<bool> },
+    /// Capacity is all that is missing, in some of the networks. They are held still. The fault is what `decided_by` said.
+    Room { fault: Box<Fault>, decided_by: Arc<Route>, holds: Holds, there: Vec<bool> },
 }
 
 impl Coordinator {
@@ -108,9 +108,10 @@ impl Coordinator {
         let outcomes = match self.attempt(&asks, None).await {
             Ok(outcomes) => outcomes,
             Err(Lacks::Refused(fault) | Lacks::NotAsked { fault, .. }) => return Err(fault),
-            Err(Lacks::Room { fault, holds, there }) => match self.wait.clone().filter(|_| !self.dry_run) {
+            Err(Lacks::Room { fault, decided_by, holds, there }) => match self.wait.clone().filter(|_| !self.dry_run) {
                 Some(wait) => self.wait_for_all(&asks, (wait, meant), holds, there, tell).await?,
                 None => {
+                    self.note_answer(&decided_by, &fault);
                     let seen = seen_of(holds.routes());
                     drop(holds);
                     return Err(self.seen_durably(seen, fault).await);
@@ -150,7 +151,7 @@ impl Coordinator {
         };
         let transaction = self.transaction();
         let (mut decided, mut outcomes): (Vec<UnitPart>, _) = (Vec::new(), Vec::new());
-        let mut first: Option<Box<Fault>> = None;
+        let mut first: Option<(Box<Fault>, &Arc<Route>)> = None;
         for (at, ((_, ask), route)) in asks.iter().zip(&routes).enumerate() {
             match holds.decide(self, route, Command::Acquire(Box::new(ask.clone())), transaction).await {
                 Ok((part, outcome)) => {
@@ -159,8 +160,8 @@ impl Coordinator {
                 }
                 Err(fault) => {
                     there[at] = false;
-                    if first.as_ref().is_none_or(|first| rank(&fault) < rank(first)) {
-                        first = Some(fault);
+                    if first.as_ref().is_none_or(|(first, _)| rank(&fault) < rank(first)) {
+                        first = Some((fault, route));
                     }
                 }
             }
@@ -180,12 +181,15 @@ impl Coordinator {
                 Ok(()) => Ok(outcomes),
                 Err(fault) => Err(Lacks::Refused(fault)),
             },
-            Some(fault) if fault.is_no_capacity() => Err(Lacks::Room { fault, holds, there }),
-            Some(fault) if matches!(*fault, Fault::Refused(_)) => {
+            Some((fault, decided_by)) if fault.is_no_capacity() => {
+                Err(Lacks::Room { fault, decided_by: Arc::clone(decided_by), holds, there })
+            }
+            Some((fault, decided_by)) if matches!(*fault, Fault::Refused(_)) => {
+                self.note_answer(decided_by, &fault);
                 drop(holds);
                 Err(Lacks::Refused(self.seen_durably(seen, fault).await))
             }
-            Some(fault) => Err(Lacks::NotAsked { fault, holds, there }),
+            Some((fault, _)) => Err(Lacks::NotAsked { fault, holds, there }),
         }
     }
 
@@ -246,7 +250,8 @@ impl Coordinator {
                     listed_at = go_on_waiting(&listed, asks, holds, &there);
                     again = true;
                 }
-                Err(Lacks::Room { fault, holds, .. }) if now >= until => {
+                Err(Lacks::Room { fault, decided_by, holds, .. }) if now >= until => {
+                    self.note_answer(&decided_by, &fault);
                     let seen = seen_of(holds.routes());
                     drop(holds);
                     return Err(self.seen_durably(seen, fault.after_waiting(listed.place.waited_ms(now))).await);

@@ -1,6 +1,6 @@
 //! What networks were called, and when: names change, and an event tells the name of its time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::core::state::{Key, NetworkConfig, State};
@@ -26,7 +26,7 @@ impl NamedNetwork {
 /// Of a network, from which batch and step on it had which name; ascending.
 type Times = Vec<((u64, u32), Arc<NamedNetwork>)>;
 
-/// Names of all networks that were heard of.
+/// Names of all networks that were heard of, and of which something is left: they are listed, or in the history.
 #[derive(Debug, Default)]
 pub struct Names(RwLock<HashMap<NetworkId, Times>>);
 
@@ -73,7 +73,18 @@ impl Names {
         found
     }
 
-    /// Was it ever heard of?
+    /// Those that are not listed.
+    pub fn unlisted(&self, is_listed: impl Fn(NetworkId) -> bool) -> Vec<NetworkId> {
+        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        names.keys().copied().filter(|&id| !is_listed(id)).collect()
+    }
+
+    /// Nobody can ask for what these were called any more.
+    pub fn forget(&self, networks: &HashSet<NetworkId>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|id, _| !networks.contains(id));
+    }
+
+    /// Was it ever heard of, and not forgotten?
     pub fn knows(&self, network: NetworkId) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(&network)
     }

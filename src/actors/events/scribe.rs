@@ -6,13 +6,15 @@
 //!
 //! Review notes: does every round end, or sleep? Does it end with its tenure?
 
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::cursor::Cursor;
 use super::names::NamedNetwork;
 use crate::actors::committer::chain;
 use crate::actors::service::Shared;
-use crate::core::types::Place;
+use crate::core::types::{NetworkId, Place};
 use crate::limits::EVENTS_PAGE_BYTES;
 use crate::store::chapters::{BatchRange, Chapter, ChapterDraft, NameNote};
 use crate::store::history::{RecordedBatch, Stretch};
@@ -24,8 +26,8 @@ const LOOKS_EVERY: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(5);
 /// So much nicer than the others.
 const NICE: i32 = 10;
-/// After so many rounds without news it looks whether old history is gone.
-const PRUNES_EVERY: u32 = 600;
+/// How often it looks whether old history is gone, and networks with it.
+const PRUNES_EVERY_MS: u64 = 600_000;
 
 /// Starts it for a tenure, which it does not keep alive.
 pub(in crate::actors) fn start(shared: &Arc<Shared>) {
@@ -58,11 +60,13 @@ struct Scribe {
     draft: ChapterDraft,
     /// Where the history stood when the tenure began. Up to there it has read, once it has.
     begun: Vec<Place>,
+    /// Networks that are looked for once it has read up to here, where nothing new can come of them any more.
+    unlisted: Option<(Vec<NetworkId>, Cursor)>,
 }
 
 async fn run(shared: &Weak<Shared>) {
     let mut scribe: Option<Scribe> = None;
-    let mut idle = 0;
+    let mut pruned_ms = shared.upgrade().map_or(0, |shared| shared.clock.boot_ms());
     while let Some(shared) = shared.upgrade() {
         let closing = shared.feed.closing();
         if closing.is_cancelled() {
@@ -85,11 +89,14 @@ async fn run(shared: &Weak<Shared>) {
                 AGAIN
             }
         };
-        idle += 1;
-        if idle % PRUNES_EVERY == 0
-            && let Err(error) = prune(&shared).await
+        let now_ms = shared.clock.boot_ms();
+        if now_ms.saturating_sub(pruned_ms) >= PRUNES_EVERY_MS
+            && let Some(scribe) = &mut scribe
         {
-            tracing::debug!(error = chain(&error), "old chapters stay");
+            pruned_ms = now_ms;
+            if let Err(error) = scribe.prune(&shared).await {
+                tracing::debug!(error = chain(&error), "old chapters stay");
+            }
         }
         drop(shared);
         if !wait.is_zero() {
@@ -101,7 +108,6 @@ async fn run(shared: &Weak<Shared>) {
 
 /// Keeps the chapters of the line that goes on, and goes on behind them.
 async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
-    shared.chapters.names().iter().for_each(|note| tell(shared, note));
     let chapters = shared.chapters.all();
     let mut good = chapters.len();
     for shard in (0..shared.info.shards).map(ShardId) {
@@ -119,14 +125,16 @@ async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
             chapters = chapters.len() - good,
             "the index of the history is of a line that was cut off; made again"
         );
-        shared.chapters.truncate(good);
+        shared.chapters.truncate(good, |network| shared.shard_of(network));
     }
+    // Not before: what was cut off is no name of anybody.
+    shared.chapters.names().iter().for_each(|note| tell(shared, note));
     let ends = (0..shared.info.shards).map(|shard| {
         let end = shared.chapters.end(ShardId(shard));
         end.map_or(Place { shard, ..Place::default() }, |range| place_of(&range))
     });
     let begun = (0..shared.info.shards).map(|shard| shared.feed.tip(ShardId(shard))).collect();
-    Ok(Scribe { ends: ends.collect(), draft: ChapterDraft::default(), begun })
+    Ok(Scribe { ends: ends.collect(), draft: ChapterDraft::default(), begun, unlisted: None })
 }
 
 /// A network was called so.
@@ -158,6 +166,7 @@ async fn is_on_line(shared: &Shared, range: &BatchRange) -> Result<bool, StoreEr
 impl Scribe {
     /// Reads on. True: there may be more at once.
     async fn round(&mut self, shared: &Shared) -> Result<bool, StoreError> {
+        self.forget_networks(shared);
         if self.begun.iter().zip(&self.ends).all(|(begun, end)| end.seq >= begun.seq) {
             shared.feed.is_read_up.cancel();
         }
@@ -203,8 +212,32 @@ impl Scribe {
     }
 }
 
+impl Scribe {
+    /// Forgets the chapters of which nothing is kept any more, and then the networks that are in no other.
+    async fn prune(&mut self, shared: &Shared) -> Result<(), StoreError> {
+        prune_chapters(shared).await?;
+        // In this order: what is told of one that is not listed any more is durable by then.
+        let unlisted = shared.feed.names.unlisted(|id| shared.routes.by_id(id).is_some());
+        self.unlisted = (!unlisted.is_empty()).then(|| (unlisted, shared.feed.end()));
+        Ok(())
+    }
+
+    /// Forgets what networks were called that are not listed, and of which nothing is told in what was read.
+    fn forget_networks(&mut self, shared: &Shared) {
+        let is_read = |until: &Cursor| self.ends.iter().all(|end| end.seq >= until.place(ShardId(end.shard)).seq);
+        let Some((mut unlisted, _)) = self.unlisted.take_if(|(_, until)| is_read(until)) else { return };
+        unlisted.retain(|&network| !self.draft.has(network));
+        let gone: HashSet<NetworkId> = shared.chapters.lacking(unlisted).into_iter().collect();
+        if !gone.is_empty() {
+            tracing::debug!(networks = gone.len(), "nothing is left of them, and their names are forgotten");
+            shared.feed.names.forget(&gone);
+            shared.chapters.forget_names(&gone);
+        }
+    }
+}
+
 /// Forgets the chapters of which nothing is kept any more.
-async fn prune(shared: &Shared) -> Result<(), StoreError> {
+async fn prune_chapters(shared: &Shared) -> Result<(), StoreError> {
     let chapters = shared.chapters.all();
     let mut gone = 0;
     for chapter in chapters.iter() {

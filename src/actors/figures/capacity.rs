@@ -201,19 +201,17 @@ pub(super) fn fill(families: &mut Families, routes: Vec<Arc<Route>>, now_ms: u64
     families.put("allod_metrics_networks_dropped", &[], dropped as f64);
     shown.sort_by_cached_key(Shown::free);
     shown.truncate(networks_max);
-    let (mut rows, mut rows_dropped) = (0, 0);
+    let mut rows = Rows { left: ROWS_MAX, dropped: 0 };
     for network in &shown {
         put_network(families, network, now_ms);
-        for subnet in &network.figures.subnets {
-            if rows < ROWS_MAX {
-                rows += 1 + put_subnet(families, &network.route, subnet, ROWS_MAX - rows - 1);
-            } else {
-                rows_dropped += 1 + subnet.pools.len();
-            }
+        let Shown { route, figures } = network;
+        if let Some(name) = &route.name {
+            let names = [name.as_str(), route.realm.as_str()];
+            figures.subnets.iter().for_each(|subnet| rows.put_subnet(families, names, subnet));
         }
-        rows_dropped += network.figures.pools_left_out;
+        rows.dropped += figures.pools_left_out;
     }
-    families.put("allod_metrics_rows_dropped", &[], rows_dropped as f64);
+    families.put("allod_metrics_rows_dropped", &[], rows.dropped as f64);
 }
 
 fn put_realms(families: &mut Families, shown: &[Shown]) {
@@ -294,24 +292,91 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
     families.put("allod_network_conflicts", &[name, realm], figures.conflicts as f64);
 }
 
-/// Answers how many pools got a row; there is room for so many.
-fn put_subnet(families: &mut Families, route: &Route, figures: &SubnetFigures, room: usize) -> usize {
-    let (Some(name), realm) = (&route.name, route.realm.as_str()) else { return 0 };
-    let SubnetFigures { subnet, counts, pools } = figures;
-    let (family, cidr) = (number(subnet.cidr.family()), subnet.cidr.to_string());
-    put_counts(families, six!("subnet"), &[family, name.as_str(), realm, &cidr], counts);
-    let shown = pools.len().min(room);
-    for pool in &pools[..shown] {
-        let kind = match pool.kind {
-            PoolKind::Dynamic => "dynamic",
-            PoolKind::Static => "static",
-        };
-        // Several pools may share a name; no two have one range.
-        let range = pool.range.to_string();
-        let labels = [family, kind, name.as_str(), &range, realm, &cidr];
-        put_counts(families, six!("pool"), &labels, &pool.counts);
-        let largest = largest(subnet.cidr.family(), [pool]);
-        families.put("allod_pool_largest_free_block_addresses", &labels, largest);
+/// The rows of subnets and pools: how many more there may be, and how many found no room.
+struct Rows {
+    left: usize,
+    dropped: usize,
+}
+
+impl Rows {
+    /// So many more are wanted: how many of them there is room for.
+    fn take(&mut self, wanted: usize) -> usize {
+        let taken = wanted.min(self.left);
+        self.left -= taken;
+        self.dropped += wanted - taken;
+        taken
     }
-    shown
+
+    /// A subnet of a network, given by name and realm, and its pools, as far as there is room.
+    fn put_subnet(&mut self, families: &mut Families, [network, realm]: [&str; 2], figures: &SubnetFigures) {
+        let SubnetFigures { subnet, counts, pools } = figures;
+        let (family, cidr) = (number(subnet.cidr.family()), subnet.cidr.to_string());
+        if self.take(1) == 1 {
+            put_counts(families, six!("subnet"), &[family, network, realm, &cidr], counts);
+        }
+        for pool in &pools[..self.take(pools.len())] {
+            let kind = match pool.kind {
+                PoolKind::Dynamic => "dynamic",
+                PoolKind::Static => "static",
+            };
+            // Several pools may share a name; no two have one range.
+            let range = pool.range.to_string();
+            let labels = [family, kind, network, &range, realm, &cidr];
+            put_counts(families, six!("pool"), &labels, &pool.counts);
+            let largest = largest(subnet.cidr.family(), [pool]);
+            families.put("allod_pool_largest_free_block_addresses", &labels, largest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::proto::MetricFamily;
+
+    use super::*;
+    use crate::core::state::{Dns, SubnetConfig};
+    use crate::core::types::{Labels, SubnetId, Version};
+
+    #[test]
+    fn what_finds_no_room_is_counted_also_in_the_middle_of_a_subnet() {
+        let subnet = SubnetConfig {
+            id: SubnetId(1),
+            name: None,
+            cidr: "10.0.0.0/24".parse().unwrap(),
+            gateway: None,
+            dhcp: false,
+            dns: Dns::default(),
+            zones: Vec::new(),
+            tags: Labels::default(),
+            draining: false,
+            pools: Vec::new(),
+            reserved: Vec::new(),
+            past_pools: Vec::new(),
+            position: 0,
+            version: Version(1),
+        };
+        let pool = |range: &str| PoolUsage {
+            range: range.parse().unwrap(),
+            name: None,
+            kind: PoolKind::Dynamic,
+            counts: Counts::default(),
+            largest_free_block: None,
+        };
+        let pools = vec![pool("10.0.0.0/28"), pool("10.0.0.16/28"), pool("10.0.0.32/28")];
+        let figures = SubnetFigures { subnet: Arc::new(subnet), counts: Counts::default(), pools };
+        // Two subnets are eight rows.
+        for (room, dropped) in [(9, 0), (8, 0), (7, 1), (6, 2), (5, 3), (4, 4), (1, 7), (0, 8)] {
+            let mut families = Families::of(METRICS);
+            let mut rows = Rows { left: room, dropped: 0 };
+            for name in ["a", "b"] {
+                rows.put_subnet(&mut families, [name, "default"], &figures);
+            }
+            let named = |family: &MetricFamily| {
+                ["allod_subnet_addresses_size", "allod_pool_addresses_size"].contains(&family.name())
+            };
+            let families = families.finish();
+            let shown: usize = families.iter().filter(|one| named(one)).map(|one| one.get_metric().len()).sum();
+            assert_eq!((shown, rows.dropped), (8 - dropped, dropped), "room for {room}");
+        }
+    }
 }

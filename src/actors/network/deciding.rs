@@ -55,10 +55,7 @@ impl NetworkActor {
                 Err(Box::new(Fault::Contested { network, index, instance, retry_after_ms }))
             }
             Ok(decision) => Ok(decision),
-            Err(refusal) => {
-                self.published.deeds.note_refusal(&refusal);
-                Err(refusal.into())
-            }
+            Err(refusal) => Err(refusal.into()),
         })
     }
 

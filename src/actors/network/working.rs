@@ -117,6 +117,9 @@ impl NetworkActor {
                 if item.wait.is_some() && !item.dry_run && fault.is_no_capacity() {
                     self.begin_to_wait(item, unit, ctx);
                 } else {
+                    if !item.dry_run {
+                        self.published.deeds.note_answer(&fault);
+                    }
                     unit.answer(item.ticket, Err(fault), false);
                 }
             }

@@ -37,7 +37,7 @@ pub(super) fn claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Erran
 
 pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<Errand, RpcError> {
     shape.brief = ask.brief.unwrap_or(false);
-    let options: input::Options = input::grant_options!(ask);
+    let options = input::grant_options!(ask);
     let scope = ask.scope.take().unwrap_or_default();
     let prefix = ask.slot_prefix.take().map(|prefix| prefix.into_inner()).unwrap_or_default();
     let exact = ask.exact.unwrap_or(false);

@@ -206,6 +206,11 @@ impl ChapterDraft {
         self.ranges.is_empty()
     }
 
+    /// Is something of this network told in it?
+    pub fn has(&self, network: NetworkId) -> bool {
+        self.keys[Sort::Network as usize].contains(&network_key(network))
+    }
+
     /// What networks are called in it, in its order.
     pub fn names(&self) -> &[NameNote] {
         &self.names

@@ -27,11 +27,18 @@ pub(super) struct Shelf {
     /// Chapters in it that are forgotten, and all.
     forgotten: usize,
     count: usize,
+    /// Names in it that are forgotten, and all.
+    names_forgotten: usize,
+    names: usize,
 }
 
 type Opened = (Shelf, Vec<Arc<Chapter>>, Vec<NameNote>);
 
 impl Shelf {
+    fn empty(path: PathBuf, register: u128, file: File) -> Self {
+        Self { path, register, file, end: HEAD_BYTES, forgotten: 0, count: 0, names_forgotten: 0, names: 0 }
+    }
+
     /// Opens it, or makes it. One of another register, or of another version, is made anew.
     pub(super) fn open(directory: &Path, register: u128) -> io::Result<Opened> {
         let path = directory.join(FILE);
@@ -39,7 +46,7 @@ impl Shelf {
         let mut head = [0; HEAD_BYTES as usize];
         let ours = file.read_exact_at(&mut head, 0).is_ok() && head == head_of(register);
         let length = file.metadata()?.len();
-        let mut shelf = Self { path, register, file, end: HEAD_BYTES, forgotten: 0, count: 0 };
+        let mut shelf = Self::empty(path, register, file);
         if !ours {
             if length > 0 {
                 tracing::warn!(
@@ -60,7 +67,7 @@ impl Shelf {
             }
             shelf.end = next;
         }
-        shelf.count = chapters.len();
+        (shelf.count, shelf.names) = (chapters.len(), names.len());
         // What comes behind was broken off, or is damaged: nobody can tell.
         if length > shelf.end {
             tracing::warn!(
@@ -84,6 +91,7 @@ impl Shelf {
         chapter.filters = Filters::Written(spots.map(|(at, length)| (payload + at, length)));
         self.end += bytes.len() as u64;
         self.count += 1;
+        self.names += names.len();
         Ok(())
     }
 
@@ -100,6 +108,12 @@ impl Shelf {
         self.forgotten * 2 > self.count
     }
 
+    /// So many more names are forgotten: are most of those in the file?
+    pub(super) fn wastes_names(&mut self, more: usize) -> bool {
+        self.names_forgotten += more;
+        self.names_forgotten * 2 > self.names
+    }
+
     /// Writes these and nothing else, in its place.
     pub(super) fn write_anew(
         &mut self,
@@ -109,8 +123,7 @@ impl Shelf {
         let new = self.path.with_extension("tmp");
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&new)?;
         file.write_all_at(&head_of(self.register), 0)?;
-        let mut shelf =
-            Self { path: self.path.clone(), register: self.register, file, end: HEAD_BYTES, forgotten: 0, count: 0 };
+        let mut shelf = Self { names: names.len(), ..Self::empty(self.path.clone(), self.register, file) };
         let mut bytes = Vec::new();
         names.iter().for_each(|name| record(&mut bytes, |out| name.write(out)));
         shelf.file.write_all_at(&bytes, shelf.end)?;

@@ -27,7 +27,7 @@ mod filter;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,7 +36,7 @@ pub use self::chapter::{BatchRange, Chapter, ChapterDraft, NameNote};
 use self::file::Shelf;
 pub(crate) use self::file::{FILE, head_of};
 use self::filter::{Sort, address_key, may_have, network_key, text_key};
-use super::ShardId;
+use super::{Seq, ShardId};
 use crate::core::address::{Address, Cidr};
 use crate::core::types::{NetworkId, Owner, Scope, WallTime};
 
@@ -62,6 +62,14 @@ struct Inner {
     chapters: Arc<Vec<Arc<Chapter>>>,
     names: Called,
     shelf: Option<Shelf>,
+    /// They reach back as far as the history does, or as it did when they were begun.
+    is_whole: bool,
+}
+
+impl Inner {
+    fn of(chapters: Vec<Arc<Chapter>>) -> Self {
+        Self { chapters: Arc::new(chapters), names: Called::default(), shelf: None, is_whole: true }
+    }
 }
 
 /// What networks were called, in order, each name once for as long as it lasts: every change of a configuration tells it
@@ -87,6 +95,12 @@ impl Called {
         self.notes.push(note.clone());
         true
     }
+
+    /// Forgets the others.
+    fn retain(&mut self, keep: impl Fn(&NameNote) -> bool) {
+        self.notes.retain(keep);
+        self.last = self.notes.iter().enumerate().map(|(at, note)| (note.network, at)).collect();
+    }
 }
 
 /// The chapters of a register, in order. Made once for a process.
@@ -102,13 +116,13 @@ impl Chapters {
             Some((_, Ok((shelf, chapters, noted)))) => {
                 let mut names = Called::default();
                 noted.iter().for_each(|note| _ = names.note(note));
-                Inner { chapters: Arc::new(chapters), names, shelf: Some(shelf) }
+                Inner { names, shelf: Some(shelf), ..Inner::of(chapters) }
             }
             Some((directory, Err(error))) => {
                 tracing::warn!(directory = %directory.display(), %error, "the index of the history is kept in memory only");
-                Inner { chapters: Arc::default(), names: Called::default(), shelf: None }
+                Inner::of(Vec::new())
             }
-            None => Inner { chapters: Arc::default(), names: Called::default(), shelf: None },
+            None => Inner::of(Vec::new()),
         };
         Self(Mutex::new(inner))
     }
@@ -153,11 +167,49 @@ impl Chapters {
         Arc::make_mut(&mut inner.chapters).push(Arc::new(chapter));
     }
 
-    /// Forgets all but the first so many: what comes behind is of a line that was cut off.
-    pub fn truncate(&self, count: usize) {
+    /// Forgets all but the first so many: what comes behind is of a line that was cut off. So are the names that networks got
+    /// there; those of shards that were not cut off are met again with their batches. `shard_of` tells where a network is.
+    pub fn truncate(&self, count: usize, shard_of: impl Fn(NetworkId) -> ShardId) {
         let mut inner = self.inner();
         if count < inner.chapters.len() {
-            Arc::make_mut(&mut inner.chapters).truncate(count);
+            let cut = Arc::make_mut(&mut inner.chapters).split_off(count);
+            let mut begins: HashMap<ShardId, Seq> = HashMap::new();
+            for range in cut.iter().flat_map(|chapter| &chapter.ranges) {
+                let begin = begins.entry(range.shard).or_insert(range.first);
+                *begin = range.first.min(*begin);
+            }
+            let stands =
+                |note: &NameNote| begins.get(&shard_of(note.network)).is_none_or(|begin| note.since.0 < begin.0);
+            inner.names.retain(stands);
+            Self::write_anew(&mut inner);
+        }
+    }
+
+    /// Those of these networks that certainly occur in none of them.
+    pub fn lacking(&self, mut networks: Vec<NetworkId>) -> Vec<NetworkId> {
+        if !self.inner().is_whole {
+            return Vec::new();
+        }
+        for chapter in self.all().iter() {
+            if networks.is_empty() {
+                break;
+            }
+            match self.filter(chapter, Sort::Network) {
+                Some(bits) => networks.retain(|&network| !may_have(&bits, network_key(network))),
+                // It cannot be read: then all of them may.
+                None => return Vec::new(),
+            }
+        }
+        networks
+    }
+
+    /// Forgets what these networks were called.
+    pub fn forget_names(&self, networks: &HashSet<NetworkId>) {
+        let mut inner = self.inner();
+        let before = inner.names.notes.len();
+        inner.names.retain(|note| !networks.contains(&note.network));
+        let forgotten = before - inner.names.notes.len();
+        if forgotten > 0 && inner.shelf.as_mut().is_some_and(|shelf| shelf.wastes_names(forgotten)) {
             Self::write_anew(&mut inner);
         }
     }
@@ -181,7 +233,7 @@ impl Chapters {
             Ok(chapters) => inner.chapters = Arc::new(chapters),
             Err(error) => {
                 tracing::warn!(%error, "the index of the history cannot be written anew; it is made again");
-                (inner.shelf, inner.chapters) = (None, Arc::default());
+                (inner.shelf, inner.chapters, inner.is_whole) = (None, Arc::default(), false);
             }
         }
     }

@@ -148,7 +148,7 @@ fn what_was_cut_off_and_what_is_too_old_does_not_come_back() {
     let chapters = open(directory.path());
     let batches: Vec<Vec<Batch>> = (0..6).map(|n| some(n * 10 + 1..n * 10 + 11)).collect();
     batches.iter().for_each(|batches| chapters.add(draft(batches)));
-    chapters.truncate(5);
+    chapters.truncate(5, |_| ShardId(1));
     assert_eq!(lasts(&chapters), [10, 20, 30, 40, 50]);
     drop(chapters);
     let chapters = open(directory.path());
@@ -162,6 +162,64 @@ fn what_was_cut_off_and_what_is_too_old_does_not_come_back() {
     let chapters = open(directory.path());
     assert_eq!(lasts(&chapters), [50]);
     leads_to_all(&chapters, &batches[4]);
+}
+
+/// The same, with the network of another name from a batch on.
+fn renamed(batches: Vec<Batch>, from: u64, name: &str) -> Vec<Batch> {
+    let rename = |step: &mut crate::core::state::Step| {
+        if let Some(State::Config(config)) = &mut step.state {
+            Arc::make_mut(config).name = name.parse().unwrap();
+        }
+    };
+    let of_batch = |mut batch: Batch| {
+        if batch.seq.0 >= from {
+            batch.acts.iter_mut().flat_map(|act| &mut act.steps).for_each(rename);
+        }
+        batch
+    };
+    batches.into_iter().map(of_batch).collect()
+}
+
+#[test]
+fn a_name_of_a_line_that_was_cut_off_is_cut_off_with_it_and_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let chapters = open(directory.path());
+    chapters.add(draft(&some(1..11)));
+    let names = chapters.names();
+    chapters.add(draft(&renamed(some(11..21), 15, "new")));
+    let with_new = chapters.names();
+    assert_eq!((with_new.len(), with_new[names.len()].since.0), (names.len() + 1, 15), "{with_new:?}");
+    // Of a network in a shard that has nothing in what is cut off it stands.
+    let other = tempfile::tempdir().unwrap();
+    std::fs::copy(directory.path().join(FILE), other.path().join(FILE)).unwrap();
+    let elsewhere = open(other.path());
+    elsewhere.truncate(1, |_| ShardId(0));
+    assert_eq!(elsewhere.names(), with_new);
+    chapters.truncate(1, |_| ShardId(1));
+    assert_eq!((chapters.names(), lasts(&chapters)), (names.clone(), vec![10]));
+    drop(chapters);
+    let chapters = open(directory.path());
+    assert_eq!(chapters.names(), names);
+    // The line that goes on tells its own.
+    chapters.add(draft(&renamed(some(11..21), 13, "newer")));
+    assert_eq!(chapters.names()[names.len()].since.0, 13);
+}
+
+#[test]
+fn what_a_network_was_called_is_forgotten_with_it_and_leaves_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let chapters = open(directory.path());
+    chapters.add(draft(&some(1..11)));
+    let (known, stranger) = (chapters.names()[0].network, NetworkId(77));
+    assert_eq!(chapters.lacking(vec![known, stranger]), [stranger]);
+    chapters.forget(1);
+    assert_eq!(chapters.lacking(vec![known, stranger]), [known, stranger]);
+    chapters.forget_names(&[stranger].into());
+    assert!(!chapters.names().is_empty());
+    chapters.forget_names(&[known].into());
+    assert!(chapters.names().is_empty());
+    drop(chapters);
+    assert!(open(directory.path()).names().is_empty());
 }
 
 /// Each change of a configuration tells the name again: nothing must grow with them.

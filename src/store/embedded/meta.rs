@@ -126,6 +126,9 @@ impl Meta {
 #[derive(Debug)]
 pub(super) struct Mark {
     file: Arc<dyn DiskFile>,
+    /// Whose turn it is: never the place of the mark that counts. The number of its group does not tell it, for a group that
+    /// only seals a segment is not marked.
+    turn: u64,
 }
 
 impl Mark {
@@ -133,7 +136,7 @@ impl Mark {
     pub(super) fn create(disk: &dyn Disk, dir: &Path, group: u64, digest: u128) -> Result<(), StoreError> {
         let path = dir.join(MARK);
         let write = || {
-            let mark = Mark { file: disk.create(&path)? };
+            let mark = Mark { file: disk.create(&path)?, turn: 0 };
             mark.file.write_at(&vec![0; 2 * MARK_STRIDE as usize], 0)?;
             // Both places: whatever happens to a write of one, the other is readable.
             mark.put_at(0, group, digest)?;
@@ -148,18 +151,18 @@ impl Mark {
         let path = dir.join(MARK);
         let file =
             disk.open(&path).map_err(|error| problem::damaged(&path, format_args!("cannot be opened ({error})")))?;
-        let (mut best, mut damaged): (Option<(u64, u128)>, bool) = (None, false);
+        let (mut best, mut damaged): (Option<(u64, u128, u64)>, bool) = (None, false);
         for slot in 0..2 {
             let mut bytes = [0; MARK_BYTES];
             let whole = read_exact(&*file, &mut bytes, slot * MARK_STRIDE).is_ok();
             if whole && bytes[..4] == *MARK_MAGIC && is_sealed(&bytes) {
-                let found = (u64_at(&bytes, 4), u128_at(&bytes, 12));
+                let found = (u64_at(&bytes, 4), u128_at(&bytes, 12), slot);
                 best = best.max(Some(found));
             } else {
                 damaged = true;
             }
         }
-        let Some((group, digest)) = best else {
+        let Some((group, digest, slot)) = best else {
             return Err(problem::damaged(&path, "has no readable mark, so nobody knows where the log ended"));
         };
         if damaged {
@@ -170,12 +173,14 @@ impl Mark {
                  be missing unseen. Look after the disk"
             );
         }
-        Ok((Self { file }, group, digest))
+        Ok((Self { file, turn: 1 - slot }, group, digest))
     }
 
     /// Notes that a group is durable. Not flushed: see the module.
-    pub(super) fn put(&self, group: u64, digest: u128) -> std::io::Result<()> {
-        self.put_at(group % 2, group, digest)
+    pub(super) fn put(&mut self, group: u64, digest: u128) -> std::io::Result<()> {
+        self.put_at(self.turn, group, digest)?;
+        self.turn = 1 - self.turn;
+        Ok(())
     }
 
     fn put_at(&self, slot: u64, group: u64, digest: u128) -> std::io::Result<()> {
@@ -188,5 +193,36 @@ impl Mark {
 
     pub(super) fn sync(&self) -> std::io::Result<()> {
         self.file.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::embedded::disk::RealDisk;
+
+    /// Groups that only seal a segment are not marked, so the marked ones may be all even, or all odd.
+    #[test]
+    fn a_torn_mark_leaves_the_one_before_it_whatever_numbers_the_groups_have() {
+        for (first, second) in [(1, 2), (2, 4), (3, 5)] {
+            let directory = tempfile::tempdir().unwrap();
+            let (disk, dir) = (&RealDisk, directory.path());
+            Mark::create(disk, dir, 0, 0).unwrap();
+            let (mut mark, group, _) = Mark::open(disk, dir).unwrap();
+            assert_eq!(group, 0);
+            mark.put(first, 7).unwrap();
+            drop(mark);
+            // Also in the first turn after a start.
+            let (mut mark, group, digest) = Mark::open(disk, dir).unwrap();
+            assert_eq!((group, digest), (first, 7));
+            let before = std::fs::read(dir.join(MARK)).unwrap();
+            mark.put(second, 8).unwrap();
+            let mut torn = std::fs::read(dir.join(MARK)).unwrap();
+            let at = before.iter().zip(&torn).position(|(before, now)| before != now).unwrap();
+            torn[at] ^= 0xff;
+            std::fs::write(dir.join(MARK), torn).unwrap();
+            let (_, group, digest) = Mark::open(disk, dir).unwrap();
+            assert_eq!((group, digest), (first, 7), "{first}, then {second}");
+        }
     }
 }

@@ -165,7 +165,8 @@ impl Coordinator {
         let mut decided = DecidedEnd::default();
         for (route, network) in networks {
             let command = Command::Settle(Box::new(ask.clone()));
-            let (part, outcome) = holds.decide(self, route, command, transaction).await?;
+            let decision = holds.decide(self, route, command, transaction).await;
+            let (part, outcome) = decision.inspect_err(|fault| self.note_answer(route, fault))?;
             decided.parts.push(part);
             if let Outcome::Settled { released, left, earlier, instances } = outcome {
                 decided.instances.extend(instances);
