@@ -198,6 +198,8 @@ impl Mark {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "files are damaged here")]
+
     use super::*;
     use crate::store::embedded::disk::RealDisk;
 

@@ -4,8 +4,8 @@
 //! more is given up. All of them are asked, and the one of the latest failover (its config-epoch) is believed: another may
 //! not have heard of it yet, and name a server that came back empty. Nothing goes back to an earlier one. Sentinels that are
 //! made anew count from the beginning: where the one that is followed says that it is no primary, or most of them name it under
-//! an epoch that is lower than the one that is known, whoever they name next is followed. What they say is believed only as far as ROLE agrees (`link` asks it on every connection), and who may
-//! write is the token's affair, not theirs.
+//! an epoch that is lower than the one that is known, whoever they name next is followed. What they say is believed only as far
+//! as ROLE agrees (`link` asks it on every connection), and who may write is the token's affair, not theirs.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,9 +13,11 @@ use std::time::Duration;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
 
+use tokio::task::JoinSet;
+
 use super::following::{Following, NamedPrimary};
 
-/// How long one sentinel may take; there are several, and one that is gone must not hold up the others.
+/// How long one sentinel may take to be reached, and to answer. All are asked at once: those that are gone hold up nobody.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 const SCHEME: &str = "redis+sentinel://";
 
@@ -73,13 +75,20 @@ impl Sentinels {
     pub(super) async fn primary(&self) -> Result<Client, RedisError> {
         let mut last = RedisError::from((ErrorKind::Client, "no sentinel answers"));
         let mut named: Vec<NamedPrimary> = Vec::with_capacity(self.each.len());
+        let mut asking = JoinSet::new();
         for sentinel in &self.each {
-            match ask(sentinel, &self.service).await {
-                Ok(Some(one)) => named.push(one),
-                Ok(None) => {
+            let (sentinel, service) = (sentinel.clone(), self.service.clone());
+            asking.spawn(async move { ask(&sentinel, &service).await });
+        }
+        while let Some(asked) = asking.join_next().await {
+            match asked {
+                Ok(Ok(Some(one))) => named.push(one),
+                Ok(Ok(None)) => {
                     last = RedisError::from((ErrorKind::Client, "a sentinel does not say where the primary is"))
                 }
-                Err(error) => last = error,
+                Ok(Err(error)) => last = error,
+                // It crashed: nothing was said.
+                Err(_) => {}
             }
         }
         let latest = self.following.elect(&named, self.each.len(), &self.service).ok_or(last)?;
@@ -138,6 +147,25 @@ mod tests {
         };
         // An earlier one is not gone back to; the same under a lower epoch is the same, and goes on from there.
         assert_eq!([follow(7, 1), follow(6, 2), follow(0, 1), follow(1, 2), follow(0, 1)], [1, 1, 1, 2, 2]);
+    }
+
+    /// One after the other, the last of them would not have its turn within the second that a connection may take.
+    #[tokio::test]
+    async fn sentinels_that_say_nothing_do_not_hold_up_the_others() {
+        let each: Vec<_> = (0..8).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let hosts: Vec<String> = each.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
+        let sentinels = of(&format!("redis+sentinel://{}/register", hosts.join(","))).unwrap();
+        let asking = sentinels.primary();
+        tokio::pin!(asking);
+        for _ in 0..100 {
+            tokio::select! {
+                biased;
+                found = &mut asking => panic!("nobody has answered: {found:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        let is_asked = |one: &std::net::TcpListener| one.set_nonblocking(true).and_then(|()| one.accept()).is_ok();
+        assert_eq!(each.iter().filter(|one| is_asked(one)).count(), 8);
     }
 
     #[test]
