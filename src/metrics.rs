@@ -37,6 +37,8 @@ pub struct Metrics {
     pub restarts: IntCounter,
     /// Panics caught.
     pub panics: IntCounter,
+    /// Turns that a request over several networks did not take.
+    pub turns_missed: IntCounter,
     /// Does this node own the register?
     pub owner: IntGauge,
     /// How often it came to own it.
@@ -152,6 +154,10 @@ impl Metrics {
                 "allod_network_reloads_total",
                 "Networks loaded again after a panic or a commit in doubt. Any rise needs a look at the log.",
             ),
+            turns_missed: counter(
+                "allod_turns_missed_total",
+                "Turns that a waiting request over several networks had and did not take in two seconds, in which its network decided nothing else. Any rise is a bug, or a server that stands still.",
+            ),
             panics: counter("allod_panics_total", "Panics caught. Any rise is a bug: the log has its id."),
             owner: IntGauge::new(
                 "allod_owner",
@@ -246,6 +252,7 @@ impl Metrics {
             Box::new(self.commit_failures.clone()),
             Box::new(self.restarts.clone()),
             Box::new(self.panics.clone()),
+            Box::new(self.turns_missed.clone()),
             Box::new(self.owner.clone()),
             Box::new(self.tenures.clone()),
             Box::new(self.late_batches.clone()),

@@ -410,6 +410,7 @@ impl Handler<Tick> for NetworkActor {
                 }
             }
             Phase::Turn { arrival, since, .. } if is_long(since) => {
+                self.shared.metrics.turns_missed.inc();
                 tracing::warn!(network = %self.id(), arrival, "a request over several networks did not take its turn");
                 self.end_turn(ctx);
             }

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::{Client, TestServer, http};
 
 /// All values by name and labels, as they are written.
-fn scrape(server: &TestServer) -> BTreeMap<String, f64> {
+pub fn scrape(server: &TestServer) -> BTreeMap<String, f64> {
     let text = http(server.running.http, "GET /metrics", b"").1;
     let values = text.lines().filter(|line| !line.starts_with('#'));
     values

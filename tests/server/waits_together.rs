@@ -9,6 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
+use crate::figures::scrape;
 use crate::support::{Client, TestServer};
 
 /// Networks of two addresses each, those of the given ones held by `a` and `b`.
@@ -46,6 +47,65 @@ fn addresses(answer: &Value) -> Vec<&str> {
 
 fn held_by(client: &mut Client, owner: &str) -> u64 {
     client.ok("ip.list", json!({"owner": owner, "count_only": true}))["count"].as_u64().unwrap()
+}
+
+/// It has to be told, behind what the networks have told others; they must not give it the turn again for that, and wait for it.
+#[test]
+fn a_request_over_several_that_cannot_be_any_more_is_told_so_and_holds_up_nobody() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let named = json!({"network": "dmz", "address": "10.1.0.2"});
+    let optional = json!({"network": "dmz", "address": "10.1.0.2", "optional": true});
+    let any = json!({"network": "dmz"});
+    let limits = |most: u64| json!({"network": "dmz", "set": {"limits": {"per_scope": most}}});
+    for (case, item, method, params, kind) in [
+        (
+            "claimed",
+            named,
+            "ip.claim",
+            json!({"network": "dmz", "owner": "o", "address": "10.1.0.2"}),
+            "already_in_use",
+        ),
+        (
+            "optional",
+            optional,
+            "ip.claim",
+            json!({"network": "dmz", "owner": "o", "address": "10.1.0.2"}),
+            "already_in_use",
+        ),
+        (
+            "slot",
+            json!({"network": "dmz", "address": "10.1.0.2"}),
+            "ip.allocate",
+            json!({"network": "dmz", "owner": "w"}),
+            "already_exists",
+        ),
+        ("limit", any.clone(), "network.update", limits(1), "quota_exceeded"),
+        ("deleted", any, "network.delete", json!({"network": "dmz", "force": true}), "in_use"),
+    ] {
+        client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}]}));
+        client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/29"}]}));
+        for owner in ["a", "b"] {
+            client.ok("ip.allocate", json!({"network": "lan", "owner": owner}));
+        }
+        client.ok("ip.claim", json!({"network": "dmz", "owner": "there", "address": "10.1.0.6"}));
+        let (mut waiter, mut behind) = (server.client(), server.client());
+        waiter.send("ip.acquire", json!({"owner": "w", "ips": [item, {"network": "lan"}], "wait_seconds": 3_600}));
+        server.until_waits("lan", 1);
+        behind.send("ip.allocate", allocate("lan", "behind", 3_600));
+        server.until_waits("lan", 2);
+        client.ok(method, params);
+        // That they look for it, too, in the network where there was no room.
+        release(&mut client, "lan", "a");
+        let told = waiter.answer();
+        assert_eq!(told["error"]["data"]["kind"], kind, "{case}: {told}");
+        assert_eq!(behind.answer()["result"]["address"], "10.0.0.1", "{case}");
+        assert_eq!(scrape(&server)["allod_turns_missed_total"], 0.0, "{case}");
+        for network in client.ok("network.list", json!({}))["networks"].as_array().unwrap() {
+            client.ok("network.delete", json!({"network": network["id"], "purge": true}));
+        }
+        client.call("scope.release", json!({"scope": "default"}));
+    }
 }
 
 #[test]

@@ -20,18 +20,21 @@
 //! every attempt ends in all networks, also in those that it did not come to, and only time brings the next one. One that
 //! was stopped does not come back by itself: whoever waits for it is told so, as one that waits for it alone.
 //!
-//! Review notes: does every way out drop `Listed`? Is a room noted as missing before the network that lacks it goes on?
+//! **It is off every list before it waits for its answer.** A refusal leaves behind what it saw, of which each network is asked: one
+//! that still had it on its list would give it the turn, and wait for it.
+//!
+//! Review notes: does every way out drop `Listed`, before anything is awaited? Is a room noted as missing before the network that lacks it goes on?
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::joint::{ByNetwork, Holds, NotHeld, acquired, rank, seen_of};
+use super::joint::{ByNetwork, Holds, NotHeld, SeenMemories, acquired, rank, seen_of};
 use super::{AcquirePart, Coordinator, Outcomes, Tell};
 use crate::actors::committer::UnitPart;
 use crate::actors::network::{DEFERRED_MS_MAX, Rooms, Several, Unlist, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
-use crate::actors::waits::{Wait, WaitingPlace, full};
+use crate::actors::waits::{Arrival, Wait, WaitingPlace, full};
 use crate::actors::{Fault, NotReadyReason};
 use crate::core::command::{Acquire, Command};
 use crate::core::outcome::Outcome;
@@ -76,8 +79,8 @@ impl Listed {
 
 /// How an attempt ended that granted nothing.
 enum Lacks {
-    /// It is answered so.
-    Refused(Box<Fault>),
+    /// It is answered so, when what it saw is durable. Nothing is held, and where it was, it is on no list.
+    Refused { fault: Box<Fault>, seen: SeenMemories },
     /// Not all networks could be asked as things are. Those that are held are so still.
     NotAsked { fault: Box<Fault>, holds: Holds, there: Vec<bool> },
     /// Capacity is all that is missing, in some of the networks. They are held still. The fault is what `decided_by` said.
@@ -107,7 +110,8 @@ impl Coordinator {
         let asks: Asks = asks.into_iter().map(|(route, ask)| (route.id, ask)).collect();
         let outcomes = match self.attempt(&asks, None).await {
             Ok(outcomes) => outcomes,
-            Err(Lacks::Refused(fault) | Lacks::NotAsked { fault, .. }) => return Err(fault),
+            Err(Lacks::Refused { fault, seen }) => return Err(self.seen_durably(seen, fault).await),
+            Err(Lacks::NotAsked { fault, .. }) => return Err(fault),
             Err(Lacks::Room { fault, decided_by, holds, there }) => match self.wait.clone().filter(|_| !self.dry_run) {
                 Some(wait) => self.wait_for_all(&asks, (wait, meant), holds, there, tell).await?,
                 None => {
@@ -134,15 +138,16 @@ impl Coordinator {
 
     /// Holds all networks, lets each decide, and if all do, makes one unit of it.
     async fn attempt(&self, asks: &Asks, listed: Option<&Listed>) -> Result<Vec<(Option<Name>, Outcome)>, Lacks> {
-        let routes = self.routes_of(asks).map_err(Lacks::Refused)?;
+        let unseen = |fault| Lacks::Refused { fault, seen: Vec::new() };
+        let routes = self.routes_of(asks).map_err(unseen)?;
         let seen = seen_of(&routes);
         let turn = listed.map(|listed| listed.place.arrival);
         let mut there = vec![true; asks.len()];
         let holds = match Holds::in_turn(&self.shared, &routes, turn).await {
             Ok(holds) => holds,
             Err(NotHeld { fault, holds, .. }) if matches!(*fault, Fault::Refused(_)) => {
-                drop(holds);
-                return Err(Lacks::Refused(self.seen_durably(seen, fault).await));
+                end(holds.and_the_others(routes), turn);
+                return Err(Lacks::Refused { fault, seen });
             }
             Err(NotHeld { fault, at, holds }) => {
                 there[at] = false;
@@ -169,25 +174,24 @@ impl Coordinator {
         let (bytes, bytes_max) = (decided.iter().map(|part| part.bytes).sum(), self.shared.info.act_bytes_max);
         match first {
             None if bytes > bytes_max => {
-                drop(holds);
-                let refusal = Refusal::too_much_at_once(bytes, bytes_max);
-                Err(Lacks::Refused(self.seen_durably(seen, refusal.into()).await))
+                end(holds, turn);
+                Err(Lacks::Refused { fault: Refusal::too_much_at_once(bytes, bytes_max).into(), seen })
             }
             None if self.dry_run => {
                 drop(holds);
-                self.durable(seen).await.map(|()| outcomes).map_err(Lacks::Refused)
+                self.durable(seen).await.map(|()| outcomes).map_err(unseen)
             }
             None => match super::joint::commit(&self.shared, holds, decided, turn).await {
                 Ok(()) => Ok(outcomes),
-                Err(fault) => Err(Lacks::Refused(fault)),
+                Err(fault) => Err(unseen(fault)),
             },
             Some((fault, decided_by)) if fault.is_no_capacity() => {
                 Err(Lacks::Room { fault, decided_by: Arc::clone(decided_by), holds, there })
             }
             Some((fault, decided_by)) if matches!(*fault, Fault::Refused(_)) => {
                 self.note_answer(decided_by, &fault);
-                drop(holds);
-                Err(Lacks::Refused(self.seen_durably(seen, fault).await))
+                end(holds, turn);
+                Err(Lacks::Refused { fault, seen })
             }
             Some((fault, _)) => Err(Lacks::NotAsked { fault, holds, there }),
         }
@@ -236,7 +240,10 @@ impl Coordinator {
             again = false;
             match self.attempt(asks, Some(&listed)).await {
                 Ok(outcomes) => return Ok(outcomes),
-                Err(Lacks::Refused(fault)) => return Err(fault),
+                Err(Lacks::Refused { fault, seen }) => {
+                    drop(listed);
+                    return Err(self.seen_durably(seen, fault).await);
+                }
                 Err(Lacks::NotAsked { .. }) if self.shared.is_over() => {
                     let reason = NotReadyReason::Moved;
                     return Err(Box::new(Fault::NotReady { reason, retry_after_ms: RETRY_AFTER_MS }));
@@ -253,8 +260,10 @@ impl Coordinator {
                 Err(Lacks::Room { fault, decided_by, holds, .. }) if now >= until => {
                     self.note_answer(&decided_by, &fault);
                     let seen = seen_of(holds.routes());
-                    drop(holds);
-                    return Err(self.seen_durably(seen, fault.after_waiting(listed.place.waited_ms(now))).await);
+                    end(holds, Some(listed.place.arrival));
+                    let fault = fault.after_waiting(listed.place.waited_ms(now));
+                    drop(listed);
+                    return Err(self.seen_durably(seen, fault).await);
                 }
                 Err(Lacks::Room { holds, there, .. }) => listed_at = go_on_waiting(&listed, asks, holds, &there),
             }
@@ -270,6 +279,11 @@ fn go_on_waiting(listed: &Listed, asks: &Asks, holds: Holds, there: &[bool]) -> 
     }
     holds.list(|at| listed.entry(at, &asks[at].1));
     routes
+}
+
+/// Ends the holds of an attempt behind which nothing more is tried: a request that waited is on no list of theirs any more.
+fn end(holds: Holds, waited: Option<Arrival>) {
+    holds.list(|_| waited.map_or(Waiting::No, |arrival| Waiting::Ended { arrival }));
 }
 
 /// How long a request whose time is over is patient with a network that cannot be asked: as one for it alone.

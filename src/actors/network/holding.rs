@@ -302,8 +302,8 @@ impl Handler<Finish> for NetworkActor {
     type Result = ();
     fn handle(&mut self, finish: Finish, ctx: &mut Context<Self>) {
         let waits = match &finish.waiting {
-            Waiting::Begins { arrival, .. } => Some(*arrival),
-            Waiting::No | Waiting::Ended { .. } => None,
+            Waiting::Begins { arrival, .. } | Waiting::Ended { arrival } => Some(*arrival),
+            Waiting::No => None,
         };
         // Before anything else is decided here, so that nothing that comes free meanwhile is missed.
         self.list(finish.waiting);
