@@ -32,7 +32,7 @@ use super::published::Published;
 use super::routes::{Lane, Route};
 use super::service::Shared;
 use crate::core::address::{Cidr, Range};
-use crate::core::catalog::{Catalog, IntentId, Listing, Naming};
+use crate::core::catalog::{Catalog, IntentId, Listing};
 use crate::core::network::Network;
 use crate::core::refusal::Refusal;
 use crate::core::state::{NetworkConfig, SubnetConfig};
@@ -228,10 +228,13 @@ impl Directory {
                     .collect(),
             ),
             CatalogQuestion::Page { since, from, limit } => {
-                let now = Naming { line: self.shared.tenure as u64, changes: self.catalog.changes() };
-                // Of another supervisor's changes nothing is known here.
-                let naming = since.filter(|since| since.line == now.line).unwrap_or(now);
-                CatalogAnswer::Page(naming, self.catalog.page(naming.changes, from.as_ref(), *limit))
+                let line = self.shared.tenure as u64;
+                match since.map_or_else(|| Some(self.catalog.naming(line)), |since| self.catalog.goes_on(line, since)) {
+                    Some(naming) => {
+                        CatalogAnswer::Page(naming, self.catalog.page(naming.changes, from.as_ref(), *limit))
+                    }
+                    None => CatalogAnswer::Forgotten,
+                }
             }
             CatalogQuestion::Realms => {
                 let mut counts: BTreeMap<Name, u64> = self.catalog.realms().map(|realm| (realm.clone(), 0)).collect();

@@ -245,6 +245,7 @@ impl Catalog {
         }
         self.realms.entry(listing.realm.clone()).or_default().networks += 1;
         self.by_name.insert((listing.name.clone(), id));
+        self.changes.listed(&listing);
         let realm = listing.realm.clone();
         self.known(id, &realm).listing = Some(listing);
         self.refresh(id);
@@ -271,6 +272,7 @@ impl Catalog {
     /// What it was called, if it was listed.
     fn unlist(&mut self, id: NetworkId) -> Option<Name> {
         let old = self.networks.get_mut(&id).and_then(|known| known.listing.take())?;
+        self.changes.unlisted(&old);
         let place = (old.name, id);
         self.by_name.remove(&place);
         if let Some(realm) = self.realms.get_mut(&old.realm) {

@@ -1,7 +1,14 @@
 //! Lists over several pages, while networks are renamed and subnets move between them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use allod::actors::clock::ManualClock;
+use allod::core::types::WallTime;
 use serde_json::{Value, json};
 
+use crate::clock::RealLeases;
+use crate::stores;
 use crate::support::{Client, TestServer};
 
 /// Networks `a` to `e`, each with two reservations.
@@ -80,15 +87,16 @@ fn a_place_that_another_server_told_goes_by_the_names_of_now() {
     let mut client = server.client();
     five(&mut client);
     let next = client.ok("ip.list", json!({"limit": 3}))["next"].as_str().unwrap().to_owned();
-    let (place, _) = next.rsplit_once(' ').unwrap();
-    for after in [format!("{place} 7.3"), place.to_owned()] {
+    let ((place, _), (_, arrangement)) = (next.rsplit_once(' ').unwrap(), next.rsplit_once('.').unwrap());
+    for after in [format!("{place} 7.3.{arrangement}"), place.to_owned()] {
         assert_eq!(
             client.ok("ip.list", json!({"after": after}))["reservations"].as_array().unwrap().len(),
             7,
             "{after}"
         );
     }
-    for wrong in [format!("{place} 7"), format!("{place} x.3"), format!("{next} 1"), "a".to_owned()] {
+    let moments = ["7", "7.3", "x.3.0", "7.3.0", "7.3.0.1"].map(|moment| format!("{place} {moment}"));
+    for wrong in moments.into_iter().chain([format!("{next} 1"), "a".to_owned()]) {
         assert_eq!(client.kind("ip.list", json!({"after": wrong})), "invalid_argument");
     }
 }
@@ -152,4 +160,45 @@ fn a_list_that_is_asked_for_while_subnets_move_has_each_once() {
         looks += 1;
     }
     moving.join().unwrap();
+}
+
+/// How networks were called before it started no server knows. Whoever takes what is not on a list for free needs all of it.
+#[test]
+fn a_list_goes_on_behind_a_restart_where_all_is_as_it_was_and_is_refused_where_it_is_not() {
+    let reopen = stores::reopened(2);
+    let tenures = AtomicU64::new(20);
+    // Each draws others, as they do outside of tests.
+    let start = || {
+        TestServer::over(reopen(), |options| {
+            let own = ManualClock::new(WallTime(1_772_356_364_031), tenures.fetch_add(1, Ordering::Relaxed));
+            options.clock = Arc::new(RealLeases(Arc::new(own)));
+        })
+    };
+    let server = start();
+    let mut client = server.client();
+    five(&mut client);
+    let first = client.ok("ip.list", json!({"limit": 3}));
+    let networks = client.ok("network.list", json!({"limit": 2}));
+    server.stop();
+
+    let server = start();
+    let mut client = server.client();
+    let rest = client.ok("ip.list", json!({"after": first["next"]}));
+    let mut all = first["reservations"].as_array().unwrap().clone();
+    all.extend(rest["reservations"].as_array().unwrap().iter().cloned());
+    assert_eq!(addresses(&all), each());
+    server.stop();
+
+    for change in [rename("e", "aa"), moves(3, "d", "a")] {
+        let server = start();
+        let mut client = server.client();
+        client.ok(change.0, change.1);
+        for (method, after) in [("ip.list", &first["next"]), ("network.list", &networks["next"])] {
+            let told = client.call(method, json!({ "after": after }));
+            let data = &told["error"]["data"];
+            assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("after")), "{told}");
+        }
+        assert_eq!(client.ok("ip.list", json!({}))["reservations"].as_array().unwrap().len(), 10);
+        server.stop();
+    }
 }

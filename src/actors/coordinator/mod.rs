@@ -286,18 +286,22 @@ impl Coordinator {
     async fn listings(&self, question: CatalogQuestion) -> Result<Vec<Arc<Listing>>, Box<Fault>> {
         match self.question(question).await? {
             directory::CatalogAnswer::Networks(listings) => Ok(listings),
-            directory::CatalogAnswer::Page(..) | directory::CatalogAnswer::Realms(_) => Err(lost()),
+            directory::CatalogAnswer::Page(..)
+            | directory::CatalogAnswer::Forgotten
+            | directory::CatalogAnswer::Realms(_) => Err(lost()),
         }
     }
 
+    /// A page of all networks; none where it is not known any more how they were called at that moment.
     async fn page(
         &self,
         since: Option<Naming>,
         from: Bound<(Name, NetworkId)>,
         limit: usize,
-    ) -> Result<(Naming, Vec<ListRow>), Box<Fault>> {
+    ) -> Result<Option<(Naming, Vec<ListRow>)>, Box<Fault>> {
         match self.question(CatalogQuestion::Page { since, from, limit }).await? {
-            directory::CatalogAnswer::Page(naming, networks) => Ok((naming, networks)),
+            directory::CatalogAnswer::Page(naming, networks) => Ok(Some((naming, networks))),
+            directory::CatalogAnswer::Forgotten => Ok(None),
             directory::CatalogAnswer::Networks(_) | directory::CatalogAnswer::Realms(_) => Err(lost()),
         }
     }
@@ -305,7 +309,9 @@ impl Coordinator {
     async fn realms(&self) -> Outcomes {
         match self.question(CatalogQuestion::Realms).await? {
             directory::CatalogAnswer::Realms(realms) => Ok(Done::Realms(realms)),
-            directory::CatalogAnswer::Networks(_) | directory::CatalogAnswer::Page(..) => Err(lost()),
+            directory::CatalogAnswer::Networks(_)
+            | directory::CatalogAnswer::Page(..)
+            | directory::CatalogAnswer::Forgotten => Err(lost()),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::actors::{Fault, Item, Reply, Told};
 use crate::core::catalog::{ListRow, Listing, Naming};
 use crate::core::command::{Command, Filter, ListSlice};
 use crate::core::outcome::Outcome;
+use crate::core::refusal::Refusal;
 use crate::core::types::{Name, NetworkId, Owner, Scope};
 
 /// Listings asked for at once.
@@ -25,9 +26,18 @@ pub(super) struct Walk<'a> {
     owner: Option<Owner>,
     /// The moment whose names it goes by; none: that of its first step.
     pub(super) naming: Option<Naming>,
+    /// It goes on behind what a client was shown.
+    is_continued: bool,
     from: Bound<(Name, NetworkId)>,
     page: std::vec::IntoIter<ListRow>,
     ended: bool,
+}
+
+/// What moved in front of the place where a list goes on would be left out, and what moved behind it be shown twice.
+fn forgotten() -> Box<Fault> {
+    let problem = "goes on with a list of which it is not known any more how its networks were called when it began: the server \
+                   was started again, or there were too many changes since; begin again without it";
+    Refusal::invalid("after", problem).into()
 }
 
 impl<'a> Walk<'a> {
@@ -48,7 +58,8 @@ impl<'a> Walk<'a> {
     ) -> Self {
         let naming = place.and_then(|place| place.naming);
         let from = place.map_or(Bound::Unbounded, |place| bound((place.name.clone(), place.id)));
-        Self { coordinator, scope: None, owner: None, naming, from, page: Vec::new().into_iter(), ended: false }
+        let page = Vec::new().into_iter();
+        Self { coordinator, scope: None, owner: None, naming, is_continued: place.is_some(), from, page, ended: false }
     }
 
     /// Passes over networks that hold nothing of the scope and owner, where they are given.
@@ -69,7 +80,13 @@ impl<'a> Walk<'a> {
             if self.ended {
                 return Ok(None);
             }
-            let (naming, page) = self.coordinator.page(self.naming, self.from.clone(), PAGE).await?;
+            let found = match self.coordinator.page(self.naming, self.from.clone(), PAGE).await? {
+                Some(found) => Some(found),
+                None if self.is_continued => return Err(forgotten()),
+                // Begun by this very request: it goes by what they are called now.
+                None => self.coordinator.page(None, self.from.clone(), PAGE).await?,
+            };
+            let (naming, page) = found.ok_or_else(lost)?;
             self.naming = Some(naming);
             self.ended = page.len() < PAGE;
             if let Some(last) = page.last() {

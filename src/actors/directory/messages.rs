@@ -149,6 +149,8 @@ pub enum CatalogAnswer {
     Networks(Vec<Arc<Listing>>),
     /// Of `Page`, and the moment that it goes by.
     Page(Naming, Vec<ListRow>),
+    /// What was renamed or moved since the moment that was asked for is not known.
+    Forgotten,
     /// Of `Realms`.
     Realms(Vec<(Name, u64)>),
 }

@@ -10,7 +10,7 @@ use super::{Catalog, Listing};
 use crate::core::address::Cidr;
 use crate::core::types::{Name, NetworkId, SubnetId};
 
-/// Renames, and moves, that are remembered. A list that began before all of them goes by what is so now.
+/// Renames, and moves, that are remembered. A list that began before all of them cannot be gone on with.
 const REMEMBERED_MAX: usize = 4_096;
 
 /// A moment among the renames and moves of one supervisor.
@@ -20,6 +20,8 @@ pub struct Naming {
     pub line: u64,
     /// How many there were.
     pub changes: u64,
+    /// Hash of what was called how and lay where: another supervisor knows by it whether it is so still.
+    pub arrangement: u64,
 }
 
 /// A network on its place in a list.
@@ -37,6 +39,8 @@ pub struct ListRow {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Changes {
     count: u64,
+    /// Sum over all listings of the hash of what counts of each.
+    arrangement: u64,
     /// Which it was, the network, and its name before; oldest first.
     renamed: VecDeque<(u64, NetworkId, Name)>,
     /// Which it was, the subnet, whence and whereto; oldest first.
@@ -52,6 +56,23 @@ impl Changes {
     pub(super) fn moved(&mut self, subnet: SubnetId, from: NetworkId, to: NetworkId) {
         self.count += 1;
         push(&mut self.moved, (self.count, subnet, from, to));
+    }
+
+    pub(super) fn listed(&mut self, listing: &Listing) {
+        self.arrangement = self.arrangement.wrapping_add(hash_of(listing));
+    }
+
+    pub(super) fn unlisted(&mut self, listing: &Listing) {
+        self.arrangement = self.arrangement.wrapping_sub(hash_of(listing));
+    }
+
+    /// Are all changes remembered that came behind so many?
+    fn knows_since(&self, since: u64) -> bool {
+        let oldest = |front: Option<u64>, full: bool| front.filter(|_| full).map_or(0, |number| number - 1);
+        let (renamed, moved) = (&self.renamed, &self.moved);
+        let forgotten = oldest(renamed.front().map(|(number, ..)| *number), renamed.len() == REMEMBERED_MAX)
+            .max(oldest(moved.front().map(|(number, ..)| *number), moved.len() == REMEMBERED_MAX));
+        since >= forgotten
     }
 
     /// What those were called that were renamed since.
@@ -71,6 +92,13 @@ impl Changes {
     }
 }
 
+fn hash_of(listing: &Listing) -> u64 {
+    let mut bytes = listing.id.0.to_be_bytes().to_vec();
+    bytes.extend(listing.subnets.keys().flat_map(|subnet| subnet.0.to_be_bytes()));
+    bytes.extend(listing.name.as_str().as_bytes());
+    xxhash_rust::xxh3::xxh3_64(&bytes)
+}
+
 fn push<T>(latest: &mut VecDeque<T>, change: T) {
     if latest.len() == REMEMBERED_MAX {
         latest.pop_front();
@@ -87,6 +115,21 @@ impl Catalog {
     /// How many renames and moves there were.
     pub fn changes(&self) -> u64 {
         self.changes.count
+    }
+
+    /// This moment, of the supervisor `line`.
+    pub fn naming(&self, line: u64) -> Naming {
+        Naming { line, changes: self.changes.count, arrangement: self.changes.arrangement }
+    }
+
+    /// By which moment of this supervisor a list goes on that began at `since`, perhaps at another one; none: what was renamed
+    /// or moved since is not known.
+    pub fn goes_on(&self, line: u64, since: Naming) -> Option<Naming> {
+        let now = self.naming(line);
+        if since.line == line {
+            return self.changes.knows_since(since.changes).then_some(since);
+        }
+        (since.arrangement == now.arrangement).then_some(now)
     }
 
     /// At most so many networks in the order of the names that they had after so many changes, then of ids, from a place on.
@@ -179,6 +222,28 @@ mod tests {
         let ids =
             |since| catalog.page(since, Bound::Unbounded, 9).iter().map(|row| row.listing.id.0).collect::<Vec<_>>();
         assert_eq!((ids(catalog.changes()), ids(0)), (vec![2, 3, 1], vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn another_supervisor_goes_on_with_a_list_where_all_is_as_it_was_and_none_where_too_much_was_renamed() {
+        let of = |names: &[(u128, &str)]| {
+            let mut catalog = Catalog::default();
+            names.iter().for_each(|(id, name)| catalog.put(listing(*id, name)));
+            catalog
+        };
+        let mut before = of(&[(1, "a"), (2, "b")]);
+        before.put(listing(1, "x"));
+        let begun = before.naming(7);
+        let same = of(&[(2, "b"), (1, "x")]);
+        assert_eq!(same.goes_on(8, begun), Some(same.naming(8)));
+        let others = [of(&[(1, "a"), (2, "b")]), of(&[(1, "b"), (2, "x")]), of(&[(1, "x")])];
+        others.iter().for_each(|other| assert_eq!(other.goes_on(8, begun), None));
+        for at in 0..=REMEMBERED_MAX {
+            assert_eq!(before.goes_on(7, begun), Some(begun), "{at}");
+            before.put(listing(1, if at % 2 == 0 { "y" } else { "z" }));
+        }
+        assert_eq!(before.goes_on(7, begun), None);
+        assert_eq!(before.goes_on(7, before.naming(7)), Some(before.naming(7)));
     }
 
     #[test]

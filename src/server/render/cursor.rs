@@ -16,8 +16,8 @@ pub fn write(place: &ListPlace) -> String {
     if address.is_some() || naming.is_some() {
         text += &address.map_or_else(|| format!(" {FIRST}"), |address| format!(" {address}"));
     }
-    if let Some(Naming { line, changes }) = naming {
-        text += &format!(" {line:x}.{changes}");
+    if let Some(Naming { line, changes, arrangement }) = naming {
+        text += &format!(" {line:x}.{changes}.{arrangement:x}");
     }
     text
 }
@@ -30,14 +30,18 @@ pub fn parse(text: &str) -> Option<ListPlace> {
         Some(FIRST) | None => None,
         Some(address) => Some(address.parse().ok()?),
     };
-    let naming = match parts.next().map(|moment| moment.split_once('.')) {
-        Some(Some((line, changes))) => {
-            Some(Naming { line: u64::from_str_radix(line, 16).ok()?, changes: changes.parse().ok()? })
-        }
-        Some(None) => return None,
+    let naming = match parts.next() {
+        Some(moment) => Some(parse_moment(moment)?),
         None => None,
     };
     parts.next().is_none().then_some(ListPlace { name, id, address, naming })
+}
+
+fn parse_moment(text: &str) -> Option<Naming> {
+    let mut parts = text.split('.');
+    let (line, changes) = (u64::from_str_radix(parts.next()?, 16).ok()?, parts.next()?.parse().ok()?);
+    let arrangement = u64::from_str_radix(parts.next()?, 16).ok()?;
+    parts.next().is_none().then_some(Naming { line, changes, arrangement })
 }
 
 /// As text, of a place in a list of what was held at a time.
