@@ -255,7 +255,7 @@ fn what_a_deployment_and_a_move_are_refused_counts_in_the_network_that_refused()
     for (counted, dry_run) in [(0.0, true), (1.0, false)] {
         let asked =
             json!({"network": "lan", "subnet": "10.0.0.0/30", "to": "dmz", "if_version": 77, "dry_run": dry_run});
-        assert_eq!(client.kind("subnet.move", asked), "version_conflict");
-        assert_eq!((count("version_conflict", "lan"), count("version_conflict", "dmz")), (counted, 0.0));
+        assert_eq!(client.kind("subnet.move", asked), "conflict");
+        assert_eq!((count("conflict", "lan"), count("conflict", "dmz")), (counted, 0.0));
     }
 }
