@@ -21,6 +21,7 @@
 //! | what a node is in the midst of | `midst`: a take-over, a drain |
 //! | what nodes say of themselves | `ready` |
 //! | one connection's requests in a row | `pipelined`: while the register is handed over, and while its owner is killed |
+//! | replicas that are away | `replicas` (nothing is acknowledged), `degraded` (the disk of the node stands in) |
 //! | what the client library asks | `library`: answers lost, nodes killed and stopped |
 //! | clocks | `clocks`: those of Redis and of nodes, forward and back |
 //!
@@ -80,6 +81,7 @@ mod ready;
 mod record;
 mod redis;
 mod redis_cluster;
+mod replicas;
 mod rollback;
 mod run;
 mod secrets;

@@ -23,6 +23,7 @@ mod healing;
 mod job;
 mod joint;
 mod lists;
+mod proved;
 mod release;
 pub mod sweep;
 mod waiting;
@@ -98,7 +99,8 @@ pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     let shared = Arc::clone(shared);
     let reactor = shared.reactors()[0].clone();
     let unanswered = token(&shared, &order.job);
-    let outlet = if shared.info.ownership_is_standing { outlet } else { proved(&shared, &order, outlet) };
+    let outlet =
+        if shared.info.ownership_is_standing { outlet } else { proved::outlet(&shared, ticket, &order, outlet) };
     reactor.spawn(async move {
         let _unanswered = unanswered;
         let reads = order.dry_run || order.job.is_read();
@@ -116,43 +118,6 @@ pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
 /// Whoever waits for the end of all jobs waits for this one; but for one that waits for events itself.
 fn token(shared: &Shared, job: &Job) -> Option<TaskTrackerToken> {
     (!matches!(job, Job::Events { .. })).then(|| shared.jobs.token())
-}
-
-/// An outlet whose answers leave when it is proved that this node still owns the register: a job asks the catalog and the
-/// routing table, which prove nothing, and finds little in those of a tenure that is over.
-fn proved(shared: &Arc<Shared>, order: &Order, outlet: Outlet) -> Outlet {
-    let (to, mut answers) = crate::actors::outlet();
-    let (shared, reads) = (Arc::clone(shared), order.dry_run || order.job.is_read());
-    let reactor = shared.reactors()[0].clone();
-    let unanswered = token(&shared, &order.job);
-    reactor.spawn(async move {
-        let _unanswered = unanswered;
-        while let Some(told) = answers.recv().await {
-            let told = match told {
-                Told::Job(ticket, answer) if !shared.is_proved_owner().await => {
-                    Told::Job(ticket, unproved(answer, reads))
-                }
-                told => told,
-            };
-            // A closed outlet is a client that hung up.
-            let _ = outlet.send(told);
-        }
-    });
-    to
-}
-
-/// What is answered in place of what cannot be proved.
-fn unproved(answer: Outcomes, reads: bool) -> Outcomes {
-    match answer {
-        // It says itself what is known of it. A refusal is an answer like any other, and so is that a cursor leads nowhere:
-        // one that the present owner gave is ahead of all that the owner before knows.
-        Err(fault) if !matches!(*fault, Fault::Refused(_) | Fault::CursorLost { .. }) => Err(fault),
-        Ok(_) if !reads => {
-            let problem = "another node owns the register by now".to_owned();
-            Err(Box::new(Fault::Unavailable { applied: Applied::Unknown, problem }))
-        }
-        Ok(_) | Err(_) => Err(Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 200 })),
-    }
 }
 
 /// One job's view of the world.
