@@ -5,6 +5,7 @@
 //! commit is in doubt, the client is answered at once, and the store is asked what became of it before the lock ends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -24,11 +25,19 @@ use crate::core::types::{Generation, NetworkId, ShardTime, SubnetId, Version};
 use crate::limits::BATCH_CHANGES_MAX;
 use crate::store::Act;
 
+/// How often, and how soon, what is left of a network that was to be purged is tried again.
+const PURGE_TRIES: usize = 600;
+const PURGE_AGAIN: Duration = Duration::from_secs(1);
+
 /// The lock and the intent of one act. Dropped, both end.
 pub(super) struct LockedAct {
     shared: Arc<Shared>,
     networks: Vec<NetworkId>,
     intent: Option<IntentId>,
+}
+
+fn by_its_id(route: &Route) -> String {
+    format!("and it goes by its id ({}): ask again by that for the rest", route.id)
 }
 
 impl LockedAct {
@@ -218,6 +227,7 @@ impl Coordinator {
             }
         }
         let purge = matches!(change, Configure::Delete { purge: true, .. });
+        let closes = purge || matches!(change, Configure::Delete { force: true, .. });
         let mut answer = self.ask(route, command()).await;
         if self.dry_run {
             if purge && let Ok(Outcome::Deleted { holding, .. }) = &mut answer {
@@ -228,10 +238,9 @@ impl Coordinator {
         }
         if purge && let Ok(Outcome::Deleted { holding, .. }) = &mut answer {
             // Its name is free and its grants are refused from here on; what is held leaves in bounded steps.
-            self.settle_as_is(&mut act, route).await;
+            self.settle_as_is(&mut act, route, None).await;
             if let Err(fault) = self.purge(route).await {
-                let id = route.id;
-                let done = format!("the network was closed, and goes by its id ({id}): ask again by that for the rest");
+                let done = format!("the network was closed, {}", by_its_id(route));
                 answer = Err(Box::new(fault.after(&done)));
             } else {
                 *holding = 0;
@@ -241,12 +250,39 @@ impl Coordinator {
             answer.as_ref().map_err(|fault| &**fault),
             Err(Fault::Unavailable { applied: Applied::Unknown, .. })
         );
-        if answer.is_ok() {
-            self.settle_as_is(&mut act, route).await;
+        match &mut answer {
+            Ok(Outcome::Network(view)) => self.settle_as_is(&mut act, route, Some(view)).await,
+            Ok(_) => self.settle_as_is(&mut act, route, None).await,
+            Err(fault) if in_doubt && closes => {
+                if let Fault::Unavailable { problem, .. } = &mut **fault {
+                    *problem = format!("{problem}; if it is closed by now its name is free, {}", by_its_id(route));
+                }
+            }
+            Err(_) => {}
         }
         tell.tell(answer.map(Done::Outcome));
         if in_doubt && let Some((standing, _)) = self.as_stored(&route.lane).await {
+            let is_closed = standing.config.closed;
             act.settle(standing, None).await;
+            drop(act);
+            if purge && is_closed {
+                self.finish_purge(route).await;
+            }
+        }
+    }
+
+    /// Nobody may ask again for the rest of what was to be let go: it goes as soon as the store takes that.
+    async fn finish_purge(&self, route: &Arc<Route>) {
+        for _ in 0..PURGE_TRIES {
+            match self.purge(route).await {
+                Err(fault) if matches!(*fault, Fault::Unavailable { .. } | Fault::NotReady { .. }) => {
+                    tokio::time::sleep(PURGE_AGAIN).await;
+                }
+                Ok(()) | Err(_) => return,
+            }
+            if self.shared.is_over() {
+                return;
+            }
         }
     }
 
@@ -261,8 +297,9 @@ impl Coordinator {
         }
     }
 
-    /// Lists and publishes a network as it is now.
-    pub(super) async fn settle_as_is(&self, act: &mut LockedAct, route: &Arc<Route>) {
+    /// Lists and publishes a network as it is now; where it is loaded again just then, as it was `answered`, durably: whoever
+    /// was told its new name is to find it by that.
+    pub(super) async fn settle_as_is(&self, act: &mut LockedAct, route: &Arc<Route>, answered: Option<&NetworkView>) {
         match self.ask_item(route, self.item(Command::Show, false)).await {
             Ok(Outcome::Network(view)) => {
                 let NetworkView { config, subnets, .. } = *view;
@@ -270,7 +307,11 @@ impl Coordinator {
             }
             Err(fault) if is_gone(&fault) => self.shared.gone(Gone { id: route.id }),
             // In doubt: it loads itself again, and tells the directory what is so.
-            Ok(_) | Err(_) => {}
+            Ok(_) | Err(_) => {
+                if let Some(NetworkView { config, subnets, .. }) = answered.cloned() {
+                    act.settle(DurableNetwork { config, subnets }, None).await;
+                }
+            }
         }
     }
 

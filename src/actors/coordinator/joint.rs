@@ -366,7 +366,7 @@ impl Coordinator {
         let committed = commit(&self.shared, holds, vec![out, into], None).await;
         if committed.is_ok() {
             for route in [&to, &from] {
-                self.settle_as_is(&mut act, route).await;
+                self.settle_as_is(&mut act, route, None).await;
             }
             self.shared.moved(MovedSubnet { subnet: id, from: from.id, to: to.id });
         }
