@@ -2,8 +2,8 @@
 //! in time that the simulation moves. A schedule is its seed: whatever fails fails again.
 //!
 //! ```text
-//!            clients ──lines──▶ node (a runtime of its own: sessions, actors, keeper) ──asks──▶ register
-//!   judge ◀── answers ──────────┘  paused, killed, stopped, clocks drift and jump       faults  fails over
+//!            clients ──lines──▶ node (tasks of its own: sessions, actors, keeper) ──asks──▶ register
+//!   judge ◀── answers ──────────┘  paused, killed, stopped, clocks drift and jump   faults  fails over
 //! ```
 //!
 //! `world` moves time and carries messages, `node` is a process, `store` its way to the `register`; `clients` ask and judge
@@ -55,6 +55,10 @@ use allod::metrics::Metrics;
 use self::register::Rules;
 use self::seed::number;
 use self::world::{Cast, Flaw, Plan, Weather};
+
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Schedules of one run of the suite.
 const SCHEDULES: u64 = 600;
