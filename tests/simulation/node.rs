@@ -1,6 +1,9 @@
 //! A node without sockets: the real keeper, actors and sessions, as one set of tasks in the time that the world moves.
 //!
 //! Dropping a [`Process`] is a kill; not letting it go on is a pause: what was due meanwhile is late.
+//!
+//! Watches are no part of that set, but tasks of the runtime, on which the product spawns them. They go on while their node
+//! sleeps; but what they say, or ask of the register, leaves it when it wakes.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -126,6 +126,8 @@ pub struct World {
     skew_ms: i64,
     metrics: Arc<Metrics>,
     mover: Arc<Mover>,
+    /// No node did anything since the runtime had a round.
+    rests: bool,
     begun: Instant,
     /// Of the next event.
     timer: Pin<Box<Sleep>>,
@@ -177,6 +179,7 @@ impl World {
             skew_ms: 0,
             metrics,
             mover: Arc::default(),
+            rests: false,
             begun,
             timer,
             runtime: Rc::new(runtime),
@@ -243,7 +246,7 @@ impl World {
         loop {
             while self.let_nodes_go_on() {}
             if content(self) {
-                return Poll::Ready(());
+                return self.come_to_rest(context);
             }
             let next = self.next_ms();
             let until = next.min(until_ms);
@@ -253,11 +256,23 @@ impl World {
                 ready!(self.timer.as_mut().poll(context));
                 self.now_ms = until;
             } else if next > until_ms {
-                return Poll::Ready(());
+                return self.come_to_rest(context);
             } else if let Some(Reverse(event)) = self.events.pop() {
                 (event.happening)(self);
             }
         }
+    }
+
+    /// Nothing more happens in this run: ready once no node did anything in the runtime's last round.
+    ///
+    /// A task that yielded goes on in the next round. Where `block_on` ends before that, tokio forgets to wake it: a network that
+    /// had yielded at the wrong moment answered nobody any more, one schedule in forty thousand.
+    fn come_to_rest(&mut self, context: &Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.rests, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Lets all nodes do what they can do now. False: there is nothing.
@@ -267,7 +282,7 @@ impl World {
             let node = &mut self.nodes[at];
             let process = node.process.as_mut().filter(|_| !node.paused);
             if process.is_some_and(Process::go_on) {
-                some = true;
+                (some, self.rests) = (true, false);
                 self.collect(at);
             }
         }
