@@ -16,6 +16,10 @@
 //! ALLOD_SCHEDULES=100000 ALLOD_SEED=1 cargo test --release --test simulation schedules_keep -- --nocapture
 //! ```
 //!
+//! There a schedule takes some 2.5 ms of processor (15.3 million instructions, of which the nodes are not half): 100 000 of them
+//! are four minutes of processor, two on two processors that do nothing else. All nodes live in one time (`world`): what
+//! they do at the same millisecond is done in the order of their names, and whoever has nothing to do costs nothing.
+//!
 //! | who | what is judged |
 //! | --- | --- |
 //! | holders | holdings, blocks, leases, transfers, acquires: `belief`, `checker`; everything shown: `truth` |
@@ -61,7 +65,7 @@ use self::world::{Cast, Flaw, Plan, Weather};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Schedules of one run of the suite.
-const SCHEDULES: u64 = 600;
+const SCHEDULES: u64 = 1_000;
 
 /// Runs a schedule again with its trace, and tells all of it.
 fn tell(plan: Plan, metrics: &Arc<Metrics>, problems: &[String]) -> String {
@@ -96,6 +100,20 @@ fn schedules_keep_every_promise() {
     }
     let missing = coverage::missing(&ran.coverage);
     assert!(count < SCHEDULES || missing.is_empty(), "never met: {missing:?}");
+}
+
+/// Seeds that failed once, of schedules that are still drawn as they were then. A network that yielded was forgotten by the
+/// runtime, and answered nobody any more.
+const FAILED_ONCE: [u64; 1] = [1_012_760];
+
+#[test]
+fn seeds_that_failed_once_fail_no_more() {
+    let metrics = Arc::new(Metrics::new());
+    for seed in FAILED_ONCE {
+        let plan = Plan::mostly_short(seed, Rules::ALL);
+        let outcome = schedule::run(plan.clone(), &metrics, false);
+        assert!(outcome.problems.is_empty(), "{}", tell(plan, &metrics, &outcome.problems));
+    }
 }
 
 #[test]
