@@ -182,7 +182,8 @@ impl Process {
             nodes: Nodes::default(),
             sessions: AtomicU64::new(0),
         });
-        // A thread with a clock of its own would bring chance into the schedule. Nobody here asks for what it would have written.
+        // A thread with a clock of its own would bring chance into the schedule. What it would have written nobody here
+        // asks for.
         let hooks = Hooks { without_index: true, ..Hooks::default() };
         let keeper = Keeper::alone(Arc::clone(&server), Arc::clone(&store) as Arc<dyn Store>, hooks);
         tasks.spawn_local(live(keeper, Arc::clone(&server)));
