@@ -56,6 +56,7 @@ use crate::actors::clock::{Clock, SystemClock};
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::figures;
+use crate::actors::reactor::Reactor;
 use crate::actors::service::Hooks;
 use crate::actors::{Fault, Told};
 use crate::cli::failure::Failure;
@@ -144,7 +145,7 @@ pub struct Running {
     /// Where HTTP is served.
     pub http: SocketAddr,
     /// The threads without which nothing is served.
-    pub reactors: Vec<actix::ArbiterHandle>,
+    pub reactors: Vec<Reactor>,
     stop: CancellationToken,
     thread: Option<std::thread::JoinHandle<Ended>>,
 }
@@ -260,7 +261,7 @@ pub fn start(options: Options) -> Result<Running, CannotStart> {
 struct Up {
     tcp: SocketAddr,
     http: SocketAddr,
-    reactors: Vec<actix::ArbiterHandle>,
+    reactors: Vec<Reactor>,
 }
 
 type Ready = std::sync::mpsc::SyncSender<Result<Up, CannotStart>>;
@@ -270,7 +271,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
     let arbiters: Vec<actix::Arbiter> = (0..options.config.threads()).map(|_| actix::Arbiter::new()).collect();
     let store = Arc::clone(&options.store);
     let shutdown = Duration::from_secs(options.config.server.shutdown_seconds);
-    let mut reactors: Vec<_> = arbiters.iter().map(actix::Arbiter::handle).collect();
+    let mut reactors: Vec<_> = arbiters.iter().map(|arbiter| Reactor::from(arbiter.handle())).collect();
     let ended = match bring_up(options, stop.clone(), reactors.clone()).await {
         Err(cannot) => {
             // Nobody waits any more only if the caller died.
@@ -279,7 +280,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
         }
         Ok((server, mut keeper, tcp, http)) => {
             // This thread keeps the node's role.
-            reactors.push(System::current().arbiter().clone());
+            reactors.push(System::current().arbiter().clone().into());
             let _ = ready.send(Ok(Up { tcp, http, reactors }));
             let ended = keeper.keep(&stop).await;
             take_down(&server, &mut keeper, &stop, shutdown).await;
@@ -304,7 +305,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
 async fn bring_up(
     options: Options,
     stop: CancellationToken,
-    reactors: Vec<actix::ArbiterHandle>,
+    reactors: Vec<Reactor>,
 ) -> Result<(Arc<Server>, Keeper, SocketAddr, SocketAddr), CannotStart> {
     let Options { config, store, clock, hooks, networks } = options;
     let node = config.node();

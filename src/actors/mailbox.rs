@@ -3,6 +3,8 @@
 use actix::dev::channel::channel;
 use actix::prelude::*;
 
+use super::reactor::Reactor;
+
 /// Of a mailbox that is bounded by something else: by permits, and by the in-flight bounds of the connections.
 pub const BOUNDED_ELSEWHERE: usize = usize::MAX >> 8;
 
@@ -10,7 +12,7 @@ pub const BOUNDED_ELSEWHERE: usize = usize::MAX >> 8;
 ///
 /// By itself actix gives 16, and an actor can ask for more where it begins to run: when its thread comes to it. Others have
 /// its address before, and on a busy machine the 17th message would be told that the mailbox is full.
-pub fn start<A>(reactor: &ArbiterHandle, capacity: usize, make: impl FnOnce() -> A + Send + 'static) -> Addr<A>
+pub fn start<A>(reactor: &Reactor, capacity: usize, make: impl FnOnce() -> A + Send + 'static) -> Addr<A>
 where
     A: Actor<Context = Context<A>>,
 {

@@ -40,6 +40,7 @@ pub mod network;
 pub mod nodes;
 pub mod places;
 pub mod published;
+pub mod reactor;
 pub mod recorded;
 pub mod routes;
 pub mod service;

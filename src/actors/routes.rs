@@ -127,7 +127,9 @@ struct Striped<K> {
 
 impl<K: Hash + Eq + Clone> Striped<K> {
     fn new() -> Self {
-        Self { stripes: (0..STRIPES).map(|_| ArcSwap::default()).collect(), hasher: Hasher::default() }
+        let empty = Arc::default();
+        let stripe = |_| ArcSwap::new(Arc::clone(&empty));
+        Self { stripes: (0..STRIPES).map(stripe).collect(), hasher: Hasher::default() }
     }
 
     fn stripe<Q: Hash + ?Sized>(&self, key: &Q) -> &ArcSwap<HashMap<K, Arc<Route>, Hasher>> {
@@ -158,7 +160,8 @@ impl<K: Hash + Eq + Clone> Striped<K> {
             let at = (self.hasher.hash_one(&key) >> 56) as usize % STRIPES;
             maps[at].insert(key, route);
         }
-        for (stripe, map) in self.stripes.iter().zip(maps) {
+        // Of few networks most stripes stay as they are: a tenure begins with this.
+        for (stripe, map) in self.stripes.iter().zip(maps).filter(|(_, map)| !map.is_empty()) {
             stripe.store(Arc::new(map));
         }
     }

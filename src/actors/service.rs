@@ -9,7 +9,6 @@ mod quiet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use actix::ArbiterHandle;
 use actix::prelude::*;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
@@ -27,6 +26,7 @@ use super::mailbox::{self, BOUNDED_ELSEWHERE};
 use super::network::{Birth, MAILBOX_MESSAGES, NetworkActor};
 use super::places::Places;
 use super::published::Published;
+use super::reactor::Reactor;
 use super::recorded::Recorded;
 use super::routes::{Lane, Permits, Route, Routes};
 use super::standby::Standby;
@@ -59,6 +59,8 @@ pub struct Hooks {
     pub before_work: Option<BeforeDecide>,
     /// In the directory, which has no wall.
     pub before_intent: Option<BeforeIntent>,
+    /// No index of the history is written: whoever does that has a thread, and a time of its own.
+    pub without_index: bool,
 }
 
 /// What every actor and every connection may reach.
@@ -97,7 +99,7 @@ pub struct Shared {
     /// What tests hang in.
     pub hooks: Hooks,
     shards: Vec<ShardClock>,
-    reactors: Vec<ArbiterHandle>,
+    reactors: Vec<Reactor>,
     /// Which network lives on which of them.
     places: Places,
     /// One for each reactor.
@@ -170,7 +172,7 @@ impl Shared {
     }
 
     /// The reactor thread on which a network's actor runs.
-    fn reactor_of(&self, lane: &Lane) -> &ArbiterHandle {
+    fn reactor_of(&self, lane: &Lane) -> &Reactor {
         &self.reactors[lane.place(&self.places)]
     }
 
@@ -180,7 +182,7 @@ impl Shared {
     }
 
     /// All reactor threads.
-    pub fn reactors(&self) -> &[ArbiterHandle] {
+    pub fn reactors(&self) -> &[Reactor] {
         &self.reactors
     }
 
@@ -351,7 +353,7 @@ pub struct Parts {
     /// Figures.
     pub metrics: Arc<Metrics>,
     /// Reactor threads, at least one.
-    pub reactors: Vec<ArbiterHandle>,
+    pub reactors: Vec<Reactor>,
     /// What tests hang in.
     pub hooks: Hooks,
     /// Bytes of changes that are kept in memory for those who watch.

@@ -4,11 +4,12 @@
 //! them has run a task, each has done with what it began before, and looks at everything anew: it lives (`supervisor`),
 //! and it has seen what this node is by now (`handover`).
 
-use actix::ArbiterHandle;
 use tokio::sync::mpsc;
 
+use crate::actors::reactor::Reactor;
+
 /// Waits until each reactor ran a task; false if one is gone. A reactor that is stuck keeps it waiting.
-pub(super) async fn all_run(reactors: &[ArbiterHandle]) -> bool {
+pub(super) async fn all_run(reactors: &[Reactor]) -> bool {
     let (ran, mut heard) = mpsc::channel(reactors.len().max(1));
     for reactor in reactors {
         let ran = ran.clone();
@@ -31,9 +32,9 @@ mod tests {
 
     use super::*;
 
-    fn two_reactors() -> (actix::Arbiter, actix::Arbiter, Vec<ArbiterHandle>) {
+    fn two_reactors() -> (actix::Arbiter, actix::Arbiter, Vec<Reactor>) {
         let (one, other) = (actix::Arbiter::new(), actix::Arbiter::new());
-        let handles = vec![one.handle(), other.handle()];
+        let handles = vec![one.handle().into(), other.handle().into()];
         (one, other, handles)
     }
 

@@ -5,12 +5,12 @@
 //! that is stuck, or gone, with the connections and networks it runs, is what another start mends. The disk and Redis are
 //! not asked: where they stand still the server refuses, and another start would not help.
 
-use actix::ArbiterHandle;
 use sd_notify::NotifyState;
 use tokio_util::sync::CancellationToken;
 
 use super::Running;
 use super::reactors::all_run;
+use crate::actors::reactor::Reactor;
 
 /// Signs of life in the time after which the supervisor takes silence for death: one that comes late harms nothing.
 const SIGNS_PER_LIMIT: u32 = 4;
@@ -47,7 +47,7 @@ impl Watched {
 }
 
 /// Returns when the server is asked to stop.
-async fn give_signs(reactors: &[ArbiterHandle], stop: &CancellationToken) {
+async fn give_signs(reactors: &[Reactor], stop: &CancellationToken) {
     let Some(limit) = sd_notify::watchdog_enabled() else { return stop.cancelled().await };
     let give = async {
         loop {

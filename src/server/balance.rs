@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use actix::ArbiterHandle;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
 use crate::actors::places::{Placed, Places};
+use crate::actors::reactor::Reactor;
 
 /// How often the loads are looked at, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -74,7 +74,7 @@ struct Shift {
 
 impl Balance {
     /// Of these threads.
-    pub fn of(reactors: &[ArbiterHandle]) -> Self {
+    pub fn of(reactors: &[Reactor]) -> Self {
         let threads: Arc<[Thread]> = reactors.iter().map(|_| Thread::default()).collect();
         for (at, reactor) in reactors.iter().enumerate() {
             let threads = Arc::clone(&threads);
@@ -248,7 +248,7 @@ mod tests {
     fn a_thread_in_the_midst_of_something_long_has_no_time() {
         let system = actix::System::new();
         let arbiters = [actix::Arbiter::new(), actix::Arbiter::new()];
-        let balance = Balance::of(&arbiters.each_ref().map(actix::Arbiter::handle));
+        let balance = Balance::of(&arbiters.each_ref().map(|arbiter| arbiter.handle().into()));
         while balance.threads.iter().any(|thread| thread.runtime.get().is_none()) {
             std::thread::yield_now();
         }

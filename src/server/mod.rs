@@ -53,6 +53,7 @@ use self::role::{Role, Seat};
 use self::steward::Steward;
 use crate::actors::Fault;
 use crate::actors::clock::Clock;
+use crate::actors::reactor::Reactor;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::wire::PROTOCOL_VERSION;
@@ -93,7 +94,7 @@ pub struct Server {
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// Reactor threads: connections are dealt over them.
-    pub reactors: Vec<actix::ArbiterHandle>,
+    pub reactors: Vec<Reactor>,
     /// Which of them has time, and which connections move to another one.
     pub balance: Balance,
     /// Bounds.

@@ -32,7 +32,8 @@ fn what_comes_before_the_actors_run_waits_for_them() {
         let (release, stuck) = sync_channel::<()>(1);
         reactor.spawn_fn(move || _ = stuck.recv());
         let (fatal, mut fatals) = outlet();
-        let shared = service::start(Parts { reactors: vec![reactor.handle()], ..parts(store, fatal) }).await.unwrap();
+        let shared =
+            service::start(Parts { reactors: vec![reactor.handle().into()], ..parts(store, fatal) }).await.unwrap();
         let (outlet, mut answers) = outlet();
         let route = shared.routes.find("lan").unwrap();
         for ticket in 0..MANY {

@@ -25,7 +25,7 @@ pub fn parts(store: Arc<dyn Store>, fatal: UnboundedSender<allod::actors::Fatal>
         store,
         clock: Arc::new(ManualClock::new(WallTime(1_772_356_364_031), 7)),
         metrics: Arc::new(Metrics::new()),
-        reactors: vec![Arbiter::current()],
+        reactors: vec![Arbiter::current().into()],
         hooks: Hooks::default(),
         behind_bytes: 1 << 20,
         chapters: Arc::new(Chapters::open(None, 1)),

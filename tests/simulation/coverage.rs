@@ -51,6 +51,7 @@ const MUST_OCCUR: &[&str] = &[
     "node killed",
     "node paused",
     "node stopped in order",
+    "no answer at all",
     "not applied",
     "outcome unknown",
     "owner paused",

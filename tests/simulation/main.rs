@@ -2,8 +2,8 @@
 //! in time that the simulation moves. A schedule is its seed: whatever fails fails again.
 //!
 //! ```text
-//!            clients ──lines──▶ node (a runtime of its own: sessions, actors, keeper) ──asks──▶ register
-//!   judge ◀── answers ──────────┘  paused, killed, stopped, clocks drift and jump       faults  fails over
+//!            clients ──lines──▶ node (tasks of its own: sessions, actors, keeper) ──asks──▶ register
+//!   judge ◀── answers ──────────┘  paused, killed, stopped, clocks drift and jump   faults  fails over
 //! ```
 //!
 //! `world` moves time and carries messages, `node` is a process, `store` its way to the `register`; `clients` ask and judge
@@ -15,6 +15,10 @@
 //! ```text
 //! ALLOD_SCHEDULES=100000 ALLOD_SEED=1 cargo test --release --test simulation schedules_keep -- --nocapture
 //! ```
+//!
+//! There a schedule takes some 2.5 ms of processor (15.3 million instructions, of which the nodes are not half): 100 000 of them
+//! are four minutes of processor, two on two processors that do nothing else. All nodes live in one time (`world`): what
+//! they do at the same millisecond is done in the order of their names, and whoever has nothing to do costs nothing.
 //!
 //! | who | what is judged |
 //! | --- | --- |
@@ -56,8 +60,12 @@ use self::register::Rules;
 use self::seed::number;
 use self::world::{Cast, Flaw, Plan, Weather};
 
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Schedules of one run of the suite.
-const SCHEDULES: u64 = 600;
+const SCHEDULES: u64 = 1_000;
 
 /// Runs a schedule again with its trace, and tells all of it.
 fn tell(plan: Plan, metrics: &Arc<Metrics>, problems: &[String]) -> String {
@@ -92,6 +100,20 @@ fn schedules_keep_every_promise() {
     }
     let missing = coverage::missing(&ran.coverage);
     assert!(count < SCHEDULES || missing.is_empty(), "never met: {missing:?}");
+}
+
+/// Seeds that failed once, of schedules that are still drawn as they were then. A network that yielded was forgotten by the
+/// runtime, and answered nobody any more.
+const FAILED_ONCE: [u64; 1] = [1_012_760];
+
+#[test]
+fn seeds_that_failed_once_fail_no_more() {
+    let metrics = Arc::new(Metrics::new());
+    for seed in FAILED_ONCE {
+        let plan = Plan::mostly_short(seed, Rules::ALL);
+        let outcome = schedule::run(plan.clone(), &metrics, false);
+        assert!(outcome.problems.is_empty(), "{}", tell(plan, &metrics, &outcome.problems));
+    }
 }
 
 #[test]

@@ -1,13 +1,19 @@
-//! A node without sockets: the real keeper, actors and sessions, in a runtime of its own whose time the world moves.
+//! A node without sockets: the real keeper, actors and sessions, as one set of tasks in the time that the world moves.
 //!
-//! Dropping a [`Process`] is a kill; not driving it is a pause.
+//! Dropping a [`Process`] is a kill; not letting it go on is a pause: what was due meanwhile is late.
+//!
+//! Watches are no part of that set, but tasks of the runtime, on which the product spawns them. They go on while their node
+//! sleeps; but what they say, or ask of the register, leaves it when it wakes.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use actix::{System, SystemRunner};
 use allod::actors::clock::Clock;
+use allod::actors::reactor::Reactor;
 use allod::actors::service::Hooks;
 use allod::core::types::WallTime;
 use allod::metrics::Metrics;
@@ -22,6 +28,7 @@ use allod::store::Store;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use tokio::sync::mpsc;
+use tokio::task::LocalSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -77,15 +84,47 @@ pub struct Birth {
     /// Is what the register does not answer taken for not applied?
     pub concludes: bool,
     pub metrics: Arc<Metrics>,
+    pub mover: Arc<Mover>,
+}
+
+/// Something of a node can go on: noted, and whoever moves the world is woken.
+pub struct Woken {
+    is: AtomicBool,
+    mover: Arc<Mover>,
+}
+
+/// Whoever moves the world.
+#[derive(Default)]
+pub struct Mover(Mutex<Option<Waker>>);
+
+impl Mover {
+    /// It is woken so from now on.
+    pub fn is(&self, waker: &Waker) {
+        let mut present = self.0.lock().unwrap();
+        if !present.as_ref().is_some_and(|present| present.will_wake(waker)) {
+            *present = Some(waker.clone());
+        }
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is.store(true, Ordering::Relaxed);
+        if let Some(mover) = &*self.mover.0.lock().unwrap() {
+            mover.wake_by_ref();
+        }
+    }
 }
 
 /// A running process.
 pub struct Process {
-    runner: SystemRunner,
-    base: Instant,
-    began_ms: u64,
-    /// How far it was driven.
-    pub now_ms: u64,
+    /// Everything that it does. Dropped, it is killed.
+    tasks: LocalSet,
+    woken: Arc<Woken>,
     pub server: Arc<Server>,
     pub clock: Arc<SimClock>,
     pub store: Arc<SimStore>,
@@ -93,15 +132,18 @@ pub struct Process {
 }
 
 impl Process {
+    /// Within the runtime of the world.
     pub fn start(birth: Birth) -> Self {
-        let Birth { who, now_ms, seed, drift_ppm, jump_ms, shards, together, concludes, metrics } = birth;
-        let runtime =
-            || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let runner = System::with_tokio_rt(runtime);
-        let reactor = System::current().arbiter().clone();
-        let base = runner.block_on(async { Instant::now() });
+        let Birth { who, now_ms, seed, drift_ppm, jump_ms, shards, together, concludes, metrics, mover } = birth;
+        let tasks = LocalSet::new();
+        let (reactor, mut spawned) = mpsc::unbounded_channel();
+        tasks.spawn_local(async move {
+            while let Some(task) = spawned.recv().await {
+                tokio::task::spawn_local(task);
+            }
+        });
         let clock = Arc::new(SimClock {
-            base,
+            base: Instant::now(),
             boot_ms: 1_000_000 + now_ms,
             drift_ppm,
             wall_ms: 1_772_356_364_031 + now_ms,
@@ -109,7 +151,8 @@ impl Process {
             seed,
             drawn: AtomicU64::new(0),
         });
-        let outbox = Arc::new(Outbox::default());
+        let woken = Arc::new(Woken { is: AtomicBool::new(true), mover });
+        let outbox = Arc::new(Outbox::new(Arc::clone(&woken).into()));
         let store = Arc::new(SimStore::new(who.clone(), shards, together, concludes, Arc::clone(&outbox)));
         let bound = Duration::from_secs(60);
         let server = Arc::new(Server {
@@ -119,7 +162,7 @@ impl Process {
             durability: store.info().durability,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             metrics,
-            reactors: vec![reactor],
+            reactors: vec![Reactor::Queue(reactor)],
             balance: Balance::default(),
             bounds: Bounds {
                 line_bytes: 1 << 20,
@@ -139,36 +182,23 @@ impl Process {
             nodes: Nodes::default(),
             sessions: AtomicU64::new(0),
         });
-        let keeper = Keeper::alone(Arc::clone(&server), Arc::clone(&store) as Arc<dyn Store>, Hooks::default());
-        runner.runtime().spawn(live(keeper, Arc::clone(&server)));
-        Self { runner, base, began_ms: now_ms, now_ms, server, clock, store, outbox }
+        // A thread with a clock of its own would bring chance into the schedule. What it would have written nobody here
+        // asks for.
+        let hooks = Hooks { without_index: true, ..Hooks::default() };
+        let keeper = Keeper::alone(Arc::clone(&server), Arc::clone(&store) as Arc<dyn Store>, hooks);
+        tasks.spawn_local(live(keeper, Arc::clone(&server)));
+        Self { tasks, woken, server, clock, store, outbox }
     }
 
-    /// Lets it run until this time of the world, or until it says something.
-    pub fn drive(&mut self, until_ms: u64) {
-        let until = self.base + Duration::from_millis(until_ms - self.began_ms);
-        let outbox = &self.outbox;
-        let now = self.runner.block_on(async {
-            tokio::select! {
-                biased;
-                () = outbox.told.notified() => {}
-                () = tokio::time::sleep_until(until) => {}
-            }
-            Instant::now()
-        });
-        self.now_ms = self.time_of(now);
-    }
-
-    /// It wakes from a pause: all timers that were due meanwhile are late.
-    pub fn wake(&mut self, now_ms: u64) {
-        let slept = Duration::from_millis(now_ms.saturating_sub(self.now_ms));
-        self.runner.block_on(tokio::time::advance(slept));
-        self.now_ms = now_ms.max(self.now_ms);
-    }
-
-    /// The world's time of a moment of this node.
-    pub fn time_of(&self, moment: Instant) -> u64 {
-        self.began_ms + moment.duration_since(self.base).as_millis() as u64
+    /// Lets it do what it can do now. False: there is nothing.
+    pub fn go_on(&mut self) -> bool {
+        if !self.woken.is.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let waker = Waker::from(Arc::clone(&self.woken));
+        // What is left of it wakes it again; all of it never ends.
+        let _ = Pin::new(&mut self.tasks).poll(&mut Context::from_waker(&waker));
+        true
     }
 
     pub fn owns(&self) -> bool {
@@ -179,7 +209,7 @@ impl Process {
     pub fn connect(&self, connection: u64) -> mpsc::UnboundedSender<Vec<u8>> {
         let (lines, requests) = mpsc::unbounded_channel();
         let (server, outbox) = (Arc::clone(&self.server), Arc::clone(&self.outbox));
-        self.runner.runtime().spawn(serve(server, connection, requests, outbox));
+        self.tasks.spawn_local(serve(server, connection, requests, outbox));
         lines
     }
 }

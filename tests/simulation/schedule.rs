@@ -11,6 +11,10 @@ use super::clients::{Clients, DEPLOYMENT};
 use super::truth::Truth;
 use super::world::{Coverage, Plan, Weather, World};
 
+/// The weather is calm, so three networks are made in a moment: in two seconds only if somebody does not live in the time of
+/// the world.
+const MADE_WITHIN_MS: u64 = 2_000;
+
 /// What became of a schedule.
 pub struct Outcome {
     /// Everything that must not be, in words.
@@ -26,7 +30,7 @@ pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
     world.calm = true;
     (0..world.nodes.len()).for_each(|at| world.start_node(at));
     world.after(50, |world| Clients::turn(world, 0));
-    world.run(20_000, |world| world.clients.all_made());
+    world.run(MADE_WITHIN_MS, |world| world.clients.all_made());
     if world.clients.all_made() {
         world.calm = false;
         world.plan.ends_ms += world.now_ms;

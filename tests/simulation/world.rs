@@ -2,8 +2,10 @@
 //! between nodes and register; `faults` befall both.
 //!
 //! Everything that happens is an event at a millisecond; events of one moment happen in the order in which they were made.
-//! Before an event happens every node that runs is driven up to its time, so a node never learns of something before it
-//! could. All chance is drawn from the schedule's seed, so the same seed is the same schedule.
+//! All nodes and the world live in one time: it stands still while anybody has something to do, and goes on to whatever is
+//! due next, the world's next event or a timer of a node. So nobody learns of anything before it could, nor late; and of a
+//! node that has nothing to do nothing is asked. All chance is drawn from the schedule's seed: the same seed is the same
+//! schedule.
 
 mod faults;
 mod messages;
@@ -11,18 +13,25 @@ mod plan;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use allod::metrics::Metrics;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
 
 pub use self::plan::{Cast, Flaw, Plan, Weather};
 use super::clients::Clients;
-use super::node::Process;
+use super::node::{Mover, Process};
 use super::register::Register;
-use super::store::Out;
+use super::store::{Ask, Out};
 
 /// Counts what happened, so that a run can prove that it tested something.
 pub type Coverage = BTreeMap<&'static str, u64>;
@@ -35,6 +44,8 @@ type Happening = Box<dyn FnOnce(&mut World)>;
 struct Event {
     at_ms: u64,
     number: u64,
+    /// A client, and the turn of it in which it matters.
+    turn: Option<(usize, u64)>,
     happening: Happening,
 }
 
@@ -62,6 +73,8 @@ pub struct Node {
     pub paused: bool,
     /// Nothing passes between it and the register until then.
     cut_until_ms: u64,
+    /// Nor does it learn so.
+    cut_is_silent: bool,
     /// The last batch on its way arrives then: batches keep their order.
     commits_until_ms: u64,
     /// Counts its processes.
@@ -101,6 +114,8 @@ pub struct World {
     made: u64,
     stamps: u64,
     waiting: Vec<Waiting>,
+    /// What is never answered.
+    silent: Vec<Ask>,
     /// When the last lines of each connection are at its client.
     lines_until_ms: BTreeMap<u64, u64>,
     /// Writes are confirmed in order, not before this.
@@ -110,6 +125,14 @@ pub struct World {
     /// The store's own clock is that far off since a failover.
     skew_ms: i64,
     metrics: Arc<Metrics>,
+    mover: Arc<Mover>,
+    /// No node did anything since the runtime had a round.
+    rests: bool,
+    begun: Instant,
+    /// Of the next event.
+    timer: Pin<Box<Sleep>>,
+    /// Its time is everybody's. Outlives what lives in it.
+    runtime: Rc<Runtime>,
 }
 
 impl World {
@@ -121,6 +144,7 @@ impl World {
                 process: None,
                 paused: false,
                 cut_until_ms: 0,
+                cut_is_silent: false,
                 commits_until_ms: 0,
                 starts: 0,
                 drift_ppm: draws.random_range(-3_000..3_000),
@@ -130,6 +154,9 @@ impl World {
             })
             .collect();
         let clients = Clients::new(plan.cast, &mut draws);
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).build().unwrap();
+        let (begun, timer) = runtime.block_on(async { (Instant::now(), Box::pin(tokio::time::sleep(Duration::ZERO))) });
         Self {
             register: Register::new(plan.shards, plan.rules),
             plan,
@@ -144,12 +171,18 @@ impl World {
             made: 0,
             stamps: 0,
             waiting: Vec::new(),
+            silent: Vec::new(),
             lines_until_ms: BTreeMap::new(),
             confirmed_at_ms: 0,
             busy_until_ms: 0,
             lag_until_ms: 0,
             skew_ms: 0,
             metrics,
+            mover: Arc::default(),
+            rests: false,
+            begun,
+            timer,
+            runtime: Rc::new(runtime),
         }
     }
 
@@ -175,9 +208,25 @@ impl World {
     }
 
     pub fn at(&mut self, at_ms: u64, happening: impl FnOnce(&mut World) + 'static) {
+        self.at_in_turn(at_ms, None, happening);
+    }
+
+    /// Only if a client is in this turn still: for what has become void time does not stand still.
+    pub fn at_in_turn(&mut self, at_ms: u64, turn: Option<(usize, u64)>, happening: impl FnOnce(&mut World) + 'static) {
         self.made += 1;
         let at_ms = at_ms.max(self.now_ms);
-        self.events.push(Reverse(Event { at_ms, number: self.made, happening: Box::new(happening) }));
+        self.events.push(Reverse(Event { at_ms, number: self.made, turn, happening: Box::new(happening) }));
+    }
+
+    /// When the next event is that still matters.
+    fn next_ms(&mut self) -> u64 {
+        while let Some(Reverse(event)) = self.events.peek() {
+            if event.turn.is_none_or(|(client, turn)| self.clients.is_in_turn(client, turn)) {
+                return event.at_ms;
+            }
+            self.events.pop();
+        }
+        u64::MAX
     }
 
     pub fn after(&mut self, ms: u64, happening: impl FnOnce(&mut World) + 'static) {
@@ -186,73 +235,84 @@ impl World {
 
     /// Lets everything happen up to this time, or until somebody is content.
     pub fn run(&mut self, until_ms: u64, content: impl Fn(&World) -> bool) {
-        while !content(self) {
-            let next = self.events.peek().map_or(u64::MAX, |event| event.0.at_ms);
+        let runtime = Rc::clone(&self.runtime);
+        runtime.block_on(poll_fn(|context| self.go_on(context, until_ms, &content)));
+    }
+
+    /// Lets everything happen that happens now; then the runtime goes on to whatever is due next, here or in a node.
+    fn go_on(&mut self, context: &mut Context<'_>, until_ms: u64, content: impl Fn(&World) -> bool) -> Poll<()> {
+        self.mover.is(context.waker());
+        self.now_ms = self.begun.elapsed().as_millis() as u64;
+        loop {
+            while self.let_nodes_go_on() {}
+            if content(self) {
+                return self.come_to_rest(context);
+            }
+            let next = self.next_ms();
             let until = next.min(until_ms);
-            if self.drive_nodes(until) {
-                continue; // What they said may come first.
-            }
-            self.now_ms = until;
-            if next > until_ms {
-                return;
-            }
-            if let Some(Reverse(event)) = self.events.pop() {
+            if until > self.now_ms {
+                self.timer.as_mut().reset(self.begun + Duration::from_millis(until));
+                // What goes on before wakes, too.
+                ready!(self.timer.as_mut().poll(context));
+                self.now_ms = until;
+            } else if next > until_ms {
+                return self.come_to_rest(context);
+            } else if let Some(Reverse(event)) = self.events.pop() {
                 (event.happening)(self);
             }
         }
     }
 
-    /// Brings all nodes to this time. Tells if one said something on the way.
-    fn drive_nodes(&mut self, until_ms: u64) -> bool {
-        for at in 0..self.nodes.len() {
-            // It may stop early, and have nothing to say.
-            while self.drive_node(at, until_ms) {
-                if self.collect(at) {
-                    return true;
-                }
-            }
+    /// Nothing more happens in this run: ready once no node did anything in the runtime's last round.
+    ///
+    /// A task that yielded goes on in the next round. Where `block_on` ends before that, tokio forgets to wake it: a network that
+    /// had yielded at the wrong moment answered nobody any more, one schedule in forty thousand.
+    fn come_to_rest(&mut self, context: &Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.rests, true) {
+            return Poll::Ready(());
         }
-        false
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
-    /// Drives a node on. False: there is no way to go.
-    fn drive_node(&mut self, at: usize, until_ms: u64) -> bool {
-        let node = &mut self.nodes[at];
-        let Some(process) = node.process.as_mut().filter(|_| !node.paused) else { return false };
-        let behind = process.now_ms < until_ms;
-        if behind {
-            process.drive(until_ms);
+    /// Lets all nodes do what they can do now. False: there is nothing.
+    fn let_nodes_go_on(&mut self) -> bool {
+        let mut some = false;
+        for at in 0..self.nodes.len() {
+            let node = &mut self.nodes[at];
+            let process = node.process.as_mut().filter(|_| !node.paused);
+            if process.is_some_and(Process::go_on) {
+                (some, self.rests) = (true, false);
+                self.collect(at);
+            }
         }
-        behind
+        some
     }
 
     /// Takes what a node said, and the role that it has now.
-    fn collect(&mut self, at: usize) -> bool {
+    fn collect(&mut self, at: usize) {
         let node = &mut self.nodes[at];
-        let Some(process) = &node.process else { return false };
-        let owns = process.owns();
-        let out: Vec<(u64, Out)> =
-            process.outbox.take().into_iter().map(|(moment, out)| (process.time_of(moment), out)).collect();
-        let (who, told) = (process.store.who.clone(), !out.is_empty());
+        let Some(process) = &node.process else { return };
+        let (owns, out) = (process.owns(), process.outbox.take());
         if std::mem::replace(&mut node.owned, owns) != owns {
-            let what = if owns { "owns the register" } else { "owns it no more" };
-            self.nodes[at].owned_since_ms = self.now_ms;
+            let (what, name) = (if owns { "owns the register" } else { "owns it no more" }, Arc::clone(&node.name));
+            node.owned_since_ms = self.now_ms;
             self.hit(if owns { "a node owns" } else { "a node steps down" });
-            self.note(|| format!("{} {what}", who.name));
+            self.note(|| format!("{name} {what}"));
         }
-        for (moment, out) in out {
+        for out in out {
             match out {
-                Out::Ask(ask) => self.send(at, who.clone(), moment, ask),
+                Out::Ask(ask) => self.send(at, ask),
                 Out::Lines(connection, bytes) => {
                     // A connection keeps the order of what is sent on it.
+                    let soonest = self.now_ms + self.draws.random_range(1..4);
                     let before = self.lines_until_ms.entry(connection).or_default();
-                    let arrives = (moment + self.draws.random_range(1..4)).max(*before);
+                    let arrives = soonest.max(*before);
                     *before = arrives;
                     self.at(arrives, move |world| Clients::receive(world, connection, &bytes));
                 }
             }
         }
-        told
     }
 
     /// The node that owns the register, as it believes itself.

@@ -31,6 +31,9 @@ const PRUNES_EVERY_MS: u64 = 600_000;
 
 /// Starts it for a tenure, which it does not keep alive.
 pub(in crate::actors) fn start(shared: &Arc<Shared>) {
+    if shared.hooks.without_index {
+        return shared.feed.is_read_up.cancel();
+    }
     // Whoever asks does not wait for names that nobody reads.
     let unread = |shared: &Weak<Shared>| _ = shared.upgrade().map(|shared| shared.feed.is_read_up.cancel());
     let shared = Arc::downgrade(shared);

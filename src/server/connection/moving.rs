@@ -112,7 +112,7 @@ mod tests {
         let arbiters = [actix::Arbiter::new(), actix::Arbiter::new()];
         let mut server = idle_server();
         let own = Arc::get_mut(&mut server).unwrap();
-        own.reactors = arbiters.iter().map(actix::Arbiter::handle).collect();
+        own.reactors = arbiters.iter().map(|arbiter| arbiter.handle().into()).collect();
         own.balance = Balance::of(&own.reactors);
         own.balance.looks_never();
         let moved = |times| {
@@ -173,7 +173,7 @@ mod tests {
         let arbiter = actix::Arbiter::new();
         let mut server = idle_server();
         let own = Arc::get_mut(&mut server).unwrap();
-        own.reactors = vec![arbiter.handle()];
+        own.reactors = vec![arbiter.handle().into()];
         own.balance = Balance::of(&own.reactors);
         own.balance.looks_never();
         // A file is nothing that can be waited for.

@@ -316,6 +316,10 @@ impl Clients {
         self.bases.iter().all(|base| base.made)
     }
 
+    pub fn is_in_turn(&self, client: usize, turn: u64) -> bool {
+        self.all[client].turn == turn
+    }
+
     pub fn all_ended(&self) -> bool {
         self.all.iter().all(|client| client.ended)
     }
@@ -355,9 +359,11 @@ impl Clients {
 
     /// A client asks something, or ends.
     pub fn turn(world: &mut World, at: usize) {
+        // Nobody ends before there is something to begin with, however long that takes.
+        let is_over = world.calm && world.clients.all_made() && world.now_ms >= world.plan.ends_ms;
         let client = &mut world.clients.all[at];
         client.turn += 1;
-        if world.calm && world.now_ms >= world.plan.ends_ms {
+        if is_over {
             client.ended = true;
             client.route = None;
             return;
@@ -403,7 +409,8 @@ impl Clients {
             // Whoever waits is answered, sooner or later, or its node is no more.
             patience = u64::MAX / 2;
         }
-        world.after(patience, move |world| Self::lose_patience(world, at, turn));
+        let ends_ms = world.now_ms + patience;
+        world.at_in_turn(ends_ms, Some((at, turn)), move |world| Self::lose_patience(world, at));
     }
 
     /// Finds a node to ask. False: there is none now.

@@ -23,7 +23,7 @@ impl Clients {
     /// Lines of a node are here.
     pub fn receive(world: &mut World, connection: u64, bytes: &[u8]) {
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let answer: Value = match serde_json::from_slice(line) {
+            let mut answer: Value = match serde_json::from_slice(line) {
                 Ok(answer) => answer,
                 Err(error) => {
                     let text = String::from_utf8_lossy(line).into_owned();
@@ -63,15 +63,15 @@ impl Clients {
             }
             let open = open.remove(place);
             world.note(|| format!("client {at} is told {}", String::from_utf8_lossy(line)));
-            let answer = match answer.get("error") {
-                None => Answer::Result(answer["result"].clone()),
+            let answer = match answer.get_mut("error").map(Value::take) {
+                None => Answer::Result(answer["result"].take()),
                 Some(error) => {
                     let kind = error["data"]["kind"].as_str().unwrap_or_default().to_owned();
                     let unknown = kind == "unavailable" && error["data"]["applied"] == "unknown";
                     if kind == "internal" {
                         world.clients.problem(format!("a bug: {error}"));
                     }
-                    if unknown { Answer::Lost } else { Answer::Refused(kind, error.clone()) }
+                    if unknown { Answer::Lost } else { Answer::Refused(kind, error) }
                 }
             };
             Self::told(world, at, open, answer);
@@ -94,11 +94,9 @@ impl Clients {
         }
     }
 
-    pub(super) fn lose_patience(world: &mut World, at: usize, turn: u64) {
+    /// Its requests are open still: with the last of them the turn would be over.
+    pub(super) fn lose_patience(world: &mut World, at: usize) {
         let client = &mut world.clients.all[at];
-        if client.turn != turn || client.open.is_empty() {
-            return;
-        }
         let node = client.route.as_ref().map(|route| route.node);
         client.ghosts.extend(client.route.take());
         let open = std::mem::take(&mut client.open);

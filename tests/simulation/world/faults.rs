@@ -1,11 +1,13 @@
 //! What befalls nodes and the register: they are killed, paused, cut off and stopped, fail over, lag and leap.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use allod::limits::NODE_LEASE_MS;
 use rand::Rng;
 
+use super::messages::SILENT;
 use super::{Flaw, World};
 use crate::clients::Clients;
 use crate::node::{Birth, Process};
@@ -79,7 +81,10 @@ impl World {
             together: self.plan.together,
             concludes: self.plan.flaw == Some(Flaw::Concludes),
             metrics: Arc::clone(&self.metrics),
+            mover: Arc::clone(&self.mover),
         };
+        let runtime = Rc::clone(&self.runtime);
+        let _within = runtime.enter();
         (node.process, node.paused, node.owned, node.commits_until_ms) = (Some(Process::start(birth)), false, false, 0);
         let name = Arc::clone(&node.name);
         self.note(|| format!("{name} starts"));
@@ -111,7 +116,6 @@ impl World {
     }
 
     fn wake_node(&mut self, at: usize, starts: u64, owned: bool) {
-        let now_ms = self.now_ms;
         let node = &mut self.nodes[at];
         if !node.paused || node.starts != starts {
             return;
@@ -123,10 +127,6 @@ impl World {
             self.hit("owner woke after another took over");
         }
         self.note(|| format!("{name} wakes"));
-        if let Some(process) = &mut self.nodes[at].process {
-            process.wake(now_ms);
-            self.collect(at);
-        }
     }
 
     /// It wakes now, if it sleeps.
@@ -154,6 +154,7 @@ impl World {
 
     pub fn cut_node(&mut self, at: usize, ms: u64) {
         self.nodes[at].cut_until_ms = self.now_ms + ms;
+        self.nodes[at].cut_is_silent = self.draws.random_bool(SILENT);
         let name = Arc::clone(&self.nodes[at].name);
         self.note(|| format!("{name} is cut off from the register for {ms} ms"));
     }

@@ -11,18 +11,24 @@ use crate::store::{Ask, lost};
 
 /// How long a renewal is on its way where the register's clock leaps. Less than a store waits for an answer.
 const RENEWS_SLOWLY_MS: u64 = 1_300;
+/// How often what is lost is lost without a word. Else the connection breaks, and whoever asked knows so at once.
+pub(super) const SILENT: f64 = 0.5;
 
 impl World {
     /// A message sets out for the register.
-    pub(super) fn send(&mut self, at: usize, who: Who, sent_ms: u64, mut ask: Ask) {
-        self.note(|| format!("{} ▶ register: {} (sent at {sent_ms})", who.name, describe(&ask)));
+    pub(super) fn send(&mut self, at: usize, mut ask: Ask) {
+        let Some(who) = self.nodes[at].process.as_ref().map(|process| process.store.who.clone()) else { return };
+        self.note(|| format!("{} ▶ register: {}", who.name, describe(&ask)));
         let latency = self.draws.random_range(1..4);
-        let mut arrives = sent_ms + latency;
+        let mut arrives = self.now_ms + latency;
         let fault = if self.calm { 1_000 } else { self.draws.random_range(0..1_000) };
-        let cut = self.nodes[at].cut_until_ms > sent_ms;
+        let cut = self.nodes[at].cut_until_ms > self.now_ms;
         let is_commit = matches!(ask, Ask::Commit { .. });
         if cut {
             self.hit("cut off from the register");
+            if self.nodes[at].cut_is_silent {
+                self.keep_silent(ask);
+            }
             return self.note(|| "  … cut off: it never arrives".to_owned());
         }
         let mut answered = true;
@@ -30,12 +36,21 @@ impl World {
             match self.draws.random_range(0..7) {
                 0 => {
                     self.hit("request lost");
+                    if self.draws.random_bool(SILENT) {
+                        self.keep_silent(ask);
+                    }
                     return self.note(|| "  … the request is lost".to_owned());
                 }
                 1 => {
                     self.hit("reply lost");
                     self.note(|| "  … its answer will be lost".to_owned());
                     answered = false;
+                    if let Ask::Commit { sealed, to, .. } = &mut ask
+                        && self.draws.random_bool(SILENT)
+                    {
+                        let asked = Ask::Commit { sealed: Arc::clone(sealed), again_ms: None, to: to.take() };
+                        self.keep_silent(asked);
+                    }
                 }
                 2 | 3 => {
                     let late = self.draws.random_range(500..8_000);
@@ -72,6 +87,12 @@ impl World {
         }
         let node_at = (at, self.nodes[at].starts);
         self.at(arrives, move |world| world.arrive(who, node_at, ask, answered, false));
+    }
+
+    /// Whoever waits for this is told nothing, not even that the connection broke: it waits as long as a store does.
+    fn keep_silent(&mut self, ask: Ask) {
+        self.hit("no answer at all");
+        self.silent.push(ask);
     }
 
     /// The register finds something else than a commit expects, and writes nothing. False: it expects nothing.
