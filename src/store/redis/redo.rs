@@ -15,7 +15,8 @@ mod frames;
 mod tests;
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -43,11 +44,61 @@ pub(super) struct Redo {
     refuses: Mutex<Option<Arc<str>>>,
 }
 
+/// What is asked of the file once it is open; a disk may refuse any of it.
+trait Medium: std::fmt::Debug + Send {
+    fn write_at(&self, bytes: &[u8], at: u64) -> std::io::Result<()>;
+    fn set_len(&self, length: u64) -> std::io::Result<()>;
+    fn sync(&self) -> std::io::Result<()>;
+}
+
+impl Medium for File {
+    fn write_at(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn set_len(&self, length: u64) -> std::io::Result<()> {
+        File::set_len(self, length)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.sync_data()
+    }
+}
+
 #[derive(Debug)]
 struct OpenFile {
     /// Locked while the process lives: two nodes in one directory would write over each other.
-    file: File,
+    file: Box<dyn Medium>,
+    /// Where the next frame begins, and says so. Written there whatever became of what was tried before: a frame elsewhere than
+    /// it says would be taken for a torn end.
     end: u64,
+    /// Something may lie behind the end of which nobody was told, or come back there. It goes before anything is added, or
+    /// what is left of it behind something shorter would be read as if it had been told.
+    has_rest: bool,
+}
+
+impl OpenFile {
+    fn add(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        if self.has_rest {
+            self.file.set_len(self.end)?;
+        }
+        self.has_rest = true;
+        self.file.write_at(bytes, self.end)?;
+        self.file.sync()?;
+        self.has_rest = false;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Tells whether it is on disk, too, that it is empty.
+    fn empty(&mut self) -> std::io::Result<std::io::Result<()>> {
+        let begin = TITLE.len() as u64;
+        self.file.set_len(begin)?;
+        (self.end, self.has_rest) = (begin, true);
+        let synced = self.file.sync();
+        self.has_rest = synced.is_err();
+        Ok(synced)
+    }
 }
 
 /// What lies in a file of before.
@@ -78,7 +129,7 @@ impl Redo {
             // Whole, or not at all: what is there is never replaced, or it would be another file than the one that is locked.
             whole::write(&path, TITLE.as_bytes()).map_err(whole::io("writing", &path))?;
         }
-        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(whole::io("opening", &path))?;
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(whole::io("opening", &path))?;
         if let Err(error) = file.try_lock() {
             let text = format!(
                 "{} is another server's ({error}); give each node a `store.directory` of its own, or end the other one",
@@ -97,8 +148,7 @@ impl Redo {
         })?;
         // What is torn was told nobody.
         file.set_len(end).and_then(|()| file.sync_all()).map_err(whole::io("writing", &path))?;
-        file.seek(SeekFrom::Start(end)).map_err(whole::io("reading", &path))?;
-        let open = Mutex::new(OpenFile { file, end });
+        let open = Mutex::new(OpenFile { file: Box::new(file), end, has_rest: false });
         let bytes = AtomicU64::new(end - TITLE.len() as u64);
         Ok(Some((Self { path, acknowledges, open, bytes, refuses: Mutex::default() }, Found(found))))
     }
@@ -138,20 +188,16 @@ impl Redo {
         for deed in deeds {
             encode(deed, open.end + bytes.len() as u64, &mut bytes);
         }
-        let OpenFile { file, end } = &mut *open;
-        let written = file.write_all(&bytes).and_then(|()| file.sync_data());
-        if let Err(error) = written {
+        if let Err(error) = open.add(&bytes) {
             let why = format!("{} cannot be written ({error})", self.path.display());
             if locked(&self.refuses).replace(why.into()).is_none() {
                 tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
             }
             // All of it is written anew the next time: nobody knows what of it is on disk, and nobody was told.
-            let back = file.set_len(*end).and_then(|()| file.seek(SeekFrom::Start(*end)));
-            return Err(whole::io("writing", &self.path)(back.err().unwrap_or(error)));
+            return Err(whole::io("writing", &self.path)(error));
         }
         *locked(&self.refuses) = None;
-        *end += bytes.len() as u64;
-        self.bytes.store(*end - TITLE.len() as u64, Ordering::Relaxed);
+        self.bytes.store(open.end - TITLE.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -166,19 +212,18 @@ impl Redo {
     /// Enough replicas have all that was in it when it had so many bytes. Empties it, if nothing came since.
     pub(super) fn empty(&self, bytes: u64) {
         let mut open = locked(&self.open);
-        let OpenFile { file, end } = &mut *open;
         if bytes == 0 && self.refuses().is_none() || self.bytes() != bytes {
             return;
         }
-        let begin = TITLE.len() as u64;
-        let emptied =
-            file.set_len(begin).and_then(|()| file.seek(SeekFrom::Start(begin))).and_then(|_| file.sync_data());
-        match emptied {
-            Ok(()) => {
-                *end = begin;
+        match open.empty() {
+            Ok(synced) => {
                 *locked(&self.refuses) = None;
                 self.bytes.store(0, Ordering::Relaxed);
                 tracing::info!(path = %self.path.display(), bytes, "enough replicas have what was in the redo journal");
+                if let Err(error) = synced {
+                    // If it comes back, enough replicas have it all the same.
+                    tracing::warn!(path = %self.path.display(), %error, "the redo journal is not known to be empty on disk");
+                }
             }
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "the redo journal cannot be emptied");

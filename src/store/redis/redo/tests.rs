@@ -100,3 +100,74 @@ fn a_directory_of_another_process_is_refused_and_nothing_is_made_where_nothing_m
     assert!(!redo.acknowledges() && found == deeds()[..1]);
     assert!(Redo::open(directory.path(), 8, false).unwrap().is_none(), "of another register");
 }
+
+/// A disk that refuses once each of what is named.
+#[derive(Debug)]
+struct Refusing {
+    file: File,
+    refuses: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Refusing {
+    /// In place of the disk of this file.
+    fn below(redo: &Redo) -> Arc<Mutex<Vec<&'static str>>> {
+        let refuses = Arc::new(Mutex::new(Vec::new()));
+        let file = OpenOptions::new().read(true).write(true).open(&redo.path).unwrap();
+        locked(&redo.open).file = Box::new(Self { file, refuses: Arc::clone(&refuses) });
+        refuses
+    }
+
+    fn asks(&self, what: &'static str) -> std::io::Result<()> {
+        let mut refuses = locked(&self.refuses);
+        let at = refuses.iter().position(|one| *one == what);
+        at.map_or(Ok(()), |at| Err(std::io::Error::other(refuses.remove(at))))
+    }
+}
+
+impl Medium for Refusing {
+    fn write_at(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
+        self.file.write_all_at(bytes, at)?;
+        self.asks("written")
+    }
+
+    fn set_len(&self, length: u64) -> std::io::Result<()> {
+        self.asks("cut")?;
+        self.file.set_len(length)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.asks("synced")
+    }
+}
+
+#[test]
+fn what_is_kept_after_the_disk_refused_something_is_found_and_what_was_refused_is_not() {
+    for refused in [&["synced"][..], &["written"], &["written", "cut"], &["synced", "cut", "cut"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let (redo, _) = opened(directory.path());
+        let refuses = Refusing::below(&redo);
+        redo.append(&deeds()[..1]).unwrap();
+        locked(&refuses).extend(refused);
+        redo.append(&deeds()[1..]).unwrap_err();
+        assert!(redo.refuses().is_some());
+        // What is shorter than what was refused.
+        while redo.append(&deeds()[3..]).is_err() {}
+        assert!(locked(&refuses).is_empty() && redo.refuses().is_none());
+        drop(redo);
+        let found = opened(directory.path()).1;
+        assert_eq!((&found[..1], &found[1..]), (&deeds()[..1], &deeds()[3..]), "{refused:?}");
+    }
+    for refused in ["synced", "cut"] {
+        let directory = tempfile::tempdir().unwrap();
+        let (redo, _) = opened(directory.path());
+        let refuses = Refusing::below(&redo);
+        redo.append(&deeds()[..1]).unwrap();
+        locked(&refuses).push(refused);
+        redo.empty(redo.bytes());
+        redo.append(&deeds()[1..2]).unwrap();
+        drop(redo);
+        let found = opened(directory.path()).1;
+        let emptied = usize::from(refused == "synced");
+        assert_eq!(found, deeds()[emptied..2], "{refused}");
+    }
+}
