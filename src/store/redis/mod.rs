@@ -220,11 +220,15 @@ impl RedisStore {
         let (loads, load_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (confirms, confirm_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (watch, watched) = mpsc::channel(1);
+        let watches = watch::run(Arc::clone(&shared), place.clone(), another(), watched);
+        let proves = confirms::run(Arc::clone(&shared), another(), confirm_jobs);
+        let takes = checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone());
+        let reads = load::run(Arc::clone(&shared), another(), load_jobs);
         let tasks = vec![
-            runtimes[1].spawn(watch::run(Arc::clone(&shared), place.clone(), another(), watched)),
-            runtimes[0].spawn(confirms::run(Arc::clone(&shared), another(), confirm_jobs)),
-            runtimes[0].spawn(checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone())),
-            runtimes[1].spawn(load::run(Arc::clone(&shared), another(), load_jobs)),
+            runtimes[1].spawn(missed(&shared, "watches", watches)),
+            runtimes[0].spawn(missed(&shared, "confirms", proves)),
+            runtimes[0].spawn(missed(&shared, "checks", takes)),
+            runtimes[1].spawn(missed(&shared, "loads", reads)),
         ];
         let senders = Mutex::new(Some(Senders { commits: None, checks, loads, confirms, _watch: watch }));
         let running = Mutex::new(Some(Running { runtimes, tasks }));
@@ -269,6 +273,35 @@ impl Drop for RedisStore {
     }
 }
 
+/// Says so when a task crashes that nothing starts again: whatever is asked of it from then on is refused, and the process
+/// that goes on without it would keep the register, or try to, for ever.
+struct Missed {
+    shared: Arc<RedisShared>,
+    task: &'static str,
+}
+
+impl Drop for Missed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { shared, task } = self;
+            shared.damaged(format!("the task of the store that {task} crashed; start the server again"));
+        }
+    }
+}
+
+/// A task, which is missed when it crashes.
+fn missed<F: Future<Output = ()> + Send + 'static>(
+    shared: &Arc<RedisShared>,
+    task: &'static str,
+    run: F,
+) -> impl Future<Output = ()> + Send + 'static + use<F> {
+    let missed = Missed { shared: Arc::clone(shared), task };
+    async move {
+        let _missed = missed;
+        run.await;
+    }
+}
+
 fn runtime(name: &str, threads: usize) -> Result<Runtime, StoreError> {
     let built =
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build();
@@ -282,3 +315,6 @@ fn closed() -> StoreError {
 fn ended() -> StoreError {
     StoreError::Poisoned("its task ended".into())
 }
+
+#[cfg(test)]
+mod tests;
