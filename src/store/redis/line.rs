@@ -182,9 +182,10 @@ impl RedisLine {
         self.owned
     }
 
-    /// The tenure is over. What was told in it is still remembered.
+    /// The tenure is over. What was told in it is still remembered. The token under which its lease can be ended: all of them
+    /// end together or none, so one that was cut off, which nobody has, must not be named among them.
     pub(super) fn let_go(&mut self) -> Option<Token> {
-        self.owned.take()
+        self.owned.take().filter(|token| *token != Token(0))
     }
 
     /// What is known of it.
@@ -257,7 +258,7 @@ mod tests {
             assert_eq!((line.mine(), told(&line)), (Some(Token(0)), (1, 5, 2)));
             assert!(line.link(&batch, b"bytes").parent.is_none());
             assert!(!line.tells(Point::of(&head(3, 2, 1, 6))));
-            assert_eq!((line.let_go(), line.mine()), (Some(Token(0)), None));
+            assert_eq!((line.let_go(), line.mine()), (None, None));
             line.take(&head(3, 5, token, 6)).unwrap();
             assert_eq!((line.mine(), told(&line)), (Some(Token(5)), (1, 5, 2)));
             assert!(line.tells(Point::of(&head(3, 5, token, 6))));
