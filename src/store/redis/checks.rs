@@ -13,6 +13,7 @@ use super::heal;
 use super::late;
 use super::link::Link;
 use super::moving;
+use super::redo;
 use super::replicas::ReplicaWait;
 use super::scripts::{self, LoadedScript, Met, ScriptCall, Verdict};
 use super::shared::RedisShared;
@@ -257,8 +258,8 @@ async fn answered_behind(
     // That they are too few is said, and nothing waits for it.
     if counted.is_ok_and(|counted| shared.replicas_answer(&counted).is_ok()) {
         shared.journal().is_safe(applied);
-        if let Some(redo) = shared.redo.as_ref().filter(|_| shared.accounts()) {
-            redo.empty(redo_bytes);
+        if shared.accounts() {
+            redo::empty(shared, redo_bytes).await;
         }
     }
     Ok(answer)

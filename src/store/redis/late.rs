@@ -9,9 +9,12 @@
 //! Neighbours: `checks` asks for it before a shard is taken, and when a tenure has ended; `heal` where a fork is found;
 //! `store::late` keeps it.
 
+use std::sync::Arc;
+
 use super::heal;
 use super::journal::{Deed, Forgotten, Point};
 use super::link::Link;
+use super::redo;
 use super::scripts::ScriptCall;
 use super::shared::{KnownLine, RedisShared};
 use super::written;
@@ -93,9 +96,9 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
         })?);
     }
     for ((line, head), batches) in parted.iter().zip(late) {
-        put_aside(shared, line, head, &batches)?;
+        put_aside(shared, line, head, batches).await?;
         // Before it is forgotten: the next process would put it aside once more, after others dealt with it.
-        shared.is_dealt_with(line.shard)?;
+        redo::put_aside(shared, line.shard).await?;
         let own = heal::is_own(shared, line, head);
         shared.line(line.shard, |line| line.forget(head, own))?;
     }
@@ -180,16 +183,24 @@ fn batch_in(call: &ScriptCall, shard: ShardId) -> Option<Option<Vec<u8>>> {
     Some(None)
 }
 
-fn put_aside(shared: &RedisShared, line: &KnownLine, head: &Head, batches: &[Vec<u8>]) -> Result<(), StoreError> {
+async fn put_aside(
+    shared: &RedisShared,
+    line: &KnownLine,
+    head: &Head,
+    batches: Vec<Vec<u8>>,
+) -> Result<(), StoreError> {
     if batches.is_empty() {
         return Ok(());
     }
-    shared.lates.add(line.shard, line.told.digest, batches)?;
+    let (count, lates, shard, digest) = (batches.len(), Arc::clone(&shared.lates), line.shard, line.told.digest);
+    // Not here: a disk that is slow would hold up whatever else runs on this thread.
+    let added = tokio::task::spawn_blocking(move || lates.add(shard, digest, &batches).map(drop)).await;
+    added.unwrap_or_else(|_| Err(StoreError::Poisoned("what puts changes aside crashed".into())))?;
     let path = shared.lates.path(line.shard, line.told.digest);
     tracing::error!(
         redis = %shared.place,
         shard = line.shard.0,
-        batches = batches.len(),
+        batches = count,
         acknowledged = line.told.seq.0,
         went_on_at = head.seq.0,
         path = path.map(|path| path.display().to_string()),

@@ -7,6 +7,8 @@
 //! played again where nobody took the register meanwhile, and put aside and given back where somebody did. It is emptied
 //! when enough replicas have all of it, which is asked for once a second (see `checks`).
 //!
+//! **The disk** is waited for beside everything else, and not for long: one that hangs refuses.
+//!
 //! Neighbours: `confirms` calls [`keep`]; `journal` has what is to be kept; `written` reads and makes calls; `frames` is the
 //! file's form.
 
@@ -20,6 +22,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 
 use self::frames::{Redone, TITLE, decode, encode};
 use super::journal::{Deed, Move, Point, Unkept};
@@ -30,6 +36,9 @@ use super::written::{self, Digests};
 use crate::store::{Batch, CommitError, Epoch, Seq, ShardId, StoreError, codec, whole};
 
 const PREFIX: &str = "REDO-";
+/// How long the disk may take: less than a commit is waited for.
+const DISK_WITHIN: Duration = Duration::from_secs(1);
+const HANGS: &str = "the disk of the redo journal does not answer";
 
 /// See the module's text.
 #[derive(Debug)]
@@ -37,7 +46,9 @@ pub(super) struct Redo {
     path: PathBuf,
     /// May it be acknowledged what is in here and at too few replicas?
     acknowledges: bool,
-    open: Mutex<OpenFile>,
+    /// Held while it is written, wherever that is done, and while the journal is told what is in it: the two never differ for
+    /// whoever holds it.
+    open: Arc<tokio::sync::Mutex<OpenFile>>,
     /// Bytes of frames.
     bytes: AtomicU64,
     /// Why nothing more can be kept. Apart, because it is asked for every message while the file may be flushed.
@@ -148,7 +159,7 @@ impl Redo {
         })?;
         // What is torn was told nobody.
         file.set_len(end).and_then(|()| file.sync_all()).map_err(whole::io("writing", &path))?;
-        let open = Mutex::new(OpenFile { file: Box::new(file), end, has_rest: false });
+        let open = Arc::new(tokio::sync::Mutex::new(OpenFile { file: Box::new(file), end, has_rest: false }));
         let bytes = AtomicU64::new(end - TITLE.len() as u64);
         Ok(Some((Self { path, acknowledges, open, bytes, refuses: Mutex::default() }, Found(found))))
     }
@@ -178,12 +189,39 @@ impl Redo {
         StoreError::Io { context, source: Arc::new(std::io::Error::other(why)) }
     }
 
+    /// The file, for one at a time.
+    async fn opened(&self, by: Instant) -> Result<OwnedMutexGuard<OpenFile>, StoreError> {
+        let opened = tokio::time::timeout_at(by, Arc::clone(&self.open).lock_owned()).await;
+        opened.map_err(|_| self.refuse(HANGS))
+    }
+
+    /// Does something with it where that may block. Of a disk that hangs nothing more is asked until it answers: whoever waited
+    /// for it would keep the register and confirm nothing, and nobody else could take it.
+    async fn works(
+        self: &Arc<Self>,
+        mut open: OwnedMutexGuard<OpenFile>,
+        by: Instant,
+        with: impl FnOnce(&Self, &mut OpenFile) -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let redo = Arc::clone(self);
+        let working = tokio::task::spawn_blocking(move || {
+            let done = with(&redo, &mut open);
+            locked(&redo.refuses).take_if(|why| &**why == HANGS);
+            done
+        });
+        match tokio::time::timeout_at(by, working).await {
+            Ok(done) => {
+                done.unwrap_or_else(|_| Err(StoreError::Poisoned("what keeps the redo journal crashed".into())))
+            }
+            Err(_) => Err(self.refuse(HANGS)),
+        }
+    }
+
     /// Appends these, durably.
-    fn append(&self, deeds: &[Redone]) -> Result<(), StoreError> {
+    fn append(&self, open: &mut OpenFile, deeds: &[Redone]) -> Result<(), StoreError> {
         if deeds.is_empty() {
             return Ok(());
         }
-        let mut open = locked(&self.open);
         let mut bytes = Vec::new();
         for deed in deeds {
             encode(deed, open.end + bytes.len() as u64, &mut bytes);
@@ -201,24 +239,12 @@ impl Redo {
         Ok(())
     }
 
-    /// What is before this of a shard was put aside elsewhere, durably: it is not put aside again by the next process.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub(super) fn put_aside(&self, shard: ShardId) -> Result<(), StoreError> {
-        if self.bytes() == 0 { Ok(()) } else { self.append(&[Redone::Aside(shard)]) }
-    }
-
-    /// Enough replicas have all that was in it when it had so many bytes. Empties it, if nothing came since.
-    pub(super) fn empty(&self, bytes: u64) {
-        let mut open = locked(&self.open);
-        if bytes == 0 && self.refuses().is_none() || self.bytes() != bytes {
-            return;
-        }
+    /// Enough replicas have all that is in it.
+    fn empty(&self, open: &mut OpenFile) {
         match open.empty() {
             Ok(synced) => {
+                let bytes = self.bytes.swap(0, Ordering::Relaxed);
                 *locked(&self.refuses) = None;
-                self.bytes.store(0, Ordering::Relaxed);
                 tracing::info!(path = %self.path.display(), bytes, "enough replicas have what was in the redo journal");
                 if let Err(error) = synced {
                     // If it comes back, enough replicas have it all the same.
@@ -232,17 +258,46 @@ impl Redo {
     }
 }
 
+/// What is before this of a shard was put aside elsewhere, durably: it is not put aside again by the next process.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) async fn put_aside(shared: &RedisShared, shard: ShardId) -> Result<(), StoreError> {
+    let Some(redo) = &shared.redo else { return Ok(()) };
+    let by = Instant::now() + DISK_WITHIN;
+    let open = redo.opened(by).await?;
+    if redo.bytes() == 0 {
+        return Ok(());
+    }
+    redo.works(open, by, move |redo, open| redo.append(open, &[Redone::Aside(shard)])).await
+}
+
+/// Enough replicas have all that was in it when it had so many bytes. Empties it, if nothing came since.
+pub(super) async fn empty(shared: &RedisShared, bytes: u64) {
+    let Some(redo) = &shared.redo else { return };
+    let by = Instant::now() + DISK_WITHIN;
+    let Ok(open) = redo.opened(by).await else { return };
+    if bytes == 0 && redo.refuses().is_none() || redo.bytes() != bytes {
+        return;
+    }
+    let emptied = redo.works(open, by, |redo, open| {
+        redo.empty(open);
+        Ok(())
+    });
+    if let Err(error) = emptied.await {
+        tracing::warn!(path = %redo.path.display(), %error, "the redo journal is emptied later");
+    }
+}
+
 /// Too few replicas have what was sent. It is kept on this machine instead, if that may be.
 ///
 /// # Errors
 /// `too_few`, where it may not; why it cannot.
 pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Result<(), StoreError> {
-    if shared.stand_in().is_none() {
-        return Err(too_few);
-    }
-    let shared = Arc::clone(shared);
-    let kept = tokio::task::spawn_blocking(move || {
-        let Some(redo) = shared.stand_in() else { return Err(too_few) };
+    let Some(redo) = shared.stand_in() else { return Err(too_few) };
+    let by = Instant::now() + DISK_WITHIN;
+    let (open, shared) = (redo.opened(by).await?, Arc::clone(shared));
+    let keeping = redo.works(open, by, move |redo, open| {
         let (unkept, is_full) = {
             let journal = shared.journal();
             (journal.unkept(), journal.is_full())
@@ -253,11 +308,11 @@ pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Resu
         // More than is kept was under way at once.
         let unkept = unkept.ok_or_else(|| redo.refuse("some of what is to be kept is remembered no more"))?;
         let deeds: Option<Vec<Redone>> = unkept.iter().map(redone).collect();
-        redo.append(&deeds.ok_or_else(|| redo.refuse("what is to be kept is no commit"))?)?;
+        redo.append(open, &deeds.ok_or_else(|| redo.refuse("what is to be kept is no commit"))?)?;
         shared.journal().kept(&unkept);
         Ok(())
     });
-    kept.await.unwrap_or_else(|_| Err(StoreError::Poisoned("what keeps the redo journal crashed".into())))
+    keeping.await
 }
 
 fn redone(unkept: &Unkept) -> Option<Redone> {

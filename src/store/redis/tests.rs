@@ -5,7 +5,7 @@ use super::scripts::Shas;
 use super::*;
 use crate::store::StoreHealth;
 
-/// As of a store that waits for one replica, of a register of three shards.
+/// As of a store that waits for one replica, of a register of four shards.
 pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
     let info = StoreInfo {
         kind: "redis",
@@ -14,7 +14,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         act_bytes_max: 0,
         move_bytes_max: 0,
         register: 7,
-        shards: 3,
+        shards: 4,
         commits_shards_together: true,
         ownership_is_standing: false,
         restored_from: None,

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "files are damaged here")]
 
 use super::*;
+use crate::store::redis::tests::shared;
 use crate::store::{Digest, Token};
 
 fn point(token: u128, seq: u64) -> Point {
@@ -19,6 +20,14 @@ fn deeds() -> Vec<Redone> {
     ]
 }
 
+fn append(redo: &Redo, deeds: &[Redone]) -> Result<(), StoreError> {
+    redo.append(&mut redo.open.try_lock().unwrap(), deeds)
+}
+
+fn empty(redo: &Redo) {
+    redo.empty(&mut redo.open.try_lock().unwrap());
+}
+
 fn opened(directory: &Path) -> (Redo, Vec<Redone>) {
     let (redo, Found(found)) = Redo::open(directory, 7, true).unwrap().unwrap();
     (redo, found)
@@ -29,31 +38,32 @@ fn what_was_kept_is_found_by_the_next_process_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let (redo, found) = opened(directory.path());
     assert_eq!((found.len(), redo.bytes()), (0, 0));
-    redo.append(&deeds()[..2]).unwrap();
-    redo.append(&deeds()[2..]).unwrap();
+    append(&redo, &deeds()[..2]).unwrap();
+    append(&redo, &deeds()[2..]).unwrap();
     let bytes = redo.bytes();
     drop(redo);
     let (redo, found) = opened(directory.path());
     assert_eq!((found, redo.bytes()), (deeds(), bytes));
     // And goes on behind it.
-    redo.append(&deeds()[..1]).unwrap();
+    append(&redo, &deeds()[..1]).unwrap();
     drop(redo);
     assert_eq!(opened(directory.path()).1.len(), 5);
 }
 
-#[test]
-fn it_is_emptied_only_of_what_was_in_it_when_the_replicas_were_asked() {
+#[tokio::test]
+async fn it_is_emptied_only_of_what_was_in_it_when_the_replicas_were_asked() {
     let directory = tempfile::tempdir().unwrap();
-    let (redo, _) = opened(directory.path());
-    redo.append(&deeds()[..1]).unwrap();
+    let shared = shared(Some(opened(directory.path()).0));
+    let redo = Arc::clone(shared.redo.as_ref().unwrap());
+    append(&redo, &deeds()[..1]).unwrap();
     let asked = redo.bytes();
-    redo.append(&deeds()[1..]).unwrap();
-    redo.empty(asked);
+    append(&redo, &deeds()[1..]).unwrap();
+    super::empty(&shared, asked).await;
     assert!(redo.bytes() > asked);
-    redo.empty(redo.bytes());
+    super::empty(&shared, redo.bytes()).await;
     assert_eq!(redo.bytes(), 0);
-    redo.append(&deeds()[1..2]).unwrap();
-    drop(redo);
+    append(&redo, &deeds()[1..2]).unwrap();
+    drop((shared, redo));
     assert_eq!(opened(directory.path()).1, deeds()[1..2]);
 }
 
@@ -61,7 +71,7 @@ fn it_is_emptied_only_of_what_was_in_it_when_the_replicas_were_asked() {
 fn a_torn_end_was_told_nobody_and_anything_else_that_cannot_be_read_is_damage() {
     let directory = tempfile::tempdir().unwrap();
     let (redo, _) = opened(directory.path());
-    redo.append(&deeds()).unwrap();
+    append(&redo, &deeds()).unwrap();
     let path = redo.path.clone();
     drop(redo);
     let whole = std::fs::read(&path).unwrap();
@@ -81,7 +91,7 @@ fn a_torn_end_was_told_nobody_and_anything_else_that_cannot_be_read_is_damage() 
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let (redo, found) = opened(directory.path());
     assert_eq!(found, deeds()[..3]);
-    redo.append(&deeds()[3..]).unwrap();
+    append(&redo, &deeds()[3..]).unwrap();
     drop(redo);
     assert_eq!(std::fs::read(&path).unwrap(), whole);
 }
@@ -93,7 +103,7 @@ fn a_directory_of_another_process_is_refused_and_nothing_is_made_where_nothing_m
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let (redo, _) = opened(directory.path());
     assert!(matches!(Redo::open(directory.path(), 7, true), Err(StoreError::Locked(_))));
-    redo.append(&deeds()[..1]).unwrap();
+    append(&redo, &deeds()[..1]).unwrap();
     drop(redo);
     // What is there is found also where nothing may be added.
     let (redo, Found(found)) = Redo::open(directory.path(), 7, false).unwrap().unwrap();
@@ -113,7 +123,7 @@ impl Refusing {
     fn below(redo: &Redo) -> Arc<Mutex<Vec<&'static str>>> {
         let refuses = Arc::new(Mutex::new(Vec::new()));
         let file = OpenOptions::new().read(true).write(true).open(&redo.path).unwrap();
-        locked(&redo.open).file = Box::new(Self { file, refuses: Arc::clone(&refuses) });
+        redo.open.try_lock().unwrap().file = Box::new(Self { file, refuses: Arc::clone(&refuses) });
         refuses
     }
 
@@ -146,12 +156,12 @@ fn what_is_kept_after_the_disk_refused_something_is_found_and_what_was_refused_i
         let directory = tempfile::tempdir().unwrap();
         let (redo, _) = opened(directory.path());
         let refuses = Refusing::below(&redo);
-        redo.append(&deeds()[..1]).unwrap();
+        append(&redo, &deeds()[..1]).unwrap();
         locked(&refuses).extend(refused);
-        redo.append(&deeds()[1..]).unwrap_err();
+        append(&redo, &deeds()[1..]).unwrap_err();
         assert!(redo.refuses().is_some());
         // What is shorter than what was refused.
-        while redo.append(&deeds()[3..]).is_err() {}
+        while append(&redo, &deeds()[3..]).is_err() {}
         assert!(locked(&refuses).is_empty() && redo.refuses().is_none());
         drop(redo);
         let found = opened(directory.path()).1;
@@ -161,13 +171,61 @@ fn what_is_kept_after_the_disk_refused_something_is_found_and_what_was_refused_i
         let directory = tempfile::tempdir().unwrap();
         let (redo, _) = opened(directory.path());
         let refuses = Refusing::below(&redo);
-        redo.append(&deeds()[..1]).unwrap();
+        append(&redo, &deeds()[..1]).unwrap();
         locked(&refuses).push(refused);
-        redo.empty(redo.bytes());
-        redo.append(&deeds()[1..2]).unwrap();
+        empty(&redo);
+        append(&redo, &deeds()[1..2]).unwrap();
         drop(redo);
         let found = opened(directory.path()).1;
         let emptied = usize::from(refused == "synced");
         assert_eq!(found, deeds()[emptied..2], "{refused}");
     }
+}
+
+/// A disk that hangs until it is let go.
+#[derive(Debug)]
+struct Hanging(Mutex<std::sync::mpsc::Receiver<()>>);
+
+impl Medium for Hanging {
+    fn write_at(&self, _: &[u8], _: u64) -> std::io::Result<()> {
+        // Whoever lets go of it says nothing.
+        let _ = locked(&self.0).recv();
+        Ok(())
+    }
+
+    fn set_len(&self, _: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_a_disk_that_hangs_is_to_keep_is_refused_within_a_second_until_it_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    let shared = Arc::new(shared(Some(opened(directory.path()).0)));
+    let redo = Arc::clone(shared.redo.as_ref().unwrap());
+    let (lets_go, held) = std::sync::mpsc::sync_channel(1);
+    redo.open.try_lock().unwrap().file = Box::new(Hanging(Mutex::new(held)));
+    let shard = ShardId(0);
+    shared.journal().took(Move { shard, before: point(1, 5), after: point(2, 5) }, Epoch(2));
+    let too_few = || StoreError::Poisoned("too few".into());
+    let begun = Instant::now();
+    // Nor does what comes next wait for it, or for more threads.
+    keep(&shared, too_few()).await.unwrap_err();
+    assert_eq!(redo.refuses().as_deref(), Some(HANGS));
+    keep(&shared, too_few()).await.unwrap_err();
+    put_aside(&shared, shard).await.unwrap_err();
+    super::empty(&shared, 0).await;
+    assert!(begun.elapsed() < 8 * DISK_WITHIN, "{:?}", begun.elapsed());
+    drop(lets_go);
+    while redo.refuses().is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let bytes = redo.bytes();
+    assert!(bytes > 0, "what was begun is kept");
+    keep(&shared, too_few()).await.unwrap();
+    assert_eq!((redo.bytes(), redo.refuses()), (bytes, None), "and not once more");
 }
