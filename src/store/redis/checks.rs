@@ -229,6 +229,8 @@ struct ReplicaProbe {
     waiting: ReplicaWait,
     applied: u64,
     redo_bytes: u64,
+    /// By the connection of this number, on which all that Redis lost is there again.
+    number: u64,
 }
 
 /// Is it to be asked whether replicas that were missing are there again? Where something may be acknowledged without them no
@@ -240,8 +242,9 @@ async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe>
         return None;
     }
     // What Redis lost is there again before it is asked who has it.
-    heal::ready(shared, link).await.ok()?;
-    Some(ReplicaProbe { waiting, applied: shared.journal().applied_last(), redo_bytes: redo.bytes() })
+    let (_, number) = heal::ready(shared, link).await.ok()?;
+    let (applied, redo_bytes) = (shared.journal().applied_last(), redo.bytes());
+    Some(ReplicaProbe { waiting, applied, redo_bytes, number })
 }
 
 /// The answer of a call that writes; and, by a WAIT behind it, whether enough replicas have everything that was there before.
@@ -251,12 +254,14 @@ async fn answered_behind(
     call: &ScriptCall,
     probe: ReplicaProbe,
 ) -> Result<Value, StoreError> {
-    let ReplicaProbe { waiting, applied, redo_bytes } = probe;
+    let ReplicaProbe { waiting, applied, redo_bytes, number } = probe;
     let waits = confirms::waits_of(waiting, shared.replicas);
     let (answer, waited) = link.call_then(call, &waits, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let counted = confirms::counted(&waited, &shared.place);
     // That they are too few is said, and nothing waits for it.
-    if counted.is_ok_and(|counted| shared.replicas_answer(&counted).is_ok()) {
+    let is_enough = counted.is_ok_and(|counted| shared.replicas_answer(&counted).is_ok());
+    // On another connection it is another server's, perhaps, which may lack something.
+    if is_enough && link.number() == number {
         shared.journal().is_safe(applied);
         if shared.accounts() {
             redo::empty(shared, redo_bytes).await;

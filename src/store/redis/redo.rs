@@ -280,6 +280,8 @@ pub(super) async fn empty(shared: &RedisShared, bytes: u64) {
     if bytes == 0 && redo.refuses().is_none() || redo.bytes() != bytes {
         return;
     }
+    // Where that fails it is kept once more, and found once.
+    shared.journal().emptied();
     let emptied = redo.works(open, by, |redo, open| {
         redo.empty(open);
         Ok(())

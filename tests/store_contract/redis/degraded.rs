@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use allod::store::redis::RedisOptions;
 
+use super::forks::insist;
 use super::replicated::{Replicated, until};
 use super::*;
 
-/// As a node is configured that may go on without its replica.
+/// As a node is configured that may go on without its one replica.
 fn degrading(options: RedisOptions, directory: &Path) -> RedisOptions {
     RedisOptions { replicas: 1, degrade: true, directory: Some(directory.to_owned()), ..options }
 }
@@ -34,6 +35,7 @@ fn next_process(replicated: Replicated, directory: &Path) -> Replicated {
     drop(store);
     let url = format!("redis://127.0.0.1:{}/", front.port);
     let options = degrading(RedisOptions { url, ..server.options() }, directory);
+    let options = RedisOptions { replicas: replicas.len() as u32, ..options };
     // Its tasks end a moment later.
     let mut opened = RedisStore::open(options.clone());
     while matches!(opened, Err(StoreError::Locked(_))) {
@@ -59,6 +61,16 @@ fn takes(store: &RedisStore, number: u128) -> Head {
             taken => return taken.unwrap(),
         }
     }
+}
+
+/// Commits one batch, again and again while the store does not know its outcome.
+fn insists(begun: &mut Begun, steps: Vec<Step>) {
+    let next = batch(&begun.head, 0, steps);
+    let is_definite = |answer: &Result<_, CommitError>| {
+        !matches!(answer, Err(CommitError::NotApplied { cause: StoreError::Io { .. } } | CommitError::Unknown { .. }))
+    };
+    let committed = insist(|| wait(begun.store.commit([next.clone()].into())), is_definite).unwrap();
+    follow(&mut begun.head, &next, &committed[0]);
 }
 
 /// As a node does every second.
@@ -204,4 +216,41 @@ fn where_nothing_is_lost_nothing_is_played_and_the_file_is_kept_for_the_replica(
     replicas[0].signal("-CONT");
     meets_until(store, "the replica has it", || store.figures().redo_bytes == 0);
     assert_eq!(replicas[0].seq(), server.seq());
+}
+
+/// The primary begins anew from an older file, and its replica follows it there and is missing then: what is played again only
+/// the primary has, although a replica had it before.
+#[test]
+fn what_is_played_again_without_the_replica_is_on_the_disk_as_well() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut replicated) = Replicated::new(1, |options| degrading(options, directory.path())) else { return };
+    for n in 0..6 {
+        replicated.begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
+    }
+    let () = replicated.begun.server.ask(&["SAVE"]);
+    let saved = replicated.begun.head.seq.0;
+    for n in 6..9 {
+        replicated.begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
+    }
+    assert_eq!((replicated.replicas[0].seq(), replicated.begun.store.figures().redo_bytes), (saved + 3, 0));
+    // Until then nobody reaches it.
+    let mut nobody = Server::start(&[]).unwrap();
+    nobody.kill();
+    replicated.front.switch(&nobody);
+    replicated.begun.server.kill();
+    replicated.begun.server.begin();
+    until("the replica follows", || replicated.replicas[0].seq() == saved);
+    replicated.cut_off(0);
+    replicated.front.switch(&replicated.begun.server);
+    insists(&mut replicated.begun, vec![put("10.0.0.9", 14, None)]);
+    assert_eq!(replicated.begun.store.figures().healed_batches, 3);
+    let before = replicated.begun.head;
+    replicated.promote();
+    assert_eq!(replicated.replicas[0].seq(), saved);
+    replicated.switch();
+    let mut replicated = next_process(replicated, directory.path());
+    let head = takes(&replicated.begun.store, 9);
+    assert_eq!((head.seq, head.digest), (before.seq, before.digest));
+    replicated.begun.head = head;
+    assert_eq!(replicated.begun.held().len(), 10);
 }

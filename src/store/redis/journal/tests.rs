@@ -183,3 +183,49 @@ fn without_room_for_calls_the_take_overs_are_known_that_nothing_followed() {
     journal.let_go();
     assert!(journal.entries.is_empty());
 }
+
+/// A line of which replicas have all, and of which Redis forgot the end.
+#[test]
+fn what_is_played_again_is_to_be_kept_although_replicas_had_it_and_what_was_asked_of_them_before_says_nothing() {
+    let mut journal = begun();
+    journal.applied(&[step(0, 2, 8)]);
+    for seq in 1..=3 * RECENT as u64 {
+        journal.sends(&call(), vec![step(1, 3, seq)]);
+        journal.applied(&[step(1, 3, seq)]);
+    }
+    let asked = journal.applied_last();
+    journal.is_safe(asked);
+    let unkept = |journal: &Journal| {
+        let unkept = journal.unkept().unwrap();
+        unkept.iter().map(|one| (one.moves[0].shard.0, one.moves[0].after.seq.0)).collect::<Vec<_>>()
+    };
+    assert!(unkept(&journal).is_empty());
+    let missing = journal.missing(&[(ShardId(0), point(2, 6))], &journal.standing()).missing;
+    assert_eq!(missing.len(), 2);
+    // Broken off at first.
+    journal.played(&missing, false);
+    assert!(journal.applied_last() <= asked);
+    journal.played(&missing, true);
+    journal.is_safe(asked);
+    assert_eq!(unkept(&journal), [(0, 7), (0, 8)]);
+    let kept = journal.unkept().unwrap();
+    journal.kept(&kept);
+    assert!(unkept(&journal).is_empty());
+    // Replicas have all again, the file is emptied, and Redis forgets it once more.
+    journal.is_safe(journal.applied_last());
+    journal.emptied();
+    assert!(unkept(&journal).is_empty());
+    journal.played(&missing, true);
+    assert_eq!(unkept(&journal), [(0, 7), (0, 8)]);
+}
+
+#[test]
+fn nothing_is_taken_for_safe_that_a_take_over_overtook() {
+    let mut journal = begun();
+    assert_eq!(journal.applied_last(), 3);
+    // The eighth is under way when another shard is taken.
+    journal.took(Move { shard: ShardId(1), before: point(1, 5), after: point(4, 5) }, Epoch(2));
+    assert_eq!(journal.applied_last(), 3);
+    journal.applied(&[step(0, 2, 8)]);
+    assert_eq!(journal.applied_last(), 5);
+}
