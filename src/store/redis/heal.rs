@@ -198,9 +198,11 @@ async fn cut_off(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<
             "Redis went on from elsewhere than this server; nobody was told of what is not there, so it is taken anew"
         );
     }
-    // Nobody was told of it, so the next process is not to think that somebody was.
-    redo::put_aside(shared, line.shard).await.map_err(Unplayed::Later)?;
-    shared.journal().cut(line.shard, Point::of(head));
+    let point = Point::of(head);
+    let stays = if shared.journal().knows(line.shard, point) { point } else { line.told };
+    // Nobody was told of it, so the next process is not to think that somebody was. But of what it is built on somebody was.
+    redo::put_aside(shared, line.shard, stays).await.map_err(Unplayed::Later)?;
+    shared.journal().cut(line.shard, stays);
     shared.heals(0);
     Ok(())
 }

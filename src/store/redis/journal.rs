@@ -410,6 +410,25 @@ impl Journal {
         self.of_shard(shard).any(|(_, one)| one.after.token == token)
     }
 
+    /// Is what led to this point remembered?
+    pub(super) fn knows(&self, shard: ShardId, point: Point) -> bool {
+        self.of_shard(shard).any(|(_, one)| one.after == point)
+    }
+
+    /// How far a shard comes on the way to a point by what is in the redo journal.
+    pub(super) fn kept_last(&self, shard: ShardId, to: Point) -> Option<Point> {
+        let mut stands = to;
+        for (at, one) in self.of_shard(shard).rev() {
+            if one.after == stands {
+                if self.entries[at].kept {
+                    return Some(stands);
+                }
+                stands = one.before;
+            }
+        }
+        None
+    }
+
     /// A shard goes on from here: what was sent and does not lead here is nothing to be played again.
     pub(super) fn cut(&mut self, shard: ShardId, head: Point) {
         let mut stands = head;

@@ -95,16 +95,22 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
             shared.went_back(line.shard, line.told.seq.0, found)
         })?);
     }
-    for ((line, head), batches) in parted.iter().zip(late) {
+    let mut cuts = Vec::with_capacity(parted.len());
+    for ((line, head), Missing { common, batches }) in parted.iter().zip(late) {
         put_aside(shared, line, head, batches).await?;
-        // Before it is forgotten: the next process would put it aside once more, after others dealt with it.
-        redo::put_aside(shared, line.shard).await?;
-        let own = heal::is_own(shared, line, head);
-        shared.line(line.shard, |line| line.forget(head, own))?;
+        // What is there on a line of this process's own may be taken for told: nobody else says so when it goes back again.
+        let (point, own) = (Point::of(head), heal::is_own(shared, line, head));
+        let told = if own { (point, head.epoch) } else { common };
+        let stays = if own && shared.journal().knows(line.shard, point) { point } else { common.0 };
+        // Before it is forgotten: the next process would put it aside once more, after others dealt with it. What both lines have
+        // is not: few servers may have it, and this one gives it back as long as it lies on the line that goes on.
+        redo::put_aside(shared, line.shard, stays).await?;
+        shared.line(line.shard, |line| line.forget(head, told))?;
+        cuts.push((line.shard, stays));
     }
     // Only now: a call that changed several shards is in the journal once.
-    for (line, head) in parted {
-        shared.journal().cut(line.shard, Point::of(head));
+    for (shard, stays) in cuts {
+        shared.journal().cut(shard, stays);
     }
     Ok(())
 }
@@ -127,13 +133,21 @@ pub(super) async fn knows(
     Ok(missing(shared, link, line, head).await?.is_some())
 }
 
-/// The batches that somebody was told of and that the line of this head has not, in order. None where they are forgotten.
+/// What somebody was told of and another line has not.
+struct Missing {
+    /// The last point that both lines have, and its epoch.
+    common: (Point, Epoch),
+    /// In order.
+    batches: Vec<Vec<u8>>,
+}
+
+/// What somebody was told of and the line of this head has not. None where that is forgotten.
 async fn missing(
     shared: &RedisShared,
     link: &mut Link,
     line: &KnownLine,
     head: &Head,
-) -> Result<Option<Vec<Vec<u8>>>, StoreError> {
+) -> Result<Option<Missing>, StoreError> {
     let way = shared.journal().way_to(line.shard, line.told);
     // Each with its epoch: a take-over raises it by one.
     let mut epoch = line.told_epoch;
@@ -166,7 +180,7 @@ async fn missing(
             batches.extend(of_shard);
         }
     }
-    Ok(Some(batches))
+    Ok(Some(Missing { common: points[common - 1], batches }))
 }
 
 fn of_shard(sent: &Forgotten, shard: ShardId) -> Option<Point> {

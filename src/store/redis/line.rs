@@ -170,11 +170,10 @@ impl RedisLine {
         self.reviewed = Some(token);
     }
 
-    /// The line of this head has not, and that was put aside: nobody need look for it there any more. What is there on a line
-    /// of this process's own may be taken for told: nobody else says so when it goes back again.
-    pub(super) fn forget(&mut self, head: &Head, own: bool) {
-        let told = if own { (Point::of(head), head.epoch) } else { (NOTHING, Epoch(0)) };
-        (self.told, self.left, self.reviewed) = (told, None, Some(head.token));
+    /// The line of this head has not, but for what leads to a point of an epoch, and that was put aside: nobody need look for it
+    /// there any more.
+    pub(super) fn forget(&mut self, head: &Head, stays: (Point, Epoch)) {
+        (self.told, self.left, self.reviewed) = (stays, None, Some(head.token));
     }
 
     /// The token under which the shard is owned, if it is; one that nobody has if it was cut off.

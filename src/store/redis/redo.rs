@@ -5,14 +5,19 @@
 //! everything that was sent since enough of them had all. A failover that loses some of it is healed as ever, from memory, as
 //! long as this process lives; the next process has it from here (`restore`), as if it had sent it itself: what Redis lacks is
 //! played again where nobody took the register meanwhile, and put aside and given back where somebody did. It is emptied
-//! when enough replicas have all of it, which is asked for once a second (see `checks`).
+//! when enough replicas have all of it and whoever owns the register has it on his line, which is asked for once a second (see
+//! `checks`).
+//!
+//! **What leaves it before** is said in it: what a line that goes on lacks and that was put aside elsewhere, or of which nobody was
+//! told. What leads to where that line parted stays: it is acknowledged, and perhaps on one server only.
 //!
 //! **The disk** is waited for beside everything else, and not for long: one that hangs refuses.
 //!
 //! Neighbours: `confirms` calls [`keep`]; `journal` has what is to be kept; `written` reads and makes calls; `frames` is the
-//! file's form.
+//! file's form, `restored` what a start makes of it.
 
 mod frames;
+mod restored;
 #[cfg(test)]
 mod tests;
 
@@ -28,12 +33,11 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use self::frames::{Redone, TITLE, decode, encode};
-use super::journal::{Deed, Move, Point, Unkept};
-use super::net::Net;
-use super::scripts::{LoadedScript, ScriptCall};
+pub(super) use self::restored::restore;
+use super::journal::{Deed, Point, Unkept};
 use super::shared::{RedisShared, locked};
-use super::written::{self, Digests};
-use crate::store::{Batch, CommitError, Epoch, Seq, ShardId, StoreError, codec, whole};
+use super::written;
+use crate::store::{ShardId, StoreError, whole};
 
 const PREFIX: &str = "REDO-";
 /// How long the disk may take: less than a commit is waited for.
@@ -258,18 +262,20 @@ impl Redo {
     }
 }
 
-/// What is before this of a shard was put aside elsewhere, durably: it is not put aside again by the next process.
+/// What is before this of a shard was put aside elsewhere, durably, or nobody was told of it: the next process does not put it
+/// aside again. But for what leads to this point: that is on the line that goes on, and perhaps on no other server than one.
 ///
 /// # Errors
 /// It cannot be written.
-pub(super) async fn put_aside(shared: &RedisShared, shard: ShardId) -> Result<(), StoreError> {
+pub(super) async fn put_aside(shared: &RedisShared, shard: ShardId, stays: Point) -> Result<(), StoreError> {
     let Some(redo) = &shared.redo else { return Ok(()) };
     let by = Instant::now() + DISK_WITHIN;
     let open = redo.opened(by).await?;
     if redo.bytes() == 0 {
         return Ok(());
     }
-    redo.works(open, by, move |redo, open| redo.append(open, &[Redone::Aside(shard)])).await
+    let stays = shared.journal().kept_last(shard, stays);
+    redo.works(open, by, move |redo, open| redo.append(open, &[Redone::Aside(shard, stays)])).await
 }
 
 /// Enough replicas have all that was in it when it had so many bytes. Empties it, if nothing came since.
@@ -328,61 +334,4 @@ fn redone(unkept: &Unkept) -> Option<Redone> {
         }
         (Deed::Take(_), None) => None,
     }
-}
-
-/// What a process before this one kept is as if this one had sent it.
-///
-/// # Errors
-/// It cannot be read.
-pub(super) fn restore(shared: &RedisShared, found: Found) -> Result<(), StoreError> {
-    let mut entries: Vec<(Deed, Moves, bool)> = Vec::new();
-    for redone in found.0 {
-        match redone {
-            Redone::Commit { applied, batches } => {
-                let (call, moves) = commit_of(shared, &batches)?;
-                entries.push((Deed::Commit(Arc::new(call.fitted())), moves, applied));
-            }
-            Redone::Take(taken, epoch) => entries.push((Deed::Take(epoch), vec![(taken, epoch)], true)),
-            Redone::Aside(shard) => {
-                entries.iter_mut().for_each(|(_, moves, _)| moves.retain(|(one, _)| one.shard != shard));
-                entries.retain(|(_, moves, _)| !moves.is_empty());
-            }
-        }
-    }
-    if entries.is_empty() {
-        return Ok(());
-    }
-    tracing::warn!(
-        redis = %shared.place,
-        changes = entries.len(),
-        "the process before this one acknowledged changes while too few replicas had them: what Redis lost of them is given back"
-    );
-    for (deed, moves, applied) in entries {
-        for (one, epoch) in moves.iter().filter(|_| applied) {
-            shared.line(one.shard, |line| line.restore(one.after, *epoch))?;
-        }
-        shared.journal().restore(deed, moves.into_iter().map(|(one, _)| one).collect(), applied);
-    }
-    Ok(())
-}
-
-/// What is moved, each in which epoch.
-type Moves = Vec<(Move, Epoch)>;
-
-/// The call that commits these batches, and what it moves, each in which epoch.
-fn commit_of(shared: &RedisShared, written: &[(Vec<u8>, Digests)]) -> Result<(ScriptCall, Moves), StoreError> {
-    let unreadable = |error: &dyn std::fmt::Display| {
-        StoreError::Damaged(format!("the redo journal has a batch that cannot be read: {error}").into())
-    };
-    let decoded = written.iter().map(|(bytes, _)| codec::decode_batch(bytes).map_err(|error| unreadable(&error)));
-    let decoded = decoded.collect::<Result<Vec<Batch>, _>>()?;
-    let (mut parts, mut moves) = (Vec::new(), Vec::new());
-    for (batch, (bytes, digests)) in decoded.iter().zip(written) {
-        let &Batch { shard, epoch, token, seq, .. } = batch;
-        let net = Net::of(shard, seq, bytes).map_err(|error: CommitError| unreadable(&error))?;
-        let before = Point { token, seq: Seq(seq.0.saturating_sub(1)), digest: digests.0 };
-        moves.push((Move { shard, before, after: Point { token, seq, digest: digests.1 } }, epoch));
-        parts.push((batch, bytes.as_slice(), net, Some(*digests)));
-    }
-    Ok((written::call(shared, LoadedScript::Commit, &parts), moves))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use allod::store::redis::RedisOptions;
 
-use super::forks::insist;
+use super::forks::{forked, insist, taken_back};
 use super::replicated::{Replicated, until};
 use super::*;
 
@@ -248,6 +248,86 @@ fn what_is_played_again_without_the_replica_is_on_the_disk_as_well() {
     replicated.promote();
     assert_eq!(replicated.replicas[0].seq(), saved);
     replicated.switch();
+    let mut replicated = next_process(replicated, directory.path());
+    let head = takes(&replicated.begun.store, 9);
+    assert_eq!((head.seq, head.digest), (before.seq, before.digest));
+    replicated.begun.head = head;
+    assert_eq!(replicated.begun.held().len(), 10);
+}
+
+/// Ten changes that a primary and the first of its two replicas have, both of which are wanted.
+fn without_the_second(directory: &Path) -> Option<Replicated> {
+    let settle = |options| RedisOptions { replicas: 2, ..degrading(options, directory) };
+    let mut replicated = Replicated::new(2, settle)?;
+    replicated.cut_off(1);
+    for n in 0..10 {
+        insists(&mut replicated.begun, vec![put(&format!("10.0.0.{n}"), 5 + n, None)]);
+    }
+    let seq = replicated.begun.head.seq.0;
+    until("the first replica has it", || replicated.replicas[0].seq() == seq);
+    Some(replicated)
+}
+
+/// Whoever had what the second replica has not is gone.
+fn only_the_second_is_left(replicated: &mut Replicated) {
+    replicated.begun.server.kill();
+    replicated.replicas[0].kill();
+    let second = &replicated.replicas[1];
+    second.signal("-CONT");
+    let () = second.ask(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(second.seq(), 1);
+    replicated.front.switch(second);
+}
+
+/// The disk stands in for a replica with what another owner went on from; only what that one lacks is put aside.
+#[test]
+fn what_another_owner_went_on_from_stays_on_the_disk_when_the_rest_is_put_aside() {
+    for in_one_process in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(mut replicated) = without_the_second(directory.path()) else { return };
+        let before = replicated.begun.head;
+        replicated.cut_off(0);
+        for n in 0..10 {
+            insists(&mut replicated.begun, vec![put(&format!("10.0.1.{n}"), 100 + n, None)]);
+        }
+        replicated.promote();
+        replicated.replicas[0].lapse();
+        let other = replicated.replicas[0].open().unwrap();
+        let head = takes(&other, 9);
+        assert_eq!(head.seq, before.seq);
+        wait(other.commit([batch(&head, 0, vec![put("10.0.1.1", 300, None)])].into())).unwrap();
+        replicated.switch();
+        let store = &replicated.begun.store;
+        let fenced = insist(|| wait(store.release()), |ended| !matches!(ended, Err(StoreError::Io { .. })));
+        assert!(matches!(fenced, Ok(()) | Err(StoreError::Fenced { .. })), "{fenced:?}");
+        until("it is looked at", || wait(store.review()).is_ok());
+        let late = || replicated.begun.store.late().iter().map(|late| late.batches.len()).collect::<Vec<_>>();
+        assert_eq!(late(), [10]);
+        drop(other);
+        only_the_second_is_left(&mut replicated);
+        if !in_one_process {
+            replicated = next_process(replicated, directory.path());
+        }
+        let head = takes(&replicated.begun.store, 10);
+        assert_eq!((head.seq, head.digest), (before.seq, before.digest), "in one process: {in_one_process}");
+        replicated.begun.head = head;
+        assert_eq!((replicated.begun.held().len(), replicated.begun.store.figures().healed_batches), (10, 10));
+        assert_eq!(replicated.begun.store.late().len(), 1);
+    }
+}
+
+#[test]
+fn what_a_fork_is_built_on_stays_on_the_disk_when_the_tenure_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut replicated) = without_the_second(directory.path()) else { return };
+    let before = replicated.begun.head;
+    forked(&replicated).0.unwrap();
+    taken_back(&replicated);
+    let store = &replicated.begun.store;
+    let fenced = insist(|| wait(store.renew()), |ended| !matches!(ended, Err(StoreError::Io { .. })));
+    assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
+    assert!(store.late().is_empty());
+    only_the_second_is_left(&mut replicated);
     let mut replicated = next_process(replicated, directory.path());
     let head = takes(&replicated.begun.store, 9);
     assert_eq!((head.seq, head.digest), (before.seq, before.digest));

@@ -229,3 +229,17 @@ fn nothing_is_taken_for_safe_that_a_take_over_overtook() {
     journal.applied(&[step(0, 2, 8)]);
     assert_eq!(journal.applied_last(), 5);
 }
+
+#[test]
+fn what_is_in_the_redo_journal_leads_a_shard_as_far_as_this() {
+    let mut journal = begun();
+    let kept = journal.unkept().unwrap();
+    journal.kept(&kept);
+    let kept_last = |to| journal.kept_last(ShardId(0), to);
+    assert_eq!([kept_last(point(2, 7)), kept_last(point(2, 6))], [Some(point(2, 7)), Some(point(2, 6))]);
+    // Of the last nobody has said that Redis did it; another one is on no way.
+    assert_eq!([kept_last(point(2, 8)), kept_last(point(9, 6))], [Some(point(2, 7)), None]);
+    assert!(journal.knows(ShardId(0), point(2, 8)) && !journal.knows(ShardId(1), point(2, 8)));
+    journal.emptied();
+    assert_eq!(journal.kept_last(ShardId(0), point(2, 7)), None);
+}

@@ -1,9 +1,11 @@
 //! Unit tests of the redo journal.
 #![allow(clippy::disallowed_methods, reason = "files are damaged here")]
 
+use super::restored::{Moves, remaining};
 use super::*;
+use crate::store::redis::journal::Move;
 use crate::store::redis::tests::shared;
-use crate::store::{Digest, Token};
+use crate::store::{Batch, Digest, Epoch, Seq, Token, codec};
 
 fn point(token: u128, seq: u64) -> Point {
     Point { token: Token(token), seq: Seq(seq), digest: Digest(u128::from(seq) * 7) }
@@ -16,7 +18,7 @@ fn deeds() -> Vec<Redone> {
         Redone::Take(taken, Epoch(4)),
         Redone::Commit { applied: true, batches: vec![batch("one", 1), batch("", 2)] },
         Redone::Commit { applied: false, batches: vec![batch("three", 3)] },
-        Redone::Aside(ShardId(3)),
+        Redone::Aside(ShardId(3), None),
     ]
 }
 
@@ -182,6 +184,62 @@ fn what_is_kept_after_the_disk_refused_something_is_found_and_what_was_refused_i
     }
 }
 
+fn take(shard: u16, before: Point, after: Point, epoch: u64) -> Redone {
+    Redone::Take(Move { shard: ShardId(shard), before, after }, Epoch(epoch))
+}
+
+/// One call that changes these shards; each batch follows the one before on its line.
+fn commit(applied: bool, shards: &[u16], token: u128, seq: u64) -> Redone {
+    let batch = |&shard: &u16| {
+        let shard = ShardId(shard);
+        let (generation, time) = (crate::core::types::Generation(1), crate::core::types::ShardTime(seq));
+        let (token, seq) = (Token(token), Seq(seq));
+        let batch = Batch { shard, epoch: Epoch(4), token, seq, time, generation, acts: Vec::new() };
+        let mut bytes = Vec::new();
+        crate::store::fence::encode(&batch, codec::Format::FIRST, &mut bytes).unwrap();
+        (bytes, (point(0, seq.0 - 1).digest, point(0, seq.0).digest))
+    };
+    Redone::Commit { applied, batches: shards.iter().map(batch).collect() }
+}
+
+/// What is left of what was found: of each, whether it was applied, and where it leads.
+fn left(found: Vec<Redone>) -> Vec<(bool, Vec<(u16, Point)>)> {
+    let leads = |(redone, moves): &(Redone, Moves)| {
+        let applied = !matches!(redone, Redone::Commit { applied: false, .. });
+        (applied, moves.iter().map(|(one, _)| (one.shard.0, one.after)).collect())
+    };
+    remaining(found).unwrap().iter().map(leads).collect()
+}
+
+#[test]
+fn of_what_is_put_aside_stays_what_leads_to_the_point_that_is_named() {
+    let found = |aside| {
+        vec![
+            take(3, point(1, 5), point(2, 5), 4),
+            commit(true, &[3, 4], 2, 6),
+            commit(true, &[3], 2, 7),
+            commit(true, &[4], 2, 7),
+            commit(true, &[3], 2, 8),
+            aside,
+            take(3, point(9, 12), point(3, 12), 6),
+        ]
+    };
+    let behind = (true, vec![(3, point(3, 12))]);
+    let of_other = |seq| (true, vec![(4, point(2, seq))]);
+    let aside = |stays| found(Redone::Aside(ShardId(3), stays));
+    assert_eq!(left(aside(None)), [of_other(6), of_other(7), behind.clone()], "as it was written before");
+    let common = [(true, vec![(3, point(2, 5))]), (true, vec![(3, point(2, 6)), (4, point(2, 6))])];
+    let through = |rest: &[_]| [&common[..], rest, &[behind.clone()]].concat();
+    assert_eq!(left(aside(Some(point(2, 6)))), through(&[of_other(7)]));
+    assert_eq!(left(aside(Some(point(2, 7)))), through(&[(true, vec![(3, point(2, 7))]), of_other(7)]));
+    // It is written, and read, as it is meant.
+    let directory = tempfile::tempdir().unwrap();
+    let (redo, _) = opened(directory.path());
+    append(&redo, &aside(Some(point(2, 6)))).unwrap();
+    drop(redo);
+    assert_eq!(opened(directory.path()).1, aside(Some(point(2, 6))));
+}
+
 /// A disk that hangs until it is let go.
 #[derive(Debug)]
 struct Hanging(Mutex<std::sync::mpsc::Receiver<()>>);
@@ -217,7 +275,7 @@ async fn what_a_disk_that_hangs_is_to_keep_is_refused_within_a_second_until_it_a
     keep(&shared, too_few()).await.unwrap_err();
     assert_eq!(redo.refuses().as_deref(), Some(HANGS));
     keep(&shared, too_few()).await.unwrap_err();
-    put_aside(&shared, shard).await.unwrap_err();
+    put_aside(&shared, shard, point(2, 5)).await.unwrap_err();
     super::empty(&shared, 0).await;
     assert!(begun.elapsed() < 8 * DISK_WITHIN, "{:?}", begun.elapsed());
     drop(lets_go);
