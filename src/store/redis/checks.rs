@@ -231,6 +231,8 @@ struct ReplicaProbe {
     redo_bytes: u64,
     /// By the connection of this number, on which all that Redis lost is there again.
     number: u64,
+    /// The tokens under which the shards stand there.
+    stand: Vec<(ShardId, Token)>,
 }
 
 /// Is it to be asked whether replicas that were missing are there again? Where something may be acknowledged without them no
@@ -243,8 +245,11 @@ async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe>
     }
     // What Redis lost is there again before it is asked who has it.
     let (_, number) = heal::ready(shared, link).await.ok()?;
+    let shards = shared.lines().iter().map(|line| line.shard).collect();
+    let heads = heal::read_heads(shared, link, shards).await.ok()?;
+    let stand = heads.into_iter().filter_map(|(shard, head)| Some((shard, head?.token))).collect();
     let (applied, redo_bytes) = (shared.journal().applied_last(), redo.bytes());
-    Some(ReplicaProbe { waiting, applied, redo_bytes, number })
+    Some(ReplicaProbe { waiting, applied, redo_bytes, number, stand })
 }
 
 /// The answer of a call that writes; and, by a WAIT behind it, whether enough replicas have everything that was there before.
@@ -254,7 +259,7 @@ async fn answered_behind(
     call: &ScriptCall,
     probe: ReplicaProbe,
 ) -> Result<Value, StoreError> {
-    let ReplicaProbe { waiting, applied, redo_bytes, number } = probe;
+    let ReplicaProbe { waiting, applied, redo_bytes, number, stand } = probe;
     let waits = confirms::waits_of(waiting, shared.replicas);
     let (answer, waited) = link.call_then(call, &waits, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let counted = confirms::counted(&waited, &shared.place);
@@ -263,7 +268,7 @@ async fn answered_behind(
     // On another connection it is another server's, perhaps, which may lack something.
     if is_enough && link.number() == number {
         shared.journal().is_safe(applied);
-        if shared.accounts() {
+        if shared.accounts(&stand) {
             redo::empty(shared, redo_bytes).await;
         }
     }

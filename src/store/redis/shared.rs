@@ -400,10 +400,14 @@ impl RedisShared {
         known.filter(|known| known.epoch > Epoch(0)).collect()
     }
 
-    /// Is all that somebody was told of on the line of who owns it, or put aside? Not where a line was not looked at since.
-    pub(super) fn accounts(&self) -> bool {
-        let is_held = |line: &KnownLine| line.owned && line.cut.is_none();
-        let is_there = |line: &KnownLine| is_held(line) || line.reviewed.is_some() || line.told.seq == Seq(0);
+    /// Is all that somebody was told of on the lines that stand under these tokens, or put aside? Not where a line was not looked
+    /// at since it was taken over: whoever did may have gone on from before.
+    pub(super) fn accounts(&self, stand: &[(ShardId, Token)]) -> bool {
+        let is_there = |line: &KnownLine| {
+            let stands = stand.iter().find(|(shard, _)| *shard == line.shard).map(|(_, token)| *token);
+            let held = Some(line.token).filter(|_| line.owned && line.cut.is_none());
+            line.told.seq == Seq(0) || stands.is_some_and(|stands| [held, line.reviewed].contains(&Some(stands)))
+        };
         !self.in_doubt() && self.lines().iter().all(is_there)
     }
 

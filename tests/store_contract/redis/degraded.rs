@@ -334,3 +334,39 @@ fn what_a_fork_is_built_on_stays_on_the_disk_when_the_tenure_ends() {
     replicated.begun.head = head;
     assert_eq!(replicated.begun.held().len(), 10);
 }
+
+/// That replicas have everything says nothing of what is not in the register any more, whoever's line that is on: its owner's of
+/// before, which had it, or one of which it is not known yet that it owns the register.
+#[test]
+fn the_file_is_not_emptied_before_what_the_owner_of_now_lacks_is_put_aside() {
+    for lets_go in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(mut replicated) = begun(directory.path(), |options| options) else { return };
+        let store = &replicated.begun.store;
+        if lets_go {
+            wait(store.release()).unwrap();
+            let second = replicated.begun.server.open().unwrap();
+            takes(&second, 8);
+            until("it is looked at", || wait(store.review()).is_ok());
+            assert!(store.late().is_empty());
+        }
+        replicated.promote();
+        replicated.replicas[0].lapse();
+        let third = replicated.replicas[0].open().unwrap();
+        let head = takes(&third, 9);
+        wait(third.commit([batch(&head, 0, vec![put("10.0.1.1", 300, None)])].into())).unwrap();
+        let replica = Server::start(&["--repl-diskless-sync-delay", "0"]).unwrap();
+        replica.follow(&replicated.replicas[0]);
+        replicated.switch();
+        let store = &replicated.begun.store;
+        for _ in 0..10 {
+            until("it is reached", || wait(store.meet(true)).is_ok());
+            assert!(store.figures().redo_bytes > 0, "let go: {lets_go}");
+        }
+        assert!(store.late().is_empty());
+        let _fenced = wait(store.release());
+        until("it is looked at", || wait(store.review()).is_ok());
+        assert_eq!(store.late().iter().map(|late| late.batches.len()).collect::<Vec<_>>(), [20]);
+        meets_until(store, "it is emptied", || store.figures().redo_bytes == 0);
+    }
+}
