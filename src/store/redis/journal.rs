@@ -59,7 +59,7 @@ struct JournalEntry {
     applied: bool,
     /// In the order in which they were sent last, or played again.
     number: u64,
-    /// It is in the redo journal, too.
+    /// It is in the redo journal, too, and there as what it is here.
     kept: bool,
     /// What it takes here.
     bytes: usize,
@@ -169,6 +169,8 @@ impl Journal {
     /// Redis said that it did what moves its shards so.
     pub(super) fn applied(&mut self, moves: &[Move]) {
         if let Some(entry) = self.entries.iter_mut().rev().find(|entry| entry.moves == moves) {
+            // Kept as what Redis may not have done, it would not be played by the next process, whoever was told of it.
+            entry.kept &= entry.applied;
             entry.applied = true;
             self.applied = self.applied.max(entry.number);
         }
@@ -184,6 +186,7 @@ impl Journal {
         {
             self.sent += 1;
             entry.number = self.sent;
+            entry.kept &= entry.applied || !all;
             entry.applied |= all;
         }
         self.is_scattered = true;

@@ -220,6 +220,36 @@ fn what_is_played_again_is_to_be_kept_although_replicas_had_it_and_what_was_aske
 }
 
 #[test]
+fn what_was_kept_is_kept_again_once_redis_did_it_and_once_it_is_sent_again_behind_a_file_that_was_emptied() {
+    let unkept = |journal: &Journal| {
+        let unkept = journal.unkept().unwrap();
+        unkept.iter().map(|one| (one.moves[0].after.seq.0, one.applied)).collect::<Vec<_>>()
+    };
+    let keep = |journal: &mut Journal| {
+        let kept = journal.unkept().unwrap();
+        journal.kept(&kept);
+    };
+    // Of two calls Redis did the first, too, and nobody has said so.
+    let mut journal = Journal::new(1 << 20);
+    for seq in 1..=2 {
+        journal.sends(&call(), vec![step(0, 2, seq)]);
+    }
+    journal.applied(&[step(0, 2, 2)]);
+    assert_eq!(unkept(&journal), [(1, false), (2, true)]);
+    keep(&mut journal);
+    assert!(unkept(&journal).is_empty());
+    journal.applied(&[step(0, 2, 1)]);
+    assert_eq!(unkept(&journal), [(1, true)]);
+    keep(&mut journal);
+    // What is in the file already is not written once more.
+    journal.sends(&call(), vec![step(0, 2, 2)]);
+    assert!(unkept(&journal).is_empty());
+    journal.is_safe(2);
+    journal.emptied();
+    assert_eq!(unkept(&journal), [(2, true)]);
+}
+
+#[test]
 fn nothing_is_taken_for_safe_that_a_take_over_overtook() {
     let mut journal = begun();
     assert_eq!(journal.applied_last(), 3);

@@ -2,6 +2,7 @@
 //!
 //! Neighbours: `frames` reads the file; `journal` and `line` are told.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Found;
@@ -43,15 +44,26 @@ pub(in crate::store::redis) fn restore(shared: &RedisShared, found: Found) -> Re
     Ok(())
 }
 
-/// What was not put aside since.
+/// What was not put aside since, each once.
 pub(super) fn remaining(found: Vec<Redone>) -> Result<Vec<(Redone, Moves)>, StoreError> {
     let mut entries: Vec<(Redone, Moves)> = Vec::new();
+    let mut places: HashMap<(ShardId, Point), usize> = HashMap::new();
     for redone in found {
         if let Redone::Aside(shard, stays) = redone {
             put_aside_of(&mut entries, shard, stays);
             continue;
         }
         let moves = moves_of(&redone)?;
+        let first = moves.first().map(|(one, _)| (one.shard, one.after));
+        // What Redis was known to have done only later stands where it was kept first: what follows it may lie between.
+        let before = first.and_then(|first| entries.get_mut(*places.get(&first)?)).filter(|entry| entry.1 == moves);
+        if let Some((before, _)) = before {
+            if !matches!(before, Redone::Commit { applied: true, .. }) {
+                *before = redone;
+            }
+            continue;
+        }
+        places.extend(first.map(|first| (first, entries.len())));
         entries.push((redone, moves));
     }
     entries.retain(|(_, moves)| !moves.is_empty());

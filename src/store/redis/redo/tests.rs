@@ -240,6 +240,22 @@ fn of_what_is_put_aside_stays_what_leads_to_the_point_that_is_named() {
     assert_eq!(opened(directory.path()).1, aside(Some(point(2, 6))));
 }
 
+/// Redis answers of two shards in any order: what was kept while its answer was under way is kept again when that is there.
+#[test]
+fn what_is_kept_twice_is_played_once_where_it_was_kept_first_and_nobody_is_taken_to_know_less_than_he_was_told() {
+    let found = || {
+        let first = take(3, point(1, 5), point(2, 5), 4);
+        vec![first, commit(false, &[3], 2, 6), commit(true, &[3], 2, 7), commit(true, &[3], 2, 6)]
+    };
+    let once = [5, 6, 7].map(|seq| (true, vec![(3, point(2, seq))]));
+    assert_eq!(left(found()), once);
+    let register = shared(None);
+    restore(&register, Found(found())).unwrap();
+    let line = register.lines().pop().unwrap();
+    assert_eq!((line.shard, line.told), (ShardId(3), point(2, 7)));
+    assert_eq!(register.journal().standing(), [(ShardId(3), point(2, 7))]);
+}
+
 /// A disk that hangs until it is let go.
 #[derive(Debug)]
 struct Hanging(Mutex<std::sync::mpsc::Receiver<()>>);
