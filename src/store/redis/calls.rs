@@ -191,12 +191,13 @@ impl Store for RedisStore {
     fn close(&self) -> Later<()> {
         let running = self.stop();
         Box::pin(async move {
-            let Some(Running { runtimes, tasks }) = running else { return };
+            let Some(Running { runtimes, tasks, directory }) = running else { return };
             for task in tasks {
                 // A task that crashed has nothing left to wait for.
                 drop(task.await);
             }
             runtimes.into_iter().for_each(Runtime::shutdown_background);
+            drop(directory);
         })
     }
 }

@@ -59,6 +59,7 @@ mod late;
 mod line;
 mod link;
 mod load;
+mod lock;
 mod moving;
 mod net;
 mod options;
@@ -89,6 +90,7 @@ use self::identity::IdentityFile;
 use self::keys::Keys;
 pub use self::keys::{check_prefix, commands_for};
 use self::link::Link;
+use self::lock::DirectoryLock;
 pub use self::moving::without_secret;
 pub use self::options::RedisOptions;
 use self::place::RedisPlace;
@@ -131,6 +133,8 @@ struct Senders {
 struct Running {
     runtimes: [Runtime; 2],
     tasks: Vec<JoinHandle<()>>,
+    /// Nobody else may have the directory before they have ended.
+    directory: Option<DirectoryLock>,
 }
 
 impl RedisStore {
@@ -147,6 +151,8 @@ impl RedisStore {
             return Err(StoreError::Invalid("a register has 1 shard at least".into()));
         }
         let place = RedisPlace::new(&options.url, &keys)?;
+        // Before anything in it is read.
+        let lock = options.directory.as_deref().map(DirectoryLock::take).transpose()?;
         let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
         let runtimes = [runtime("store-redis", 1)?, runtime("store-redis-load", 2)?];
         // On the runtime's thread: this one may belong to a runtime of its own.
@@ -203,7 +209,7 @@ impl RedisStore {
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         let shared = Arc::new(RedisShared::new(parts));
         kept.map_or(Ok(()), |kept| redo::restore(&shared, kept))?;
-        let mut store = Self::start(shared, place, (url, notice), link, runtimes);
+        let mut store = Self::start(shared, place, (url, notice), link, (runtimes, lock));
         store.directory = options.directory;
         Ok(store)
     }
@@ -213,7 +219,7 @@ impl RedisStore {
         place: RedisPlace,
         (url, notice): (String, Arc<Mutex<Option<MoveNotice>>>),
         link: Link,
-        runtimes: [Runtime; 2],
+        (runtimes, directory): ([Runtime; 2], Option<DirectoryLock>),
     ) -> Self {
         let another = || Link::new(place.clone(), Some(Arc::clone(&shared.shas)));
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
@@ -231,14 +237,14 @@ impl RedisStore {
             runtimes[1].spawn(missed(&shared, "loads", reads)),
         ];
         let senders = Mutex::new(Some(Senders { commits: None, checks, loads, confirms, _watch: watch }));
-        let running = Mutex::new(Some(Running { runtimes, tasks }));
+        let running = Mutex::new(Some(Running { runtimes, tasks, directory }));
         Self { shared, senders, running, place, url, notice, directory: None }
     }
 
     /// Starts the task that commits, on this runtime. One that runs already ends with what it has begun.
     fn start_commits(&self, senders: &mut Senders, on: Option<&Handle>) -> Result<(), StoreError> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { runtimes, tasks } = running.as_mut().ok_or_else(closed)?;
+        let Running { runtimes, tasks, .. } = running.as_mut().ok_or_else(closed)?;
         let (sender, jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let link = Link::new(self.place.clone(), Some(Arc::clone(&self.shared.shas)));
         let run = commits::run(Arc::clone(&self.shared), link, jobs, senders.confirms.clone());
