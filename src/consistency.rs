@@ -47,9 +47,14 @@
 //! **k replicas, or the own disk.** *One of two replicas is gone for the night: nothing is granted until morning, or the
 //! second failover loses what was told meanwhile.* Below k nothing is acknowledged; where an operator allows it
 //! (`store.redis_degrade`), what the others have and the disk of the owner has, too, is, and every place that shows the register
-//! shows that. k has no other default than 0: what may be promoted is not what is connected, and only an operator knows it.
-//! Shown by `with_too_few_replicas_nothing_is_acknowledged_until_they_are_there` and
-//! `what_a_node_acknowledged_without_its_replica_survives_the_primary_and_the_process`.
+//! shows that. The disk has all that k replicas are not known to have, also what they had before Redis went back, and lets
+//! go of it when they have it again, or when it is put aside: nothing else of the line goes with that. k has no other default than
+//! 0: what may be promoted is not what is connected, and only an operator knows it.
+//! Shown by `with_too_few_replicas_nothing_is_acknowledged_until_they_are_there`,
+//! `what_a_node_acknowledged_without_its_replica_survives_the_primary_and_the_process`,
+//! `what_is_played_again_without_the_replica_is_on_the_disk_as_well`,
+//! `what_another_owner_went_on_from_stays_on_the_disk_when_the_rest_is_put_aside`,
+//! `the_file_is_not_emptied_before_what_the_owner_of_now_lacks_is_put_aside`.
 //!
 //! **Healing only on one's own line.** *B acknowledged 100 to 110; the register goes back to 98; C takes over and grants
 //! the same addresses; B comes back and sees a head further on: for it nothing went back.* So each head names its token,

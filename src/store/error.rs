@@ -34,8 +34,9 @@ pub enum CommitError {
         /// Who owns it now.
         current: Epoch,
     },
-    /// A step expects something else than what is stored. Nothing was written: reload that network, and send the changes
-    /// of the others again in a new batch.
+    /// A step expects something else than what is stored, so memory was wrong, and nothing was written. Nothing that was decided
+    /// on it is sent again, whatever network it is of: all of it is given up and loaded anew (R-4 in
+    /// [`consistency`](crate::consistency)).
     #[error("shard {} holds something else than batch {} expects at {key:?} of network {network}", .shard.0, .seq.0)]
     Mismatch {
         /// The shard.

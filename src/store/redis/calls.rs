@@ -8,7 +8,6 @@ use std::time::Instant;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
-use super::redo::Redo;
 use super::{RedisStore, Running, Senders, checks, closed, commits, confirms, ended, load};
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::late::Late;
@@ -86,7 +85,7 @@ impl Store for RedisStore {
             replicas_answering: self.shared.answering(),
             healed_batches: self.shared.healed_batches(),
             degraded: self.shared.is_degraded(),
-            redo_bytes: self.shared.redo.as_ref().map_or(0, Redo::bytes),
+            redo_bytes: self.shared.redo.as_ref().map_or(0, |redo| redo.bytes()),
             appends: self.shared.appends(),
             ..StoreFigures::default()
         }
@@ -192,12 +191,13 @@ impl Store for RedisStore {
     fn close(&self) -> Later<()> {
         let running = self.stop();
         Box::pin(async move {
-            let Some(Running { runtimes, tasks }) = running else { return };
+            let Some(Running { runtimes, tasks, directory }) = running else { return };
             for task in tasks {
                 // A task that crashed has nothing left to wait for.
                 drop(task.await);
             }
             runtimes.into_iter().for_each(Runtime::shutdown_background);
+            drop(directory);
         })
     }
 }

@@ -13,6 +13,7 @@ use super::heal;
 use super::late;
 use super::link::Link;
 use super::moving;
+use super::redo;
 use super::replicas::ReplicaWait;
 use super::scripts::{self, LoadedScript, Met, ScriptCall, Verdict};
 use super::shared::RedisShared;
@@ -228,6 +229,10 @@ struct ReplicaProbe {
     waiting: ReplicaWait,
     applied: u64,
     redo_bytes: u64,
+    /// By the connection of this number, on which all that Redis lost is there again.
+    number: u64,
+    /// The tokens under which the shards stand there.
+    stand: Vec<(ShardId, Token)>,
 }
 
 /// Is it to be asked whether replicas that were missing are there again? Where something may be acknowledged without them no
@@ -239,8 +244,12 @@ async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe>
         return None;
     }
     // What Redis lost is there again before it is asked who has it.
-    heal::ready(shared, link).await.ok()?;
-    Some(ReplicaProbe { waiting, applied: shared.journal().applied_last(), redo_bytes: redo.bytes() })
+    let (_, number) = heal::ready(shared, link).await.ok()?;
+    let shards = shared.lines().iter().map(|line| line.shard).collect();
+    let heads = heal::read_heads(shared, link, shards).await.ok()?;
+    let stand = heads.into_iter().filter_map(|(shard, head)| Some((shard, head?.token))).collect();
+    let (applied, redo_bytes) = (shared.journal().applied_last(), redo.bytes());
+    Some(ReplicaProbe { waiting, applied, redo_bytes, number, stand })
 }
 
 /// The answer of a call that writes; and, by a WAIT behind it, whether enough replicas have everything that was there before.
@@ -250,15 +259,17 @@ async fn answered_behind(
     call: &ScriptCall,
     probe: ReplicaProbe,
 ) -> Result<Value, StoreError> {
-    let ReplicaProbe { waiting, applied, redo_bytes } = probe;
+    let ReplicaProbe { waiting, applied, redo_bytes, number, stand } = probe;
     let waits = confirms::waits_of(waiting, shared.replicas);
     let (answer, waited) = link.call_then(call, &waits, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let counted = confirms::counted(&waited, &shared.place);
     // That they are too few is said, and nothing waits for it.
-    if counted.is_ok_and(|counted| shared.replicas_answer(&counted).is_ok()) {
+    let is_enough = counted.is_ok_and(|counted| shared.replicas_answer(&counted).is_ok());
+    // On another connection it is another server's, perhaps, which may lack something.
+    if is_enough && link.number() == number {
         shared.journal().is_safe(applied);
-        if let Some(redo) = shared.redo.as_ref().filter(|_| shared.accounts()) {
-            redo.empty(redo_bytes);
+        if shared.accounts(&stand) {
+            redo::empty(shared, redo_bytes).await;
         }
     }
     Ok(answer)

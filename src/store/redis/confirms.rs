@@ -139,7 +139,7 @@ async fn confirm(shared: &Arc<RedisShared>, link: &mut Link, names: &[ProofName]
         call.arg(scripts::hex(token.0)).number(seq.0).arg(scripts::hex(digest.0));
     }
     let waits = waiting.map_or_else(Vec::new, |waiting| waits_of(waiting, shared.waited_for()));
-    let applied = shared.journal().applied_last();
+    let (applied, number) = (shared.journal().applied_last(), link.number());
     let (answer, waited) = link.call_then(&call, &waits, ANSWER_WITHIN).await.map_err(error_of)?;
     let strange =
         || CommitError::Unknown { cause: failed::strange(&shared.place, "the script answered something else") };
@@ -156,7 +156,10 @@ async fn confirm(shared: &Arc<RedisShared>, link: &mut Link, names: &[ProofName]
     let counted = counted(&waited, &shared.place).map_err(error_of)?;
     match shared.replicas_answer(&counted) {
         Ok(()) => {
-            shared.journal().is_safe(applied);
+            // What was not named may be missing on another connection.
+            if link.number() == number {
+                shared.journal().is_safe(applied);
+            }
             Ok(())
         }
         Err(too_few) => redo::keep(shared, too_few).await.map_err(|cause| CommitError::Unknown { cause }),

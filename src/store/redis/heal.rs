@@ -29,6 +29,7 @@ use super::journal::{Point, ToReplay};
 use super::late;
 use super::link::Link;
 use super::playing;
+use super::redo;
 use super::scripts;
 use super::shared::{KnownLine, RedisShared};
 use super::takes::Takes;
@@ -157,7 +158,7 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
     for (line, (shard, head)) in lines.iter().zip(heads_of(shared, link, &lines).await?) {
         let own = shared.journal().is_own(shard, head.token);
         if cut.contains(&shard) || (own && head.token != line.token && !parted.contains(&shard)) {
-            cut_off(shared, line, &head)?;
+            cut_off(shared, line, &head).await?;
         }
     }
     Ok(())
@@ -176,7 +177,7 @@ fn part(shared: &RedisShared, shard: ShardId, head: &Head) -> Result<(), StoreEr
 }
 
 /// The tenure is over for a shard, which goes on from its head.
-fn cut_off(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<(), Unplayed> {
+async fn cut_off(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<(), Unplayed> {
     // What was on its way elsewhere may have been answered since it was looked whether all that was told is there.
     let is_cut = shared.line(line.shard, |now| {
         let is_as_seen = now.known(line.shard).told == line.told;
@@ -197,9 +198,11 @@ fn cut_off(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<(), Un
             "Redis went on from elsewhere than this server; nobody was told of what is not there, so it is taken anew"
         );
     }
-    // Nobody was told of it, so the next process is not to think that somebody was.
-    shared.is_dealt_with(line.shard).map_err(Unplayed::Later)?;
-    shared.journal().cut(line.shard, Point::of(head));
+    let point = Point::of(head);
+    let stays = if shared.journal().knows(line.shard, point) { point } else { line.told };
+    // Nobody was told of it, so the next process is not to think that somebody was. But of what it is built on somebody was.
+    redo::put_aside(shared, line.shard, stays).await.map_err(Unplayed::Later)?;
+    shared.journal().cut(line.shard, stays);
     shared.heals(0);
     Ok(())
 }

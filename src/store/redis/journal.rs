@@ -57,9 +57,9 @@ struct JournalEntry {
     moves: Vec<Move>,
     /// Redis said that it did it.
     applied: bool,
-    /// In the order in which they were sent last.
+    /// In the order in which they were sent last, or played again.
     number: u64,
-    /// It is in the redo journal, too.
+    /// It is in the redo journal, too, and there as what it is here.
     kept: bool,
     /// What it takes here.
     bytes: usize,
@@ -77,6 +77,11 @@ impl JournalEntry {
                 Deed::Take(_) => 0,
             };
         Self { deed, moves, applied, number: 0, kept: false, bytes }
+    }
+
+    /// Is it to be kept, where replicas have everything up to this one?
+    fn is_due(&self, safe: u64) -> bool {
+        self.number > safe && !self.kept
     }
 }
 
@@ -112,6 +117,8 @@ pub(super) struct Journal {
     safe: u64,
     /// The last that was forgotten without being kept.
     dropped: u64,
+    /// What is to be kept may lie anywhere, and not only among the last: something was played again.
+    is_scattered: bool,
 }
 
 /// What is to be kept where too few replicas have it.
@@ -128,7 +135,7 @@ impl Journal {
     /// that was lost before anything was acknowledged under it needs nothing else.
     pub(super) fn new(bytes_max: usize) -> Self {
         let entries = VecDeque::new();
-        Self { entries, bytes: 0, bytes_max, sent: 0, applied: 0, safe: 0, dropped: 0 }
+        Self { entries, bytes: 0, bytes_max, sent: 0, applied: 0, safe: 0, dropped: 0, is_scattered: false }
     }
 
     /// A call is about to be sent, the first time or again. It has no spare room ([`ScriptCall::fitted`]).
@@ -162,8 +169,29 @@ impl Journal {
     /// Redis said that it did what moves its shards so.
     pub(super) fn applied(&mut self, moves: &[Move]) {
         if let Some(entry) = self.entries.iter_mut().rev().find(|entry| entry.moves == moves) {
+            // Kept as what Redis may not have done, it would not be played by the next process, whoever was told of it.
+            entry.kept &= entry.applied;
             entry.applied = true;
             self.applied = self.applied.max(entry.number);
+        }
+    }
+
+    /// Redis had forgotten these, and was given them again: all of them, or perhaps not all. Whoever had them before may have
+    /// forgotten them as well, so they are as if they had been sent only now. What was asked of replicas before says nothing of
+    /// them.
+    pub(super) fn played(&mut self, missing: &[Forgotten], all: bool) {
+        let first = |moves: &[Move]| moves.first().map(|one| (one.shard, one.after));
+        let again: HashSet<_> = missing.iter().filter_map(|missing| first(&missing.moves)).collect();
+        for entry in self.entries.iter_mut().filter(|entry| first(&entry.moves).is_some_and(|one| again.contains(&one)))
+        {
+            self.sent += 1;
+            entry.number = self.sent;
+            entry.kept &= entry.applied || !all;
+            entry.applied |= all;
+        }
+        self.is_scattered = true;
+        if all {
+            self.applied = self.sent;
         }
     }
 
@@ -217,9 +245,13 @@ impl Journal {
         self.bytes > self.bytes_max && self.entries.front().is_some_and(is_wanted)
     }
 
-    /// The last of which Redis said that it did it: whoever proves that replicas have what was written until now asks before.
+    /// The last of which Redis said that it did it, if nothing that was sent before is still under way: whoever proves that
+    /// replicas have what was written until now asks before.
     pub(super) fn applied_last(&self) -> u64 {
-        self.applied
+        let recent = self.entries.len().saturating_sub(RECENT);
+        // A take-over, or what is played again, goes another way than batches do, and may overtake them.
+        let under_way = self.entries.range(recent..).filter(|entry| !entry.applied).map(|entry| entry.number).min();
+        under_way.map_or(self.applied, |first| self.applied.min(first.saturating_sub(1)))
     }
 
     /// As many replicas as are wanted have everything up to this one.
@@ -235,8 +267,8 @@ impl Journal {
         }
         let end = self.entries.iter().rposition(|entry| entry.applied).map_or(0, |last| last + 1);
         // One that was sent again stands where it stood the first time.
-        let is_due = |entry: &&JournalEntry| entry.number > self.safe && !entry.kept;
-        let mut begin = end;
+        let is_due = |entry: &&JournalEntry| entry.is_due(self.safe);
+        let mut begin = if self.is_scattered { 0 } else { end };
         while begin > 0 && self.entries.range(begin.saturating_sub(RECENT)..begin).any(|entry| is_due(&entry)) {
             begin = begin.saturating_sub(RECENT);
         }
@@ -251,6 +283,7 @@ impl Journal {
     pub(super) fn kept(&mut self, kept: &[Unkept]) {
         let mut numbers: HashSet<u64> = kept.iter().map(|one| one.number).collect();
         let mut others = 0;
+        let within = if self.is_scattered { usize::MAX } else { RECENT };
         for entry in self.entries.iter_mut().rev() {
             if numbers.remove(&entry.number) {
                 (entry.kept, others) = (true, 0);
@@ -258,10 +291,17 @@ impl Journal {
                 others += 1;
             }
             // One that was sent again meanwhile has another number.
-            if numbers.is_empty() || others > RECENT {
-                return;
+            if numbers.is_empty() || others > within {
+                break;
             }
         }
+        let is_left = |entry: &JournalEntry| entry.applied && entry.is_due(self.safe);
+        self.is_scattered = self.is_scattered && self.entries.iter().any(is_left);
+    }
+
+    /// Nothing of it is in the redo journal any more: enough replicas have all that was there.
+    pub(super) fn emptied(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.kept = false);
     }
 
     /// What a process before this one kept, in order.
@@ -371,6 +411,25 @@ impl Journal {
     /// Is it a token of this process's, as far as is remembered?
     pub(super) fn is_own(&self, shard: ShardId, token: Token) -> bool {
         self.of_shard(shard).any(|(_, one)| one.after.token == token)
+    }
+
+    /// Is what led to this point remembered?
+    pub(super) fn knows(&self, shard: ShardId, point: Point) -> bool {
+        self.of_shard(shard).any(|(_, one)| one.after == point)
+    }
+
+    /// How far a shard comes on the way to a point by what is in the redo journal.
+    pub(super) fn kept_last(&self, shard: ShardId, to: Point) -> Option<Point> {
+        let mut stands = to;
+        for (at, one) in self.of_shard(shard).rev() {
+            if one.after == stands {
+                if self.entries[at].kept {
+                    return Some(stands);
+                }
+                stands = one.before;
+            }
+        }
+        None
     }
 
     /// A shard goes on from here: what was sent and does not lead here is nothing to be played again.

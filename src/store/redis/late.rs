@@ -9,9 +9,12 @@
 //! Neighbours: `checks` asks for it before a shard is taken, and when a tenure has ended; `heal` where a fork is found;
 //! `store::late` keeps it.
 
+use std::sync::Arc;
+
 use super::heal;
 use super::journal::{Deed, Forgotten, Point};
 use super::link::Link;
+use super::redo;
 use super::scripts::ScriptCall;
 use super::shared::{KnownLine, RedisShared};
 use super::written;
@@ -92,16 +95,22 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
             shared.went_back(line.shard, line.told.seq.0, found)
         })?);
     }
-    for ((line, head), batches) in parted.iter().zip(late) {
-        put_aside(shared, line, head, &batches)?;
-        // Before it is forgotten: the next process would put it aside once more, after others dealt with it.
-        shared.is_dealt_with(line.shard)?;
-        let own = heal::is_own(shared, line, head);
-        shared.line(line.shard, |line| line.forget(head, own))?;
+    let mut cuts = Vec::with_capacity(parted.len());
+    for ((line, head), Missing { common, batches }) in parted.iter().zip(late) {
+        put_aside(shared, line, head, batches).await?;
+        // What is there on a line of this process's own may be taken for told: nobody else says so when it goes back again.
+        let (point, own) = (Point::of(head), heal::is_own(shared, line, head));
+        let told = if own { (point, head.epoch) } else { common };
+        let stays = if own && shared.journal().knows(line.shard, point) { point } else { common.0 };
+        // Before it is forgotten: the next process would put it aside once more, after others dealt with it. What both lines have
+        // is not: few servers may have it, and this one gives it back as long as it lies on the line that goes on.
+        redo::put_aside(shared, line.shard, stays).await?;
+        shared.line(line.shard, |line| line.forget(head, told))?;
+        cuts.push((line.shard, stays));
     }
     // Only now: a call that changed several shards is in the journal once.
-    for (line, head) in parted {
-        shared.journal().cut(line.shard, Point::of(head));
+    for (shard, stays) in cuts {
+        shared.journal().cut(shard, stays);
     }
     Ok(())
 }
@@ -124,13 +133,21 @@ pub(super) async fn knows(
     Ok(missing(shared, link, line, head).await?.is_some())
 }
 
-/// The batches that somebody was told of and that the line of this head has not, in order. None where they are forgotten.
+/// What somebody was told of and another line has not.
+struct Missing {
+    /// The last point that both lines have, and its epoch.
+    common: (Point, Epoch),
+    /// In order.
+    batches: Vec<Vec<u8>>,
+}
+
+/// What somebody was told of and the line of this head has not. None where that is forgotten.
 async fn missing(
     shared: &RedisShared,
     link: &mut Link,
     line: &KnownLine,
     head: &Head,
-) -> Result<Option<Vec<Vec<u8>>>, StoreError> {
+) -> Result<Option<Missing>, StoreError> {
     let way = shared.journal().way_to(line.shard, line.told);
     // Each with its epoch: a take-over raises it by one.
     let mut epoch = line.told_epoch;
@@ -163,7 +180,7 @@ async fn missing(
             batches.extend(of_shard);
         }
     }
-    Ok(Some(batches))
+    Ok(Some(Missing { common: points[common - 1], batches }))
 }
 
 fn of_shard(sent: &Forgotten, shard: ShardId) -> Option<Point> {
@@ -180,16 +197,24 @@ fn batch_in(call: &ScriptCall, shard: ShardId) -> Option<Option<Vec<u8>>> {
     Some(None)
 }
 
-fn put_aside(shared: &RedisShared, line: &KnownLine, head: &Head, batches: &[Vec<u8>]) -> Result<(), StoreError> {
+async fn put_aside(
+    shared: &RedisShared,
+    line: &KnownLine,
+    head: &Head,
+    batches: Vec<Vec<u8>>,
+) -> Result<(), StoreError> {
     if batches.is_empty() {
         return Ok(());
     }
-    shared.lates.add(line.shard, line.told.digest, batches)?;
+    let (count, lates, shard, digest) = (batches.len(), Arc::clone(&shared.lates), line.shard, line.told.digest);
+    // Not here: a disk that is slow would hold up whatever else runs on this thread.
+    let added = tokio::task::spawn_blocking(move || lates.add(shard, digest, &batches).map(drop)).await;
+    added.unwrap_or_else(|_| Err(StoreError::Poisoned("what puts changes aside crashed".into())))?;
     let path = shared.lates.path(line.shard, line.told.digest);
     tracing::error!(
         redis = %shared.place,
         shard = line.shard.0,
-        batches = batches.len(),
+        batches = count,
         acknowledged = line.told.seq.0,
         went_on_at = head.seq.0,
         path = path.map(|path| path.display().to_string()),

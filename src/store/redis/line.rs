@@ -170,11 +170,10 @@ impl RedisLine {
         self.reviewed = Some(token);
     }
 
-    /// The line of this head has not, and that was put aside: nobody need look for it there any more. What is there on a line
-    /// of this process's own may be taken for told: nobody else says so when it goes back again.
-    pub(super) fn forget(&mut self, head: &Head, own: bool) {
-        let told = if own { (Point::of(head), head.epoch) } else { (NOTHING, Epoch(0)) };
-        (self.told, self.left, self.reviewed) = (told, None, Some(head.token));
+    /// The line of this head has not, but for what leads to a point of an epoch, and that was put aside: nobody need look for it
+    /// there any more.
+    pub(super) fn forget(&mut self, head: &Head, stays: (Point, Epoch)) {
+        (self.told, self.left, self.reviewed) = (stays, None, Some(head.token));
     }
 
     /// The token under which the shard is owned, if it is; one that nobody has if it was cut off.
@@ -182,9 +181,10 @@ impl RedisLine {
         self.owned
     }
 
-    /// The tenure is over. What was told in it is still remembered.
+    /// The tenure is over. What was told in it is still remembered. The token under which its lease can be ended: all of them
+    /// end together or none, so one that was cut off, which nobody has, must not be named among them.
     pub(super) fn let_go(&mut self) -> Option<Token> {
-        self.owned.take()
+        self.owned.take().filter(|token| *token != Token(0))
     }
 
     /// What is known of it.
@@ -257,7 +257,7 @@ mod tests {
             assert_eq!((line.mine(), told(&line)), (Some(Token(0)), (1, 5, 2)));
             assert!(line.link(&batch, b"bytes").parent.is_none());
             assert!(!line.tells(Point::of(&head(3, 2, 1, 6))));
-            assert_eq!((line.let_go(), line.mine()), (Some(Token(0)), None));
+            assert_eq!((line.let_go(), line.mine()), (None, None));
             line.take(&head(3, 5, token, 6)).unwrap();
             assert_eq!((line.mine(), told(&line)), (Some(Token(5)), (1, 5, 2)));
             assert!(line.tells(Point::of(&head(3, 5, token, 6))));

@@ -59,6 +59,7 @@ mod late;
 mod line;
 mod link;
 mod load;
+mod lock;
 mod moving;
 mod net;
 mod options;
@@ -89,6 +90,7 @@ use self::identity::IdentityFile;
 use self::keys::Keys;
 pub use self::keys::{check_prefix, commands_for};
 use self::link::Link;
+use self::lock::DirectoryLock;
 pub use self::moving::without_secret;
 pub use self::options::RedisOptions;
 use self::place::RedisPlace;
@@ -131,6 +133,8 @@ struct Senders {
 struct Running {
     runtimes: [Runtime; 2],
     tasks: Vec<JoinHandle<()>>,
+    /// Nobody else may have the directory before they have ended.
+    directory: Option<DirectoryLock>,
 }
 
 impl RedisStore {
@@ -147,6 +151,8 @@ impl RedisStore {
             return Err(StoreError::Invalid("a register has 1 shard at least".into()));
         }
         let place = RedisPlace::new(&options.url, &keys)?;
+        // Before anything in it is read.
+        let lock = options.directory.as_deref().map(DirectoryLock::take).transpose()?;
         let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
         let runtimes = [runtime("store-redis", 1)?, runtime("store-redis-load", 2)?];
         // On the runtime's thread: this one may belong to a runtime of its own.
@@ -203,7 +209,7 @@ impl RedisStore {
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         let shared = Arc::new(RedisShared::new(parts));
         kept.map_or(Ok(()), |kept| redo::restore(&shared, kept))?;
-        let mut store = Self::start(shared, place, (url, notice), link, runtimes);
+        let mut store = Self::start(shared, place, (url, notice), link, (runtimes, lock));
         store.directory = options.directory;
         Ok(store)
     }
@@ -213,28 +219,32 @@ impl RedisStore {
         place: RedisPlace,
         (url, notice): (String, Arc<Mutex<Option<MoveNotice>>>),
         link: Link,
-        runtimes: [Runtime; 2],
+        (runtimes, directory): ([Runtime; 2], Option<DirectoryLock>),
     ) -> Self {
         let another = || Link::new(place.clone(), Some(Arc::clone(&shared.shas)));
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (loads, load_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (confirms, confirm_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (watch, watched) = mpsc::channel(1);
+        let watches = watch::run(Arc::clone(&shared), place.clone(), another(), watched);
+        let proves = confirms::run(Arc::clone(&shared), another(), confirm_jobs);
+        let takes = checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone());
+        let reads = load::run(Arc::clone(&shared), another(), load_jobs);
         let tasks = vec![
-            runtimes[1].spawn(watch::run(Arc::clone(&shared), place.clone(), another(), watched)),
-            runtimes[0].spawn(confirms::run(Arc::clone(&shared), another(), confirm_jobs)),
-            runtimes[0].spawn(checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone())),
-            runtimes[1].spawn(load::run(Arc::clone(&shared), another(), load_jobs)),
+            runtimes[1].spawn(missed(&shared, "watches", watches)),
+            runtimes[0].spawn(missed(&shared, "confirms", proves)),
+            runtimes[0].spawn(missed(&shared, "checks", takes)),
+            runtimes[1].spawn(missed(&shared, "loads", reads)),
         ];
         let senders = Mutex::new(Some(Senders { commits: None, checks, loads, confirms, _watch: watch }));
-        let running = Mutex::new(Some(Running { runtimes, tasks }));
+        let running = Mutex::new(Some(Running { runtimes, tasks, directory }));
         Self { shared, senders, running, place, url, notice, directory: None }
     }
 
     /// Starts the task that commits, on this runtime. One that runs already ends with what it has begun.
     fn start_commits(&self, senders: &mut Senders, on: Option<&Handle>) -> Result<(), StoreError> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { runtimes, tasks } = running.as_mut().ok_or_else(closed)?;
+        let Running { runtimes, tasks, .. } = running.as_mut().ok_or_else(closed)?;
         let (sender, jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let link = Link::new(self.place.clone(), Some(Arc::clone(&self.shared.shas)));
         let run = commits::run(Arc::clone(&self.shared), link, jobs, senders.confirms.clone());
@@ -269,6 +279,35 @@ impl Drop for RedisStore {
     }
 }
 
+/// Says so when a task crashes that nothing starts again: whatever is asked of it from then on is refused, and the process
+/// that goes on without it would keep the register, or try to, for ever.
+struct Missed {
+    shared: Arc<RedisShared>,
+    task: &'static str,
+}
+
+impl Drop for Missed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { shared, task } = self;
+            shared.damaged(format!("the task of the store that {task} crashed; start the server again"));
+        }
+    }
+}
+
+/// A task, which is missed when it crashes.
+fn missed<F: Future<Output = ()> + Send + 'static>(
+    shared: &Arc<RedisShared>,
+    task: &'static str,
+    run: F,
+) -> impl Future<Output = ()> + Send + 'static + use<F> {
+    let missed = Missed { shared: Arc::clone(shared), task };
+    async move {
+        let _missed = missed;
+        run.await;
+    }
+}
+
 fn runtime(name: &str, threads: usize) -> Result<Runtime, StoreError> {
     let built =
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build();
@@ -282,3 +321,6 @@ fn closed() -> StoreError {
 fn ended() -> StoreError {
     StoreError::Poisoned("its task ended".into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,6 +71,7 @@ pub(super) async fn play(
     if playing.is_broken {
         link.broken(number);
     }
+    shared.journal().played(missing, played.is_ok());
     played?;
     shared.played();
     tracing::warn!(redis = %shared.place, batches, "Redis has them again");

@@ -5,30 +5,44 @@
 //! everything that was sent since enough of them had all. A failover that loses some of it is healed as ever, from memory, as
 //! long as this process lives; the next process has it from here (`restore`), as if it had sent it itself: what Redis lacks is
 //! played again where nobody took the register meanwhile, and put aside and given back where somebody did. It is emptied
-//! when enough replicas have all of it, which is asked for once a second (see `checks`).
+//! when enough replicas have all of it and whoever owns the register has it on his line, which is asked for once a second (see
+//! `checks`).
+//!
+//! **What leaves it before** is said in it: what a line that goes on lacks and that was put aside elsewhere, or of which nobody was
+//! told. What leads to where that line parted stays: it is acknowledged, and perhaps on one server only.
+//!
+//! **The disk** is waited for beside everything else, and not for long: one that hangs refuses.
 //!
 //! Neighbours: `confirms` calls [`keep`]; `journal` has what is to be kept; `written` reads and makes calls; `frames` is the
-//! file's form.
+//! file's form, `restored` what a start makes of it.
 
 mod frames;
+mod restored;
 #[cfg(test)]
 mod tests;
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 
 use self::frames::{Redone, TITLE, decode, encode};
-use super::journal::{Deed, Move, Point, Unkept};
-use super::net::Net;
-use super::scripts::{LoadedScript, ScriptCall};
+pub(super) use self::restored::restore;
+use super::journal::{Deed, Point, Unkept};
 use super::shared::{RedisShared, locked};
-use super::written::{self, Digests};
-use crate::store::{Batch, CommitError, Epoch, Seq, ShardId, StoreError, codec, whole};
+use super::written;
+use crate::store::{ShardId, StoreError, whole};
 
 const PREFIX: &str = "REDO-";
+/// How long the disk may take: less than a commit is waited for.
+const DISK_WITHIN: Duration = Duration::from_secs(1);
+const HANGS: &str = "the disk of the redo journal does not answer";
 
 /// See the module's text.
 #[derive(Debug)]
@@ -36,18 +50,70 @@ pub(super) struct Redo {
     path: PathBuf,
     /// May it be acknowledged what is in here and at too few replicas?
     acknowledges: bool,
-    open: Mutex<OpenFile>,
+    /// Held while it is written, wherever that is done, and while the journal is told what is in it: the two never differ for
+    /// whoever holds it.
+    open: Arc<tokio::sync::Mutex<OpenFile>>,
     /// Bytes of frames.
     bytes: AtomicU64,
     /// Why nothing more can be kept. Apart, because it is asked for every message while the file may be flushed.
     refuses: Mutex<Option<Arc<str>>>,
 }
 
+/// What is asked of the file once it is open; a disk may refuse any of it.
+trait Medium: std::fmt::Debug + Send {
+    fn write_at(&self, bytes: &[u8], at: u64) -> std::io::Result<()>;
+    fn set_len(&self, length: u64) -> std::io::Result<()>;
+    fn sync(&self) -> std::io::Result<()>;
+}
+
+impl Medium for File {
+    fn write_at(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn set_len(&self, length: u64) -> std::io::Result<()> {
+        File::set_len(self, length)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.sync_data()
+    }
+}
+
 #[derive(Debug)]
 struct OpenFile {
     /// Locked while the process lives: two nodes in one directory would write over each other.
-    file: File,
+    file: Box<dyn Medium>,
+    /// Where the next frame begins, and says so. Written there whatever became of what was tried before: a frame elsewhere than
+    /// it says would be taken for a torn end.
     end: u64,
+    /// Something may lie behind the end of which nobody was told, or come back there. It goes before anything is added, or
+    /// what is left of it behind something shorter would be read as if it had been told.
+    has_rest: bool,
+}
+
+impl OpenFile {
+    fn add(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        if self.has_rest {
+            self.file.set_len(self.end)?;
+        }
+        self.has_rest = true;
+        self.file.write_at(bytes, self.end)?;
+        self.file.sync()?;
+        self.has_rest = false;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Tells whether it is on disk, too, that it is empty.
+    fn empty(&mut self) -> std::io::Result<std::io::Result<()>> {
+        let begin = TITLE.len() as u64;
+        self.file.set_len(begin)?;
+        (self.end, self.has_rest) = (begin, true);
+        let synced = self.file.sync();
+        self.has_rest = synced.is_err();
+        Ok(synced)
+    }
 }
 
 /// What lies in a file of before.
@@ -78,7 +144,7 @@ impl Redo {
             // Whole, or not at all: what is there is never replaced, or it would be another file than the one that is locked.
             whole::write(&path, TITLE.as_bytes()).map_err(whole::io("writing", &path))?;
         }
-        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(whole::io("opening", &path))?;
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(whole::io("opening", &path))?;
         if let Err(error) = file.try_lock() {
             let text = format!(
                 "{} is another server's ({error}); give each node a `store.directory` of its own, or end the other one",
@@ -97,8 +163,7 @@ impl Redo {
         })?;
         // What is torn was told nobody.
         file.set_len(end).and_then(|()| file.sync_all()).map_err(whole::io("writing", &path))?;
-        file.seek(SeekFrom::Start(end)).map_err(whole::io("reading", &path))?;
-        let open = Mutex::new(OpenFile { file, end });
+        let open = Arc::new(tokio::sync::Mutex::new(OpenFile { file: Box::new(file), end, has_rest: false }));
         let bytes = AtomicU64::new(end - TITLE.len() as u64);
         Ok(Some((Self { path, acknowledges, open, bytes, refuses: Mutex::default() }, Found(found))))
     }
@@ -128,57 +193,67 @@ impl Redo {
         StoreError::Io { context, source: Arc::new(std::io::Error::other(why)) }
     }
 
+    /// The file, for one at a time.
+    async fn opened(&self, by: Instant) -> Result<OwnedMutexGuard<OpenFile>, StoreError> {
+        let opened = tokio::time::timeout_at(by, Arc::clone(&self.open).lock_owned()).await;
+        opened.map_err(|_| self.refuse(HANGS))
+    }
+
+    /// Does something with it where that may block. Of a disk that hangs nothing more is asked until it answers: whoever waited
+    /// for it would keep the register and confirm nothing, and nobody else could take it.
+    async fn works(
+        self: &Arc<Self>,
+        mut open: OwnedMutexGuard<OpenFile>,
+        by: Instant,
+        with: impl FnOnce(&Self, &mut OpenFile) -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let redo = Arc::clone(self);
+        let working = tokio::task::spawn_blocking(move || {
+            let done = with(&redo, &mut open);
+            locked(&redo.refuses).take_if(|why| &**why == HANGS);
+            done
+        });
+        match tokio::time::timeout_at(by, working).await {
+            Ok(done) => {
+                done.unwrap_or_else(|_| Err(StoreError::Poisoned("what keeps the redo journal crashed".into())))
+            }
+            Err(_) => Err(self.refuse(HANGS)),
+        }
+    }
+
     /// Appends these, durably.
-    fn append(&self, deeds: &[Redone]) -> Result<(), StoreError> {
+    fn append(&self, open: &mut OpenFile, deeds: &[Redone]) -> Result<(), StoreError> {
         if deeds.is_empty() {
             return Ok(());
         }
-        let mut open = locked(&self.open);
         let mut bytes = Vec::new();
         for deed in deeds {
             encode(deed, open.end + bytes.len() as u64, &mut bytes);
         }
-        let OpenFile { file, end } = &mut *open;
-        let written = file.write_all(&bytes).and_then(|()| file.sync_data());
-        if let Err(error) = written {
+        if let Err(error) = open.add(&bytes) {
             let why = format!("{} cannot be written ({error})", self.path.display());
             if locked(&self.refuses).replace(why.into()).is_none() {
                 tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
             }
             // All of it is written anew the next time: nobody knows what of it is on disk, and nobody was told.
-            let back = file.set_len(*end).and_then(|()| file.seek(SeekFrom::Start(*end)));
-            return Err(whole::io("writing", &self.path)(back.err().unwrap_or(error)));
+            return Err(whole::io("writing", &self.path)(error));
         }
         *locked(&self.refuses) = None;
-        *end += bytes.len() as u64;
-        self.bytes.store(*end - TITLE.len() as u64, Ordering::Relaxed);
+        self.bytes.store(open.end - TITLE.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    /// What is before this of a shard was put aside elsewhere, durably: it is not put aside again by the next process.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub(super) fn put_aside(&self, shard: ShardId) -> Result<(), StoreError> {
-        if self.bytes() == 0 { Ok(()) } else { self.append(&[Redone::Aside(shard)]) }
-    }
-
-    /// Enough replicas have all that was in it when it had so many bytes. Empties it, if nothing came since.
-    pub(super) fn empty(&self, bytes: u64) {
-        let mut open = locked(&self.open);
-        let OpenFile { file, end } = &mut *open;
-        if bytes == 0 && self.refuses().is_none() || self.bytes() != bytes {
-            return;
-        }
-        let begin = TITLE.len() as u64;
-        let emptied =
-            file.set_len(begin).and_then(|()| file.seek(SeekFrom::Start(begin))).and_then(|_| file.sync_data());
-        match emptied {
-            Ok(()) => {
-                *end = begin;
+    /// Enough replicas have all that is in it.
+    fn empty(&self, open: &mut OpenFile) {
+        match open.empty() {
+            Ok(synced) => {
+                let bytes = self.bytes.swap(0, Ordering::Relaxed);
                 *locked(&self.refuses) = None;
-                self.bytes.store(0, Ordering::Relaxed);
                 tracing::info!(path = %self.path.display(), bytes, "enough replicas have what was in the redo journal");
+                if let Err(error) = synced {
+                    // If it comes back, enough replicas have it all the same.
+                    tracing::warn!(path = %self.path.display(), %error, "the redo journal is not known to be empty on disk");
+                }
             }
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "the redo journal cannot be emptied");
@@ -187,17 +262,50 @@ impl Redo {
     }
 }
 
+/// What is before this of a shard was put aside elsewhere, durably, or nobody was told of it: the next process does not put it
+/// aside again. But for what leads to this point: that is on the line that goes on, and perhaps on no other server than one.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) async fn put_aside(shared: &RedisShared, shard: ShardId, stays: Point) -> Result<(), StoreError> {
+    let Some(redo) = &shared.redo else { return Ok(()) };
+    let by = Instant::now() + DISK_WITHIN;
+    let open = redo.opened(by).await?;
+    if redo.bytes() == 0 {
+        return Ok(());
+    }
+    let stays = shared.journal().kept_last(shard, stays);
+    redo.works(open, by, move |redo, open| redo.append(open, &[Redone::Aside(shard, stays)])).await
+}
+
+/// Enough replicas have all that was in it when it had so many bytes. Empties it, if nothing came since.
+pub(super) async fn empty(shared: &RedisShared, bytes: u64) {
+    let Some(redo) = &shared.redo else { return };
+    let by = Instant::now() + DISK_WITHIN;
+    let Ok(open) = redo.opened(by).await else { return };
+    if bytes == 0 && redo.refuses().is_none() || redo.bytes() != bytes {
+        return;
+    }
+    // Where that fails it is kept once more, and found once.
+    shared.journal().emptied();
+    let emptied = redo.works(open, by, |redo, open| {
+        redo.empty(open);
+        Ok(())
+    });
+    if let Err(error) = emptied.await {
+        tracing::warn!(path = %redo.path.display(), %error, "the redo journal is emptied later");
+    }
+}
+
 /// Too few replicas have what was sent. It is kept on this machine instead, if that may be.
 ///
 /// # Errors
 /// `too_few`, where it may not; why it cannot.
 pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Result<(), StoreError> {
-    if shared.stand_in().is_none() {
-        return Err(too_few);
-    }
-    let shared = Arc::clone(shared);
-    let kept = tokio::task::spawn_blocking(move || {
-        let Some(redo) = shared.stand_in() else { return Err(too_few) };
+    let Some(redo) = shared.stand_in() else { return Err(too_few) };
+    let by = Instant::now() + DISK_WITHIN;
+    let (open, shared) = (redo.opened(by).await?, Arc::clone(shared));
+    let keeping = redo.works(open, by, move |redo, open| {
         let (unkept, is_full) = {
             let journal = shared.journal();
             (journal.unkept(), journal.is_full())
@@ -208,11 +316,11 @@ pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Resu
         // More than is kept was under way at once.
         let unkept = unkept.ok_or_else(|| redo.refuse("some of what is to be kept is remembered no more"))?;
         let deeds: Option<Vec<Redone>> = unkept.iter().map(redone).collect();
-        redo.append(&deeds.ok_or_else(|| redo.refuse("what is to be kept is no commit"))?)?;
+        redo.append(open, &deeds.ok_or_else(|| redo.refuse("what is to be kept is no commit"))?)?;
         shared.journal().kept(&unkept);
         Ok(())
     });
-    kept.await.unwrap_or_else(|_| Err(StoreError::Poisoned("what keeps the redo journal crashed".into())))
+    keeping.await
 }
 
 fn redone(unkept: &Unkept) -> Option<Redone> {
@@ -226,61 +334,4 @@ fn redone(unkept: &Unkept) -> Option<Redone> {
         }
         (Deed::Take(_), None) => None,
     }
-}
-
-/// What a process before this one kept is as if this one had sent it.
-///
-/// # Errors
-/// It cannot be read.
-pub(super) fn restore(shared: &RedisShared, found: Found) -> Result<(), StoreError> {
-    let mut entries: Vec<(Deed, Moves, bool)> = Vec::new();
-    for redone in found.0 {
-        match redone {
-            Redone::Commit { applied, batches } => {
-                let (call, moves) = commit_of(shared, &batches)?;
-                entries.push((Deed::Commit(Arc::new(call.fitted())), moves, applied));
-            }
-            Redone::Take(taken, epoch) => entries.push((Deed::Take(epoch), vec![(taken, epoch)], true)),
-            Redone::Aside(shard) => {
-                entries.iter_mut().for_each(|(_, moves, _)| moves.retain(|(one, _)| one.shard != shard));
-                entries.retain(|(_, moves, _)| !moves.is_empty());
-            }
-        }
-    }
-    if entries.is_empty() {
-        return Ok(());
-    }
-    tracing::warn!(
-        redis = %shared.place,
-        changes = entries.len(),
-        "the process before this one acknowledged changes while too few replicas had them: what Redis lost of them is given back"
-    );
-    for (deed, moves, applied) in entries {
-        for (one, epoch) in moves.iter().filter(|_| applied) {
-            shared.line(one.shard, |line| line.restore(one.after, *epoch))?;
-        }
-        shared.journal().restore(deed, moves.into_iter().map(|(one, _)| one).collect(), applied);
-    }
-    Ok(())
-}
-
-/// What is moved, each in which epoch.
-type Moves = Vec<(Move, Epoch)>;
-
-/// The call that commits these batches, and what it moves, each in which epoch.
-fn commit_of(shared: &RedisShared, written: &[(Vec<u8>, Digests)]) -> Result<(ScriptCall, Moves), StoreError> {
-    let unreadable = |error: &dyn std::fmt::Display| {
-        StoreError::Damaged(format!("the redo journal has a batch that cannot be read: {error}").into())
-    };
-    let decoded = written.iter().map(|(bytes, _)| codec::decode_batch(bytes).map_err(|error| unreadable(&error)));
-    let decoded = decoded.collect::<Result<Vec<Batch>, _>>()?;
-    let (mut parts, mut moves) = (Vec::new(), Vec::new());
-    for (batch, (bytes, digests)) in decoded.iter().zip(written) {
-        let &Batch { shard, epoch, token, seq, .. } = batch;
-        let net = Net::of(shard, seq, bytes).map_err(|error: CommitError| unreadable(&error))?;
-        let before = Point { token, seq: Seq(seq.0.saturating_sub(1)), digest: digests.0 };
-        moves.push((Move { shard, before, after: Point { token, seq, digest: digests.1 } }, epoch));
-        parts.push((batch, bytes.as_slice(), net, Some(*digests)));
-    }
-    Ok((written::call(shared, LoadedScript::Commit, &parts), moves))
 }

@@ -61,9 +61,9 @@ pub(super) struct RedisShared {
     moving: Mutex<Option<Arc<str>>>,
     journal: Mutex<Journal>,
     /// What somebody was told of and is not on the line of those who own it now.
-    pub(super) lates: Lates,
+    pub(super) lates: Arc<Lates>,
     /// Stands in for replicas that are missing; none where it may not.
-    pub(super) redo: Option<Redo>,
+    pub(super) redo: Option<Arc<Redo>>,
     /// One heals, the others wait for it.
     pub(super) healing: tokio::sync::Mutex<()>,
     /// How often it was in doubt whether Redis has everything, and up to which doubt that is settled.
@@ -170,8 +170,8 @@ impl RedisShared {
             appends: Mutex::new(appends),
             moving: Mutex::new(None),
             journal: Mutex::new(Journal::new(heal_bytes)),
-            lates,
-            redo,
+            lates: Arc::new(lates),
+            redo: redo.map(Arc::new),
             healing: tokio::sync::Mutex::new(()),
             doubts: AtomicU64::new(0),
             settled: AtomicU64::new(0),
@@ -285,16 +285,8 @@ impl RedisShared {
     }
 
     /// The redo journal, where it stands in for replicas that are missing.
-    pub(super) fn stand_in(&self) -> Option<&Redo> {
+    pub(super) fn stand_in(&self) -> Option<&Arc<Redo>> {
         self.redo.as_ref().filter(|redo| redo.acknowledges())
-    }
-
-    /// What the redo journal has of a shard up to now is dealt with: nothing of it was told, or it is put aside, durably.
-    ///
-    /// # Errors
-    /// That cannot be written down.
-    pub(super) fn is_dealt_with(&self, shard: ShardId) -> Result<(), StoreError> {
-        self.redo.as_ref().map_or(Ok(()), |redo| redo.put_aside(shard))
     }
 
     /// Did fewer replicas answer last than are wanted, or not as is wanted?
@@ -408,10 +400,14 @@ impl RedisShared {
         known.filter(|known| known.epoch > Epoch(0)).collect()
     }
 
-    /// Is all that somebody was told of on the line of who owns it, or put aside? Not where a line was not looked at since.
-    pub(super) fn accounts(&self) -> bool {
-        let is_held = |line: &KnownLine| line.owned && line.cut.is_none();
-        let is_there = |line: &KnownLine| is_held(line) || line.reviewed.is_some() || line.told.seq == Seq(0);
+    /// Is all that somebody was told of on the lines that stand under these tokens, or put aside? Not where a line was not looked
+    /// at since it was taken over: whoever did may have gone on from before.
+    pub(super) fn accounts(&self, stand: &[(ShardId, Token)]) -> bool {
+        let is_there = |line: &KnownLine| {
+            let stands = stand.iter().find(|(shard, _)| *shard == line.shard).map(|(_, token)| *token);
+            let held = Some(line.token).filter(|_| line.owned && line.cut.is_none());
+            line.told.seq == Seq(0) || stands.is_some_and(|stands| [held, line.reviewed].contains(&Some(stands)))
+        };
         !self.in_doubt() && self.lines().iter().all(is_there)
     }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use allod::store::redis::RedisOptions;
 
+use super::forks::{forked, insist, taken_back};
 use super::replicated::{Replicated, until};
 use super::*;
 
-/// As a node is configured that may go on without its replica.
+/// As a node is configured that may go on without its one replica.
 fn degrading(options: RedisOptions, directory: &Path) -> RedisOptions {
     RedisOptions { replicas: 1, degrade: true, directory: Some(directory.to_owned()), ..options }
 }
@@ -34,6 +35,7 @@ fn next_process(replicated: Replicated, directory: &Path) -> Replicated {
     drop(store);
     let url = format!("redis://127.0.0.1:{}/", front.port);
     let options = degrading(RedisOptions { url, ..server.options() }, directory);
+    let options = RedisOptions { replicas: replicas.len() as u32, ..options };
     // Its tasks end a moment later.
     let mut opened = RedisStore::open(options.clone());
     while matches!(opened, Err(StoreError::Locked(_))) {
@@ -59,6 +61,16 @@ fn takes(store: &RedisStore, number: u128) -> Head {
             taken => return taken.unwrap(),
         }
     }
+}
+
+/// Commits one batch, again and again while the store does not know its outcome.
+fn insists(begun: &mut Begun, steps: Vec<Step>) {
+    let next = batch(&begun.head, 0, steps);
+    let is_definite = |answer: &Result<_, CommitError>| {
+        !matches!(answer, Err(CommitError::NotApplied { cause: StoreError::Io { .. } } | CommitError::Unknown { .. }))
+    };
+    let committed = insist(|| wait(begun.store.commit([next.clone()].into())), is_definite).unwrap();
+    follow(&mut begun.head, &next, &committed[0]);
 }
 
 /// As a node does every second.
@@ -204,4 +216,157 @@ fn where_nothing_is_lost_nothing_is_played_and_the_file_is_kept_for_the_replica(
     replicas[0].signal("-CONT");
     meets_until(store, "the replica has it", || store.figures().redo_bytes == 0);
     assert_eq!(replicas[0].seq(), server.seq());
+}
+
+/// The primary begins anew from an older file, and its replica follows it there and is missing then: what is played again only
+/// the primary has, although a replica had it before.
+#[test]
+fn what_is_played_again_without_the_replica_is_on_the_disk_as_well() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut replicated) = Replicated::new(1, |options| degrading(options, directory.path())) else { return };
+    for n in 0..6 {
+        replicated.begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
+    }
+    let () = replicated.begun.server.ask(&["SAVE"]);
+    let saved = replicated.begun.head.seq.0;
+    for n in 6..9 {
+        replicated.begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
+    }
+    assert_eq!((replicated.replicas[0].seq(), replicated.begun.store.figures().redo_bytes), (saved + 3, 0));
+    // Until then nobody reaches it.
+    let mut nobody = Server::start(&[]).unwrap();
+    nobody.kill();
+    replicated.front.switch(&nobody);
+    replicated.begun.server.kill();
+    replicated.begun.server.begin();
+    until("the replica follows", || replicated.replicas[0].seq() == saved);
+    replicated.cut_off(0);
+    replicated.front.switch(&replicated.begun.server);
+    insists(&mut replicated.begun, vec![put("10.0.0.9", 14, None)]);
+    assert_eq!(replicated.begun.store.figures().healed_batches, 3);
+    let before = replicated.begun.head;
+    replicated.promote();
+    assert_eq!(replicated.replicas[0].seq(), saved);
+    replicated.switch();
+    let mut replicated = next_process(replicated, directory.path());
+    let head = takes(&replicated.begun.store, 9);
+    assert_eq!((head.seq, head.digest), (before.seq, before.digest));
+    replicated.begun.head = head;
+    assert_eq!(replicated.begun.held().len(), 10);
+}
+
+/// Ten changes that a primary and the first of its two replicas have, both of which are wanted.
+fn without_the_second(directory: &Path) -> Option<Replicated> {
+    let settle = |options| RedisOptions { replicas: 2, ..degrading(options, directory) };
+    let mut replicated = Replicated::new(2, settle)?;
+    replicated.cut_off(1);
+    for n in 0..10 {
+        insists(&mut replicated.begun, vec![put(&format!("10.0.0.{n}"), 5 + n, None)]);
+    }
+    let seq = replicated.begun.head.seq.0;
+    until("the first replica has it", || replicated.replicas[0].seq() == seq);
+    Some(replicated)
+}
+
+/// Whoever had what the second replica has not is gone.
+fn only_the_second_is_left(replicated: &mut Replicated) {
+    replicated.begun.server.kill();
+    replicated.replicas[0].kill();
+    let second = &replicated.replicas[1];
+    second.signal("-CONT");
+    let () = second.ask(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(second.seq(), 1);
+    replicated.front.switch(second);
+}
+
+/// The disk stands in for a replica with what another owner went on from; only what that one lacks is put aside.
+#[test]
+fn what_another_owner_went_on_from_stays_on_the_disk_when_the_rest_is_put_aside() {
+    for in_one_process in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(mut replicated) = without_the_second(directory.path()) else { return };
+        let before = replicated.begun.head;
+        replicated.cut_off(0);
+        for n in 0..10 {
+            insists(&mut replicated.begun, vec![put(&format!("10.0.1.{n}"), 100 + n, None)]);
+        }
+        replicated.promote();
+        replicated.replicas[0].lapse();
+        let other = replicated.replicas[0].open().unwrap();
+        let head = takes(&other, 9);
+        assert_eq!(head.seq, before.seq);
+        wait(other.commit([batch(&head, 0, vec![put("10.0.1.1", 300, None)])].into())).unwrap();
+        replicated.switch();
+        let store = &replicated.begun.store;
+        let fenced = insist(|| wait(store.release()), |ended| !matches!(ended, Err(StoreError::Io { .. })));
+        assert!(matches!(fenced, Ok(()) | Err(StoreError::Fenced { .. })), "{fenced:?}");
+        until("it is looked at", || wait(store.review()).is_ok());
+        let late = || replicated.begun.store.late().iter().map(|late| late.batches.len()).collect::<Vec<_>>();
+        assert_eq!(late(), [10]);
+        drop(other);
+        only_the_second_is_left(&mut replicated);
+        if !in_one_process {
+            replicated = next_process(replicated, directory.path());
+        }
+        let head = takes(&replicated.begun.store, 10);
+        assert_eq!((head.seq, head.digest), (before.seq, before.digest), "in one process: {in_one_process}");
+        replicated.begun.head = head;
+        assert_eq!((replicated.begun.held().len(), replicated.begun.store.figures().healed_batches), (10, 10));
+        assert_eq!(replicated.begun.store.late().len(), 1);
+    }
+}
+
+#[test]
+fn what_a_fork_is_built_on_stays_on_the_disk_when_the_tenure_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut replicated) = without_the_second(directory.path()) else { return };
+    let before = replicated.begun.head;
+    forked(&replicated).0.unwrap();
+    taken_back(&replicated);
+    let store = &replicated.begun.store;
+    let fenced = insist(|| wait(store.renew()), |ended| !matches!(ended, Err(StoreError::Io { .. })));
+    assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
+    assert!(store.late().is_empty());
+    only_the_second_is_left(&mut replicated);
+    let mut replicated = next_process(replicated, directory.path());
+    let head = takes(&replicated.begun.store, 9);
+    assert_eq!((head.seq, head.digest), (before.seq, before.digest));
+    replicated.begun.head = head;
+    assert_eq!(replicated.begun.held().len(), 10);
+}
+
+/// That replicas have everything says nothing of what is not in the register any more, whoever's line that is on: its owner's of
+/// before, which had it, or one of which it is not known yet that it owns the register.
+#[test]
+fn the_file_is_not_emptied_before_what_the_owner_of_now_lacks_is_put_aside() {
+    for lets_go in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(mut replicated) = begun(directory.path(), |options| options) else { return };
+        let store = &replicated.begun.store;
+        if lets_go {
+            wait(store.release()).unwrap();
+            let second = replicated.begun.server.open().unwrap();
+            takes(&second, 8);
+            until("it is looked at", || wait(store.review()).is_ok());
+            assert!(store.late().is_empty());
+        }
+        replicated.promote();
+        replicated.replicas[0].lapse();
+        let third = replicated.replicas[0].open().unwrap();
+        let head = takes(&third, 9);
+        wait(third.commit([batch(&head, 0, vec![put("10.0.1.1", 300, None)])].into())).unwrap();
+        let replica = Server::start(&["--repl-diskless-sync-delay", "0"]).unwrap();
+        replica.follow(&replicated.replicas[0]);
+        replicated.switch();
+        let store = &replicated.begun.store;
+        for _ in 0..10 {
+            until("it is reached", || wait(store.meet(true)).is_ok());
+            assert!(store.figures().redo_bytes > 0, "let go: {lets_go}");
+        }
+        assert!(store.late().is_empty());
+        let _fenced = wait(store.release());
+        until("it is looked at", || wait(store.review()).is_ok());
+        assert_eq!(store.late().iter().map(|late| late.batches.len()).collect::<Vec<_>>(), [20]);
+        meets_until(store, "it is emptied", || store.figures().redo_bytes == 0);
+    }
 }

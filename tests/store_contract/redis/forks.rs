@@ -8,7 +8,7 @@ use super::replicated::{Front, Replicated, until};
 use super::*;
 
 /// Asks again and again where the store is not reached, in doubt, or lacks its replica.
-fn insist<T: std::fmt::Debug, E: std::fmt::Debug>(
+pub fn insist<T: std::fmt::Debug, E: std::fmt::Debug>(
     ask: impl Fn() -> Result<T, E>,
     is_definite: impl Fn(&Result<T, E>) -> bool,
 ) -> Result<T, E> {
@@ -35,7 +35,7 @@ fn commit(store: &RedisStore, batch: &Batch) -> Result<Vec<Committed>, CommitErr
 
 /// A batch that the primary has read and not carried out when the other one takes its place; the shard is taken anew there.
 /// What that gave, and the batch.
-fn forked(replicated: &Replicated) -> (Result<Head, StoreError>, Batch) {
+pub fn forked(replicated: &Replicated) -> (Result<Head, StoreError>, Batch) {
     let Replicated { begun, replicas, front } = replicated;
     let unknown = batch(&begun.head, 0, vec![put("10.0.1.1", 50, None)]);
     begun.server.signal("-STOP");
@@ -53,7 +53,7 @@ fn forked(replicated: &Replicated) -> (Result<Head, StoreError>, Batch) {
 }
 
 /// The primary before is it again, and has the batch.
-fn taken_back(replicated: &Replicated) {
+pub fn taken_back(replicated: &Replicated) {
     let Replicated { begun, front, .. } = replicated;
     let before = begun.head.seq.0;
     begun.server.signal("-CONT");
@@ -191,6 +191,26 @@ fn of_a_fork_of_two_shards_is_put_aside_what_one_lacks_and_the_other_goes_on() {
         assert_eq!(wait(store.load(shard, token(with))).unwrap().networks[0].entries.len(), entries);
     }
     assert_eq!((late(), store.health()), (vec![vec![next]], StoreHealth::Ready));
+}
+
+/// Whoever comes next waits for no lease but, at most, for that of the shard that was cut off.
+#[test]
+fn who_lets_go_ends_the_leases_of_the_shards_that_were_not_cut_off() {
+    let Some(replicated) = begun(0, 64 << 20) else { return };
+    let Replicated { begun, replicas, .. } = &replicated;
+    let (store, other) = (&begun.store, ShardId(1));
+    wait(store.take(other, token(11))).unwrap();
+    until("the replica has it", || {
+        replicas[0].ask::<String>(&["HGET", "{allod}:1:head", "token"]) == format!("{:032x}", token(11).0)
+    });
+    forked(&replicated).0.unwrap();
+    taken_back(&replicated);
+    let reached = |answer: &Result<_, StoreError>| !matches!(answer, Err(StoreError::Io { .. }));
+    let fenced = insist(|| wait(store.renew()), reached);
+    assert!(matches!(fenced, Err(StoreError::Fenced { shard: ShardId(0), .. })), "{fenced:?}");
+    wait(store.release()).unwrap();
+    let next = begun.server.open().unwrap();
+    wait(next.take(other, token(12))).unwrap();
 }
 
 /// It was acknowledged where the shard was taken anew while somebody looks, on the other one, what was told of what is not there.

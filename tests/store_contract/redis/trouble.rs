@@ -131,6 +131,27 @@ fn another_register_than_the_one_noted_is_refused() {
     drop(RedisStore::open(at(&one)).unwrap());
 }
 
+/// Two servers would give back the same late journals, and write over each other's notes.
+#[test]
+fn a_directory_of_another_server_is_refused_with_what_to_do_until_that_one_has_ended() {
+    let Some(server) = Server::start(&[]) else { return };
+    let notes = tempfile::tempdir().unwrap();
+    let noted = RedisOptions { directory: Some(notes.path().join("new")), ..server.options() };
+    let store = RedisStore::open(noted.clone()).unwrap();
+    let refused = RedisStore::open(noted.clone()).unwrap_err();
+    let StoreError::Locked(text) = &refused else { panic!("{refused:?}") };
+    let (place, process) = (notes.path().join("new").display().to_string(), format!("process {}", std::process::id()));
+    for part in [&*place, &process, "`store.directory`"] {
+        assert!(text.contains(part), "{text}");
+    }
+    wait(store.close());
+    let second = RedisStore::open(noted.clone()).unwrap();
+    drop(store);
+    assert!(matches!(RedisStore::open(noted.clone()), Err(StoreError::Locked(_))));
+    drop(second);
+    drop(RedisStore::open(noted).unwrap());
+}
+
 #[test]
 fn a_head_that_is_missing_is_damage() {
     let Some(server) = Server::start(&[]) else { return };

@@ -183,3 +183,93 @@ fn without_room_for_calls_the_take_overs_are_known_that_nothing_followed() {
     journal.let_go();
     assert!(journal.entries.is_empty());
 }
+
+/// A line of which replicas have all, and of which Redis forgot the end.
+#[test]
+fn what_is_played_again_is_to_be_kept_although_replicas_had_it_and_what_was_asked_of_them_before_says_nothing() {
+    let mut journal = begun();
+    journal.applied(&[step(0, 2, 8)]);
+    for seq in 1..=3 * RECENT as u64 {
+        journal.sends(&call(), vec![step(1, 3, seq)]);
+        journal.applied(&[step(1, 3, seq)]);
+    }
+    let asked = journal.applied_last();
+    journal.is_safe(asked);
+    let unkept = |journal: &Journal| {
+        let unkept = journal.unkept().unwrap();
+        unkept.iter().map(|one| (one.moves[0].shard.0, one.moves[0].after.seq.0)).collect::<Vec<_>>()
+    };
+    assert!(unkept(&journal).is_empty());
+    let missing = journal.missing(&[(ShardId(0), point(2, 6))], &journal.standing()).missing;
+    assert_eq!(missing.len(), 2);
+    // Broken off at first.
+    journal.played(&missing, false);
+    assert!(journal.applied_last() <= asked);
+    journal.played(&missing, true);
+    journal.is_safe(asked);
+    assert_eq!(unkept(&journal), [(0, 7), (0, 8)]);
+    let kept = journal.unkept().unwrap();
+    journal.kept(&kept);
+    assert!(unkept(&journal).is_empty());
+    // Replicas have all again, the file is emptied, and Redis forgets it once more.
+    journal.is_safe(journal.applied_last());
+    journal.emptied();
+    assert!(unkept(&journal).is_empty());
+    journal.played(&missing, true);
+    assert_eq!(unkept(&journal), [(0, 7), (0, 8)]);
+}
+
+#[test]
+fn what_was_kept_is_kept_again_once_redis_did_it_and_once_it_is_sent_again_behind_a_file_that_was_emptied() {
+    let unkept = |journal: &Journal| {
+        let unkept = journal.unkept().unwrap();
+        unkept.iter().map(|one| (one.moves[0].after.seq.0, one.applied)).collect::<Vec<_>>()
+    };
+    let keep = |journal: &mut Journal| {
+        let kept = journal.unkept().unwrap();
+        journal.kept(&kept);
+    };
+    // Of two calls Redis did the first, too, and nobody has said so.
+    let mut journal = Journal::new(1 << 20);
+    for seq in 1..=2 {
+        journal.sends(&call(), vec![step(0, 2, seq)]);
+    }
+    journal.applied(&[step(0, 2, 2)]);
+    assert_eq!(unkept(&journal), [(1, false), (2, true)]);
+    keep(&mut journal);
+    assert!(unkept(&journal).is_empty());
+    journal.applied(&[step(0, 2, 1)]);
+    assert_eq!(unkept(&journal), [(1, true)]);
+    keep(&mut journal);
+    // What is in the file already is not written once more.
+    journal.sends(&call(), vec![step(0, 2, 2)]);
+    assert!(unkept(&journal).is_empty());
+    journal.is_safe(2);
+    journal.emptied();
+    assert_eq!(unkept(&journal), [(2, true)]);
+}
+
+#[test]
+fn nothing_is_taken_for_safe_that_a_take_over_overtook() {
+    let mut journal = begun();
+    assert_eq!(journal.applied_last(), 3);
+    // The eighth is under way when another shard is taken.
+    journal.took(Move { shard: ShardId(1), before: point(1, 5), after: point(4, 5) }, Epoch(2));
+    assert_eq!(journal.applied_last(), 3);
+    journal.applied(&[step(0, 2, 8)]);
+    assert_eq!(journal.applied_last(), 5);
+}
+
+#[test]
+fn what_is_in_the_redo_journal_leads_a_shard_as_far_as_this() {
+    let mut journal = begun();
+    let kept = journal.unkept().unwrap();
+    journal.kept(&kept);
+    let kept_last = |to| journal.kept_last(ShardId(0), to);
+    assert_eq!([kept_last(point(2, 7)), kept_last(point(2, 6))], [Some(point(2, 7)), Some(point(2, 6))]);
+    // Of the last nobody has said that Redis did it; another one is on no way.
+    assert_eq!([kept_last(point(2, 8)), kept_last(point(9, 6))], [Some(point(2, 7)), None]);
+    assert!(journal.knows(ShardId(0), point(2, 8)) && !journal.knows(ShardId(1), point(2, 8)));
+    journal.emptied();
+    assert_eq!(journal.kept_last(ShardId(0), point(2, 7)), None);
+}

@@ -18,8 +18,8 @@ pub(super) enum Redone {
     Commit { applied: bool, batches: Vec<(Vec<u8>, Digests)> },
     /// A take-over, and its epoch.
     Take(Move, Epoch),
-    /// What is before this of a shard was put aside, durably.
-    Aside(ShardId),
+    /// What is before this of a shard was put aside, durably, or told nobody; but for what leads to that point, if one is named.
+    Aside(ShardId, Option<Point>),
 }
 
 /// A frame that begins `at`.
@@ -48,9 +48,10 @@ pub(super) fn encode(deed: &Redone, at: u64, out: &mut Vec<u8>) {
             put_point(&mut content, *after);
             content.extend(epoch.0.to_be_bytes());
         }
-        Redone::Aside(shard) => {
-            content.push(b'A');
+        Redone::Aside(shard, stays) => {
+            content.push(if stays.is_some() { b'P' } else { b'A' });
             content.extend(shard.0.to_be_bytes());
+            stays.iter().for_each(|point| put_point(&mut content, *point));
         }
     }
     let (at, length) = (at.to_be_bytes(), (content.len() as u32).to_be_bytes());
@@ -131,7 +132,8 @@ fn deed(rest: &mut &[u8]) -> Option<Redone> {
             let (shard, before, after) = (shard(rest)?, point(rest)?, point(rest)?);
             Some(Redone::Take(Move { shard, before, after }, Epoch(u64::from_be_bytes(front(rest)?))))
         }
-        [b'A'] => Some(Redone::Aside(shard(rest)?)),
+        [b'A'] => Some(Redone::Aside(shard(rest)?, None)),
+        [b'P'] => Some(Redone::Aside(shard(rest)?, Some(point(rest)?))),
         _ => None,
     }
 }

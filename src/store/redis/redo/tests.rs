@@ -1,8 +1,11 @@
 //! Unit tests of the redo journal.
 #![allow(clippy::disallowed_methods, reason = "files are damaged here")]
 
+use super::restored::{Moves, remaining};
 use super::*;
-use crate::store::{Digest, Token};
+use crate::store::redis::journal::Move;
+use crate::store::redis::tests::shared;
+use crate::store::{Batch, Digest, Epoch, Seq, Token, codec};
 
 fn point(token: u128, seq: u64) -> Point {
     Point { token: Token(token), seq: Seq(seq), digest: Digest(u128::from(seq) * 7) }
@@ -15,8 +18,16 @@ fn deeds() -> Vec<Redone> {
         Redone::Take(taken, Epoch(4)),
         Redone::Commit { applied: true, batches: vec![batch("one", 1), batch("", 2)] },
         Redone::Commit { applied: false, batches: vec![batch("three", 3)] },
-        Redone::Aside(ShardId(3)),
+        Redone::Aside(ShardId(3), None),
     ]
+}
+
+fn append(redo: &Redo, deeds: &[Redone]) -> Result<(), StoreError> {
+    redo.append(&mut redo.open.try_lock().unwrap(), deeds)
+}
+
+fn empty(redo: &Redo) {
+    redo.empty(&mut redo.open.try_lock().unwrap());
 }
 
 fn opened(directory: &Path) -> (Redo, Vec<Redone>) {
@@ -29,31 +40,32 @@ fn what_was_kept_is_found_by_the_next_process_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let (redo, found) = opened(directory.path());
     assert_eq!((found.len(), redo.bytes()), (0, 0));
-    redo.append(&deeds()[..2]).unwrap();
-    redo.append(&deeds()[2..]).unwrap();
+    append(&redo, &deeds()[..2]).unwrap();
+    append(&redo, &deeds()[2..]).unwrap();
     let bytes = redo.bytes();
     drop(redo);
     let (redo, found) = opened(directory.path());
     assert_eq!((found, redo.bytes()), (deeds(), bytes));
     // And goes on behind it.
-    redo.append(&deeds()[..1]).unwrap();
+    append(&redo, &deeds()[..1]).unwrap();
     drop(redo);
     assert_eq!(opened(directory.path()).1.len(), 5);
 }
 
-#[test]
-fn it_is_emptied_only_of_what_was_in_it_when_the_replicas_were_asked() {
+#[tokio::test]
+async fn it_is_emptied_only_of_what_was_in_it_when_the_replicas_were_asked() {
     let directory = tempfile::tempdir().unwrap();
-    let (redo, _) = opened(directory.path());
-    redo.append(&deeds()[..1]).unwrap();
+    let shared = shared(Some(opened(directory.path()).0));
+    let redo = Arc::clone(shared.redo.as_ref().unwrap());
+    append(&redo, &deeds()[..1]).unwrap();
     let asked = redo.bytes();
-    redo.append(&deeds()[1..]).unwrap();
-    redo.empty(asked);
+    append(&redo, &deeds()[1..]).unwrap();
+    super::empty(&shared, asked).await;
     assert!(redo.bytes() > asked);
-    redo.empty(redo.bytes());
+    super::empty(&shared, redo.bytes()).await;
     assert_eq!(redo.bytes(), 0);
-    redo.append(&deeds()[1..2]).unwrap();
-    drop(redo);
+    append(&redo, &deeds()[1..2]).unwrap();
+    drop((shared, redo));
     assert_eq!(opened(directory.path()).1, deeds()[1..2]);
 }
 
@@ -61,7 +73,7 @@ fn it_is_emptied_only_of_what_was_in_it_when_the_replicas_were_asked() {
 fn a_torn_end_was_told_nobody_and_anything_else_that_cannot_be_read_is_damage() {
     let directory = tempfile::tempdir().unwrap();
     let (redo, _) = opened(directory.path());
-    redo.append(&deeds()).unwrap();
+    append(&redo, &deeds()).unwrap();
     let path = redo.path.clone();
     drop(redo);
     let whole = std::fs::read(&path).unwrap();
@@ -81,7 +93,7 @@ fn a_torn_end_was_told_nobody_and_anything_else_that_cannot_be_read_is_damage() 
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let (redo, found) = opened(directory.path());
     assert_eq!(found, deeds()[..3]);
-    redo.append(&deeds()[3..]).unwrap();
+    append(&redo, &deeds()[3..]).unwrap();
     drop(redo);
     assert_eq!(std::fs::read(&path).unwrap(), whole);
 }
@@ -93,10 +105,201 @@ fn a_directory_of_another_process_is_refused_and_nothing_is_made_where_nothing_m
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let (redo, _) = opened(directory.path());
     assert!(matches!(Redo::open(directory.path(), 7, true), Err(StoreError::Locked(_))));
-    redo.append(&deeds()[..1]).unwrap();
+    append(&redo, &deeds()[..1]).unwrap();
     drop(redo);
     // What is there is found also where nothing may be added.
     let (redo, Found(found)) = Redo::open(directory.path(), 7, false).unwrap().unwrap();
     assert!(!redo.acknowledges() && found == deeds()[..1]);
     assert!(Redo::open(directory.path(), 8, false).unwrap().is_none(), "of another register");
+}
+
+/// A disk that refuses once each of what is named.
+#[derive(Debug)]
+struct Refusing {
+    file: File,
+    refuses: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Refusing {
+    /// In place of the disk of this file.
+    fn below(redo: &Redo) -> Arc<Mutex<Vec<&'static str>>> {
+        let refuses = Arc::new(Mutex::new(Vec::new()));
+        let file = OpenOptions::new().read(true).write(true).open(&redo.path).unwrap();
+        redo.open.try_lock().unwrap().file = Box::new(Self { file, refuses: Arc::clone(&refuses) });
+        refuses
+    }
+
+    fn asks(&self, what: &'static str) -> std::io::Result<()> {
+        let mut refuses = locked(&self.refuses);
+        let at = refuses.iter().position(|one| *one == what);
+        at.map_or(Ok(()), |at| Err(std::io::Error::other(refuses.remove(at))))
+    }
+}
+
+impl Medium for Refusing {
+    fn write_at(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
+        self.file.write_all_at(bytes, at)?;
+        self.asks("written")
+    }
+
+    fn set_len(&self, length: u64) -> std::io::Result<()> {
+        self.asks("cut")?;
+        self.file.set_len(length)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.asks("synced")
+    }
+}
+
+#[test]
+fn what_is_kept_after_the_disk_refused_something_is_found_and_what_was_refused_is_not() {
+    for refused in [&["synced"][..], &["written"], &["written", "cut"], &["synced", "cut", "cut"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let (redo, _) = opened(directory.path());
+        let refuses = Refusing::below(&redo);
+        append(&redo, &deeds()[..1]).unwrap();
+        locked(&refuses).extend(refused);
+        append(&redo, &deeds()[1..]).unwrap_err();
+        assert!(redo.refuses().is_some());
+        // What is shorter than what was refused.
+        while append(&redo, &deeds()[3..]).is_err() {}
+        assert!(locked(&refuses).is_empty() && redo.refuses().is_none());
+        drop(redo);
+        let found = opened(directory.path()).1;
+        assert_eq!((&found[..1], &found[1..]), (&deeds()[..1], &deeds()[3..]), "{refused:?}");
+    }
+    for refused in ["synced", "cut"] {
+        let directory = tempfile::tempdir().unwrap();
+        let (redo, _) = opened(directory.path());
+        let refuses = Refusing::below(&redo);
+        append(&redo, &deeds()[..1]).unwrap();
+        locked(&refuses).push(refused);
+        empty(&redo);
+        append(&redo, &deeds()[1..2]).unwrap();
+        drop(redo);
+        let found = opened(directory.path()).1;
+        let emptied = usize::from(refused == "synced");
+        assert_eq!(found, deeds()[emptied..2], "{refused}");
+    }
+}
+
+fn take(shard: u16, before: Point, after: Point, epoch: u64) -> Redone {
+    Redone::Take(Move { shard: ShardId(shard), before, after }, Epoch(epoch))
+}
+
+/// One call that changes these shards; each batch follows the one before on its line.
+fn commit(applied: bool, shards: &[u16], token: u128, seq: u64) -> Redone {
+    let batch = |&shard: &u16| {
+        let shard = ShardId(shard);
+        let (generation, time) = (crate::core::types::Generation(1), crate::core::types::ShardTime(seq));
+        let (token, seq) = (Token(token), Seq(seq));
+        let batch = Batch { shard, epoch: Epoch(4), token, seq, time, generation, acts: Vec::new() };
+        let mut bytes = Vec::new();
+        crate::store::fence::encode(&batch, codec::Format::FIRST, &mut bytes).unwrap();
+        (bytes, (point(0, seq.0 - 1).digest, point(0, seq.0).digest))
+    };
+    Redone::Commit { applied, batches: shards.iter().map(batch).collect() }
+}
+
+/// What is left of what was found: of each, whether it was applied, and where it leads.
+fn left(found: Vec<Redone>) -> Vec<(bool, Vec<(u16, Point)>)> {
+    let leads = |(redone, moves): &(Redone, Moves)| {
+        let applied = !matches!(redone, Redone::Commit { applied: false, .. });
+        (applied, moves.iter().map(|(one, _)| (one.shard.0, one.after)).collect())
+    };
+    remaining(found).unwrap().iter().map(leads).collect()
+}
+
+#[test]
+fn of_what_is_put_aside_stays_what_leads_to_the_point_that_is_named() {
+    let found = |aside| {
+        vec![
+            take(3, point(1, 5), point(2, 5), 4),
+            commit(true, &[3, 4], 2, 6),
+            commit(true, &[3], 2, 7),
+            commit(true, &[4], 2, 7),
+            commit(true, &[3], 2, 8),
+            aside,
+            take(3, point(9, 12), point(3, 12), 6),
+        ]
+    };
+    let behind = (true, vec![(3, point(3, 12))]);
+    let of_other = |seq| (true, vec![(4, point(2, seq))]);
+    let aside = |stays| found(Redone::Aside(ShardId(3), stays));
+    assert_eq!(left(aside(None)), [of_other(6), of_other(7), behind.clone()], "as it was written before");
+    let common = [(true, vec![(3, point(2, 5))]), (true, vec![(3, point(2, 6)), (4, point(2, 6))])];
+    let through = |rest: &[_]| [&common[..], rest, &[behind.clone()]].concat();
+    assert_eq!(left(aside(Some(point(2, 6)))), through(&[of_other(7)]));
+    assert_eq!(left(aside(Some(point(2, 7)))), through(&[(true, vec![(3, point(2, 7))]), of_other(7)]));
+    // It is written, and read, as it is meant.
+    let directory = tempfile::tempdir().unwrap();
+    let (redo, _) = opened(directory.path());
+    append(&redo, &aside(Some(point(2, 6)))).unwrap();
+    drop(redo);
+    assert_eq!(opened(directory.path()).1, aside(Some(point(2, 6))));
+}
+
+/// Redis answers of two shards in any order: what was kept while its answer was under way is kept again when that is there.
+#[test]
+fn what_is_kept_twice_is_played_once_where_it_was_kept_first_and_nobody_is_taken_to_know_less_than_he_was_told() {
+    let found = || {
+        let first = take(3, point(1, 5), point(2, 5), 4);
+        vec![first, commit(false, &[3], 2, 6), commit(true, &[3], 2, 7), commit(true, &[3], 2, 6)]
+    };
+    let once = [5, 6, 7].map(|seq| (true, vec![(3, point(2, seq))]));
+    assert_eq!(left(found()), once);
+    let register = shared(None);
+    restore(&register, Found(found())).unwrap();
+    let line = register.lines().pop().unwrap();
+    assert_eq!((line.shard, line.told), (ShardId(3), point(2, 7)));
+    assert_eq!(register.journal().standing(), [(ShardId(3), point(2, 7))]);
+}
+
+/// A disk that hangs until it is let go.
+#[derive(Debug)]
+struct Hanging(Mutex<std::sync::mpsc::Receiver<()>>);
+
+impl Medium for Hanging {
+    fn write_at(&self, _: &[u8], _: u64) -> std::io::Result<()> {
+        // Whoever lets go of it says nothing.
+        let _ = locked(&self.0).recv();
+        Ok(())
+    }
+
+    fn set_len(&self, _: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_a_disk_that_hangs_is_to_keep_is_refused_within_a_second_until_it_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    let shared = Arc::new(shared(Some(opened(directory.path()).0)));
+    let redo = Arc::clone(shared.redo.as_ref().unwrap());
+    let (lets_go, held) = std::sync::mpsc::sync_channel(1);
+    redo.open.try_lock().unwrap().file = Box::new(Hanging(Mutex::new(held)));
+    let shard = ShardId(0);
+    shared.journal().took(Move { shard, before: point(1, 5), after: point(2, 5) }, Epoch(2));
+    let too_few = || StoreError::Poisoned("too few".into());
+    let begun = Instant::now();
+    // Nor does what comes next wait for it, or for more threads.
+    keep(&shared, too_few()).await.unwrap_err();
+    assert_eq!(redo.refuses().as_deref(), Some(HANGS));
+    keep(&shared, too_few()).await.unwrap_err();
+    put_aside(&shared, shard, point(2, 5)).await.unwrap_err();
+    super::empty(&shared, 0).await;
+    assert!(begun.elapsed() < 8 * DISK_WITHIN, "{:?}", begun.elapsed());
+    drop(lets_go);
+    while redo.refuses().is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let bytes = redo.bytes();
+    assert!(bytes > 0, "what was begun is kept");
+    keep(&shared, too_few()).await.unwrap();
+    assert_eq!((redo.bytes(), redo.refuses()), (bytes, None), "and not once more");
 }

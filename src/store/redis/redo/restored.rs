@@ -1,0 +1,125 @@
+//! What a process before this one kept and had not put aside is as if this one had sent it.
+//!
+//! Neighbours: `frames` reads the file; `journal` and `line` are told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Found;
+use super::frames::Redone;
+use crate::store::redis::journal::{Deed, Move, Point};
+use crate::store::redis::net::Net;
+use crate::store::redis::scripts::{LoadedScript, ScriptCall};
+use crate::store::redis::shared::RedisShared;
+use crate::store::redis::written::{self, Digests};
+use crate::store::{Batch, CommitError, Epoch, Seq, ShardId, StoreError, codec};
+
+/// What a process before this one kept is as if this one had sent it.
+///
+/// # Errors
+/// It cannot be read.
+pub(in crate::store::redis) fn restore(shared: &RedisShared, found: Found) -> Result<(), StoreError> {
+    let entries = remaining(found.0)?;
+    if entries.is_empty() {
+        return Ok(());
+    }
+    tracing::warn!(
+        redis = %shared.place,
+        changes = entries.len(),
+        "the process before this one acknowledged changes while too few replicas had them: what Redis lost of them is given back"
+    );
+    for (redone, moves) in entries {
+        let (deed, applied) = match redone {
+            Redone::Commit { applied, batches } => {
+                (Deed::Commit(Arc::new(call_of(shared, &batches)?.fitted())), applied)
+            }
+            Redone::Take(_, epoch) => (Deed::Take(epoch), true),
+            Redone::Aside(..) => continue,
+        };
+        for (one, epoch) in moves.iter().filter(|_| applied) {
+            shared.line(one.shard, |line| line.restore(one.after, *epoch))?;
+        }
+        shared.journal().restore(deed, moves.into_iter().map(|(one, _)| one).collect(), applied);
+    }
+    Ok(())
+}
+
+/// What was not put aside since, each once.
+pub(super) fn remaining(found: Vec<Redone>) -> Result<Vec<(Redone, Moves)>, StoreError> {
+    let mut entries: Vec<(Redone, Moves)> = Vec::new();
+    let mut places: HashMap<(ShardId, Point), usize> = HashMap::new();
+    for redone in found {
+        if let Redone::Aside(shard, stays) = redone {
+            put_aside_of(&mut entries, shard, stays);
+            continue;
+        }
+        let moves = moves_of(&redone)?;
+        let first = moves.first().map(|(one, _)| (one.shard, one.after));
+        // What Redis was known to have done only later stands where it was kept first: what follows it may lie between.
+        let before = first.and_then(|first| entries.get_mut(*places.get(&first)?)).filter(|entry| entry.1 == moves);
+        if let Some((before, _)) = before {
+            if !matches!(before, Redone::Commit { applied: true, .. }) {
+                *before = redone;
+            }
+            continue;
+        }
+        places.extend(first.map(|first| (first, entries.len())));
+        entries.push((redone, moves));
+    }
+    entries.retain(|(_, moves)| !moves.is_empty());
+    Ok(entries)
+}
+
+/// Takes out what moved a shard, but for what leads to the point that stays.
+fn put_aside_of(entries: &mut [(Redone, Moves)], shard: ShardId, stays: Option<Point>) {
+    let mut stands = stays;
+    for (_, moves) in entries.iter_mut().rev() {
+        moves.retain(|(one, _)| {
+            let leads = one.shard == shard && Some(one.after) == stands;
+            if leads {
+                stands = Some(one.before);
+            }
+            leads || one.shard != shard
+        });
+    }
+}
+
+/// What is moved, each in which epoch.
+pub(super) type Moves = Vec<(Move, Epoch)>;
+
+/// What a deed moves.
+fn moves_of(redone: &Redone) -> Result<Moves, StoreError> {
+    Ok(match redone {
+        Redone::Commit { batches, .. } => {
+            let decoded = decoded(batches)?;
+            let with_digests = decoded.iter().zip(batches);
+            let moved = |(batch, (_, digests)): (&Batch, &(Vec<u8>, Digests))| {
+                let &Batch { shard, epoch, token, seq, .. } = batch;
+                let before = Point { token, seq: Seq(seq.0.saturating_sub(1)), digest: digests.0 };
+                (Move { shard, before, after: Point { token, seq, digest: digests.1 } }, epoch)
+            };
+            with_digests.map(moved).collect()
+        }
+        Redone::Take(taken, epoch) => vec![(*taken, *epoch)],
+        Redone::Aside(..) => Vec::new(),
+    })
+}
+
+/// The call that commits these batches.
+fn call_of(shared: &RedisShared, written: &[(Vec<u8>, Digests)]) -> Result<ScriptCall, StoreError> {
+    let decoded = decoded(written)?;
+    let mut parts = Vec::new();
+    for (batch, (bytes, digests)) in decoded.iter().zip(written) {
+        let net = Net::of(batch.shard, batch.seq, bytes).map_err(|error: CommitError| unreadable(&error))?;
+        parts.push((batch, bytes.as_slice(), net, Some(*digests)));
+    }
+    Ok(written::call(shared, LoadedScript::Commit, &parts))
+}
+
+fn decoded(written: &[(Vec<u8>, Digests)]) -> Result<Vec<Batch>, StoreError> {
+    written.iter().map(|(bytes, _)| codec::decode_batch(bytes).map_err(|error| unreadable(&error))).collect()
+}
+
+fn unreadable(error: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Damaged(format!("the redo journal has a batch that cannot be read: {error}").into())
+}
