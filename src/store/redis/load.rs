@@ -14,7 +14,7 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::failed::{self, Failed};
-use super::keys::{HashKind, key_of};
+use super::keys::{HashKind, HashName};
 use super::link::Link;
 use super::scripts;
 use super::shared::RedisShared;
@@ -358,12 +358,13 @@ fn take_in(
 ) -> Result<bool, StoreError> {
     let mut values = list(shared, value)?.into_iter();
     let any = values.len() > 0;
+    let hash = HashName::of(kind, low);
     while let (Some(field), Some(record)) = (values.next(), values.next()) {
         let (field, record) = (bytes(shared, field)?, bytes(shared, record)?);
         let at = |problem: &dyn std::fmt::Display| {
             damaged(shared, &name(), format!("has at `{}` a record that {problem}", String::from_utf8_lossy(&field)))
         };
-        let key = key_of(kind, low, &field).ok_or_else(|| at(&"no version of allod puts there"))?;
+        let key = hash.key_of(&field).ok_or_else(|| at(&"no version of allod puts there"))?;
         let state = codec::decode_state(&record).map_err(|error| at(&error))?;
         codec::check_pair(network, key, &state).map_err(|error| at(&error))?;
         let address = if let Key::Address(address) = key { Some(address) } else { None };
