@@ -55,6 +55,11 @@ impl FenceLine {
         self.head
     }
 
+    /// Which shard's it is.
+    pub(crate) fn shard(&self) -> ShardId {
+        self.shard
+    }
+
     /// Compares the name and the bytes of a batch with the line. Changes nothing.
     pub(crate) fn check(&self, batch: &BatchHeader, bytes: &[u8]) -> Result<BatchFit, CommitError> {
         let fenced = CommitError::Fenced { shard: self.shard, current: self.head.epoch };

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{NetworkImage, ShardImage};
-use crate::core::address::Address;
 use crate::core::deployment::Deployment;
-use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
+use crate::core::network::Entries;
+use crate::core::state::{Key, NetworkConfig, State, SubnetConfig};
 use crate::core::types::NetworkId;
 use crate::store::Head;
 
@@ -15,14 +15,14 @@ pub(super) struct RecordImage {
     pub(super) id: NetworkId,
     pub(super) config: Option<Arc<NetworkConfig>>,
     pub(super) subnets: Vec<Arc<SubnetConfig>>,
-    pub(super) entries: Vec<(Address, Entry)>,
+    pub(super) entries: Entries,
     pub(super) deployment: Option<Arc<Deployment>>,
 }
 
 impl RecordImage {
     /// Nothing yet.
     pub(super) fn new(id: NetworkId) -> Self {
-        Self { id, config: None, subnets: Vec::new(), entries: Vec::new(), deployment: None }
+        Self { id, config: None, subnets: Vec::new(), entries: Entries::default(), deployment: None }
     }
 
     /// Takes a record in.
@@ -34,7 +34,7 @@ impl RecordImage {
             (Key::Config, State::Config(config)) => self.config = Some(config),
             (Key::Subnet(_), State::Subnet(subnet)) => self.subnets.push(subnet),
             (Key::Deployment, State::Deployment(deployment)) => self.deployment = Some(deployment),
-            (Key::Address(address), State::Entry(entry)) => self.entries.push((address, entry)),
+            (Key::Address(address), State::Entry(entry)) => self.entries.push(address, entry),
             (Key::Config | Key::Subnet(_) | Key::Deployment | Key::Address(_), _) => {
                 return Err(format!("network {} has a wrong record at {key:?}", self.id).into());
             }

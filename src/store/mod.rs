@@ -47,9 +47,9 @@ pub use self::batch::{Act, Batch, Committed, Digest, Epoch, Head, Seq, ShardId, 
 pub use self::error::{CommitError, StoreError};
 use self::history::{RecordedBatch, Stretch};
 use self::late::Late;
-use crate::core::address::Address;
 use crate::core::deployment::Deployment;
-use crate::core::state::{Entry, NetworkConfig, SubnetConfig};
+use crate::core::network::Entries;
+use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::core::types::NetworkId;
 use image::RecordImage;
 
@@ -109,7 +109,7 @@ pub struct NetworkImage {
     /// Subnets, in no particular order.
     pub subnets: Vec<Arc<SubnetConfig>>,
     /// What lies at its addresses, ascending.
-    pub entries: Vec<(Address, Entry)>,
+    pub entries: Entries,
 }
 
 /// A shard as it was loaded.

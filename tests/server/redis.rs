@@ -30,7 +30,9 @@ fn taken_over(server: &Server, text: &str) {
         let (shard, token) = (ShardId(shard), Token(0x7000 + u128::from(shard)));
         let head = wait(store.take(shard, token)).unwrap();
         for network in wait(store.load(shard, token)).unwrap().networks {
-            let Some((_, Entry::Held(held))) = network.entries.iter().find(|(at, _)| *at == address) else { continue };
+            let Some((_, Entry::Held(held))) = network.entries.into_iter().find(|(at, _)| *at == address) else {
+                continue;
+            };
             let generation = Generation(head.generation.0 + 1);
             let mut next = (**held).clone();
             next.holder.owner = "other".parse().unwrap();

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use allod::core::network::Entries;
 use allod::core::state::{Entry, Key, State, Step};
 use allod::core::types::NetworkId;
 use allod::limits::NODE_LEASE_MS;
@@ -266,14 +267,15 @@ fn image(keys: &BTreeMap<Key, State>) -> Option<NetworkImage> {
     for (key, state) in keys {
         match (key, state) {
             (_, State::Config(config)) => {
-                image = Some(NetworkImage { config: Arc::clone(config), subnets: Vec::new(), entries: Vec::new() });
+                image =
+                    Some(NetworkImage { config: Arc::clone(config), subnets: Vec::new(), entries: Entries::default() });
             }
             (_, State::Subnet(subnet)) => subnets.push(Arc::clone(subnet)),
             (&Key::Address(address), State::Entry(entry)) => entries.push((address, entry.clone())),
             _ => {} // The codec refuses such a pair.
         }
     }
-    image.map(|image| NetworkImage { subnets, entries, ..image })
+    image.map(|image| NetworkImage { subnets, entries: entries.into(), ..image })
 }
 
 impl Register {

@@ -127,9 +127,9 @@ pub fn model_of(image: &ShardImage) -> Model {
         for subnet in &network.subnets {
             model.insert((id, Key::Subnet(subnet.id)), State::Subnet(subnet.clone()));
         }
-        assert!(network.entries.is_sorted_by_key(|(address, _)| *address), "entries ascend");
-        for (address, entry) in &network.entries {
-            model.insert((id, Key::Address(*address)), State::Entry(entry.clone()));
+        assert!(network.entries.iter().is_sorted_by(|one, other| one.0 < other.0), "entries ascend");
+        for (address, entry) in network.entries.iter() {
+            model.insert((id, Key::Address(address)), State::Entry(entry.clone()));
         }
     }
     for (id, record) in &image.deployments {

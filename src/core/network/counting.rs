@@ -50,6 +50,20 @@ pub(super) fn empty_counts(range: Range, counted: &[(u128, u128)]) -> Counts {
     Counts { size, reserved, free: size - reserved, ..Counts::default() }
 }
 
+/// Adds what lies in a part of a range, as the part has counted it. `empty` is what the part counts where nothing lies in it.
+pub(super) fn count_part(counts: &mut Counts, part: &Counts, empty: &Counts) {
+    counts.held += part.held;
+    counts.held_dynamic += part.held_dynamic;
+    counts.held_static += part.held_static;
+    counts.obsolete += part.obsolete;
+    counts.cooling += part.cooling;
+    counts.declined += part.declined;
+    counts.reservations += part.reservations;
+    // What is held counts as held, also where it is reserved.
+    counts.reserved -= empty.reserved - part.reserved;
+    counts.free = counts.size - counts.held - counts.reserved - counts.cooling - counts.declined;
+}
+
 /// Adds or takes away what an entry contributes within a range.
 pub(super) fn count_entry(
     counts: &mut Counts,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use self::index::Index;
+pub use self::loading::Entries;
 pub(super) use self::loading::Unfit;
 use self::promised::Promised;
 pub(super) use self::promised::taker_of;
@@ -88,11 +89,6 @@ fn of_hash(hash: u64) -> std::ops::RangeInclusive<(u64, ShardTime, RecordId)> {
 }
 
 impl Holdings {
-    /// Empty, for a network that is served from then on.
-    pub(super) fn served_since(since: ShardTime) -> Self {
-        Self { served_since: since, ..Self::default() }
-    }
-
     /// Served from a later time on than was thought.
     pub(super) fn serve_from(&mut self, since: ShardTime) {
         if since <= self.served_since {
@@ -189,7 +185,7 @@ impl Holdings {
         let first = self.record(self.owner_first(&key.scope, &key.owner)?);
         let of_slot =
             |record: &Record| record.held().is_some_and(|held| held.obsolete.is_none() && held.holder.slot == key.slot);
-        let record = match first.owner_next {
+        let record = match first.links.owner_next {
             _ if of_slot(first) => first,
             NONE => return None,
             _ => {
@@ -244,7 +240,7 @@ impl Holdings {
 
     /// Current reservations of an owner.
     pub(super) fn owner_count(&self, scope: &Scope, owner: &Owner) -> u64 {
-        self.owner_first(scope, owner).map_or(0, |id| u64::from(self.record(id).owner_current))
+        self.owner_first(scope, owner).map_or(0, |id| u64::from(self.record(id).links.owner_current))
     }
 
     /// Current reservations of a scope.
@@ -259,12 +255,12 @@ impl Holdings {
 
     /// Everything that an owner holds, obsolete ones too, in no particular order.
     pub(super) fn of_owner(&self, scope: &Scope, owner: &Owner) -> impl Iterator<Item = (Address, &Arc<Reservation>)> {
-        self.chain(self.owner_first(scope, owner).unwrap_or(NONE), |record| record.owner_next)
+        self.chain(self.owner_first(scope, owner).unwrap_or(NONE), |record| record.links.owner_next)
     }
 
     /// Everything that a scope holds, obsolete ones too, in no particular order.
     pub(super) fn of_scope(&self, scope: &Scope) -> impl Iterator<Item = (Address, &Arc<Reservation>)> {
-        self.chain(self.scopes.get(scope).map_or(NONE, |chain| chain.first), |record| record.scope_next)
+        self.chain(self.scopes.get(scope).map_or(NONE, |chain| chain.first), |record| record.links.scope_next)
     }
 
     fn chain(

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use hashbrown::HashMap;
 
-use super::counting::{count_address, count_entry, empty_counts};
+use super::counting::{count_address, count_entry, count_part, empty_counts};
 use super::holdings::{Holdings, covered};
 use super::pool_set::{PoolSet, Spans, each_gap, joined};
 use super::pool_space::{PoolSpace, Remembered, taken_in};
@@ -235,16 +235,38 @@ impl Layout {
         };
         let counts = match old.filter(|old| old.counted == counted) {
             Some(old) => old.counts,
-            None => {
-                let mut counts = empty_counts(range, &counted);
-                for (address, entry) in holdings.overlapping(range) {
-                    count_entry(&mut counts, &counted, range, address, entry, true);
-                }
-                counts
-            }
+            None => self.counts_of_subnet(range, &counted, index, holdings),
         };
         self.subnets.push(SubnetSpace { range, counted, unusable, counts });
         self.subnets_by_address.push((range, index));
+    }
+
+    /// What its pools have counted, which are there already, and what lies between them. Cost: O(what lies between them).
+    fn counts_of_subnet(&self, range: Range, counted: &Spans, index: usize, holdings: &Holdings) -> Counts {
+        let bits = |range: Range| (range.first().bits(), range.last().bits());
+        let (first, last) = bits(range);
+        let begin = self.pools.partition_point(|pool| pool.subnet < index);
+        let mut pools: Vec<&PoolSpace> = self.pools[begin..].iter().collect();
+        pools.sort_unstable_by_key(|pool| pool.range.first());
+        let apart = pools.windows(2).all(|pair| pair[0].range.last() < pair[1].range.first());
+        if !apart || pools.iter().any(|pool| !range.contains(pool.range.first()) || !range.contains(pool.range.last()))
+        {
+            // What is configured is not so; but it is not here that it is judged.
+            pools.clear();
+        }
+        let mut counts = empty_counts(range, counted);
+        for pool in &pools {
+            count_part(&mut counts, &pool.counts, &pool.empty_counts());
+        }
+        let spans: Spans = pools.iter().map(|pool| bits(pool.range)).collect();
+        each_gap(&spans, first, last, |start, end| {
+            let address = |bits| Address::new(range.family(), bits);
+            let Some(gap) = Range::new(address(start), address(end)) else { return };
+            for (address, entry) in holdings.overlapping(gap) {
+                count_entry(&mut counts, counted, gap, address, entry, true);
+            }
+        });
+        counts
     }
 
     /// Index of the subnet in which an address lies. Cost: O(log subnets).

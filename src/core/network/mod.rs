@@ -44,6 +44,7 @@ mod tests_sequences;
 mod waiting;
 
 pub use configure::{create, pool_differs_from, subnet_differs_from, subnets_taken_by};
+pub use holdings::Entries;
 pub use waiting::{Opened, Reach};
 
 use std::sync::Arc;
@@ -107,13 +108,13 @@ impl Network {
     pub fn load(
         config: Arc<NetworkConfig>,
         mut subnets: Vec<Arc<SubnetConfig>>,
-        entries: Vec<(Address, Entry)>,
+        entries: impl Into<Entries>,
         floor: Generation,
         since: ShardTime,
     ) -> Result<Self, String> {
         subnets.sort_by_key(|subnet| subnet.position);
         let of_subnets = subnets.iter().map(|subnet| Generation(subnet.first_generation().0.saturating_sub(1)));
-        let (holdings, of_entries) = Holdings::of_entries(entries, since).map_err(|unfit| {
+        let (holdings, of_entries) = entries.into().settle(since).map_err(|unfit| {
             let name = &config.name;
             match unfit {
                 Unfit::NotFirst(address) => {
@@ -157,7 +158,7 @@ impl Network {
     ) -> Self {
         let entries: std::collections::BTreeMap<Address, Entry> = entries.into_iter().collect();
         let floor = Generation(next_generation.0 - 1);
-        Self::load(config, subnets, entries.into_iter().collect(), floor, ShardTime(0))
+        Self::load(config, subnets, entries.into_iter().collect::<Entries>(), floor, ShardTime(0))
             .expect("test networks fit together")
     }
 

@@ -80,7 +80,6 @@ impl PoolSpace {
             (same.subnet, same.pool, same.open) = (subnet_index, pool_index, open);
             return same;
         }
-        let counted = if draining { vec![(first, last)] } else { blocked.clone() };
         let mut empty = Space::new(first, last);
         for &(start, end) in &blocked {
             empty.occupy(start, end);
@@ -90,7 +89,7 @@ impl PoolSpace {
             pool: pool_index,
             range: pool.range,
             open,
-            counts: empty_counts(pool.range, &counted),
+            counts: Counts::default(),
             draining,
             fresh: wants_fresh.then(|| empty.clone()),
             yielding: wants_yielding.then(|| empty.clone()),
@@ -99,6 +98,7 @@ impl PoolSpace {
             rested: Rested::default(),
             cooling: BTreeSet::new(),
         };
+        space.counts = space.empty_counts();
         if wants_fresh {
             for &(family, rank, start, end) in remembered {
                 if family == pool.range.family() && start <= last && end >= first {
@@ -134,6 +134,15 @@ impl PoolSpace {
             if let Some(run) = run {
                 self.take(at, run);
             }
+        }
+    }
+
+    /// What it counts where nothing lies in it.
+    pub(super) fn empty_counts(&self) -> Counts {
+        if self.draining {
+            empty_counts(self.range, &[(self.range.first().bits(), self.range.last().bits())])
+        } else {
+            empty_counts(self.range, &self.blocked)
         }
     }
 

@@ -11,6 +11,7 @@ use super::recovery::Recovered;
 use super::segment::{self, LOG, Spare};
 use super::shared::{self, KeptSegment};
 use super::snapshot::SNAP;
+use super::window::Window;
 use super::{EmbeddedOptions, moving, problem};
 use crate::store::StoreError;
 
@@ -77,9 +78,8 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
 
 fn is_unused(disk: &dyn Disk, path: &Path) -> Result<bool, StoreError> {
     let file = disk.open(path).map_err(problem::io("opening", path))?;
-    let mut bytes = Vec::new();
-    segment::read(path, &*file, file.length().map_err(problem::io("reading", path))?, &mut bytes)?;
-    Ok(bytes.iter().all(|&byte| byte == 0))
+    let length = file.length().map_err(problem::io("reading", path))?;
+    Ok(Window::new(path, &*file, length, &mut Vec::new()).written(0)? == 0)
 }
 
 /// Makes a new register. `META` comes last: without it there is none yet.

@@ -42,6 +42,8 @@ mod segment;
 mod shared;
 mod snapshot;
 mod source;
+mod steps;
+mod window;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -138,7 +140,7 @@ impl EmbeddedStore {
             return Err(problem::foreign(dir, text));
         }
         let (mark, marked_group, marked_digest) = Mark::open(&*disk, dir)?;
-        let recovered = recovery::recover(&*disk, dir, &meta, (marked_group, marked_digest))?;
+        let recovered = recovery::recover(&*disk, dir, &meta, (marked_group, marked_digest), true)?;
         mend(&*disk, dir, &recovered)?;
         if matches!(options.opening, Opening::Serve) && recovered.group > 0 {
             index::look_for(&*disk, dir)?;
@@ -160,7 +162,7 @@ impl EmbeddedStore {
         (lock, notice): (LockGuard, Option<MoveNotice>),
     ) -> Result<Self, StoreError> {
         let torn_bytes = recovered.torn.as_ref().map_or(0, |torn| torn.bytes);
-        let Recovered { lines, segments, spares, snapshot, group, digest, open_end, .. } = recovered;
+        let Recovered { lines, segments, spares, snapshot, group, digest, open_end, prepared, .. } = recovered;
         let last_number = segments.last().map_or(0, |kept| kept.segment.header.number);
         let oldest = snapshot.as_ref().map_or(1, |snapshot| snapshot.place.oldest);
         let next_number = (last_number + 1).max(oldest) + spares.len() as u64;
@@ -175,7 +177,7 @@ impl EmbeddedStore {
             stopping: false,
             failure: None,
         };
-        let shared = Arc::new(EmbeddedShared::new(options.disk.clone(), dir.into(), meta, options, catalog));
+        let shared = Arc::new(EmbeddedShared::new(dir.into(), meta, options, catalog, prepared));
         let (writer, writer_jobs) = sync_channel(QUEUE_CALLS_MAX);
         let (reader, reader_jobs) = sync_channel(QUEUE_CALLS_MAX);
         let state = Writer {

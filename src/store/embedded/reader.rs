@@ -1,20 +1,21 @@
 //! The thread that reads: loads of shards, and history.
 //!
-//! Loads that wait together are read together, in one pass over the log for each core.
+//! Loads that wait together are read together, in one pass over the log for each core; the first ones of a start have what
+//! was read of the log when it was judged. A large shard is decoded on one thread and indexed on another.
 //!
 //! Neighbours: `replay` merges snapshot and log; what comes out is decoded here, every record checked. `history` reads the
 //! log without merging.
 
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
 use super::history;
-use super::replay::LogView;
+use super::replay::{LogView, Overlay};
 use super::shared::EmbeddedShared;
-use crate::core::state::Key;
+use crate::core::state::{Key, State};
 use crate::core::types::NetworkId;
 use crate::store::codec;
 use crate::store::history::{RecordedBatch, Stretch};
@@ -23,6 +24,15 @@ use crate::store::{Head, ShardId, ShardImage, StoreError, Token};
 
 /// Threads that load at once.
 const LOAD_THREADS_MAX: usize = 4;
+
+/// So many records are worth a thread that puts them together while they are read.
+const APART_RECORDS_MIN: usize = 16_384;
+/// So long a part of a snapshot has about as many.
+const APART_SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
+/// Records that go to that thread together.
+const PIECE_RECORDS: usize = 1_024;
+/// Pieces that wait for it.
+const PIECES_WAITING: usize = 4;
 
 /// What the reader is asked for.
 pub(super) enum ReadJob {
@@ -47,7 +57,7 @@ pub(super) fn run(shared: &EmbeddedShared, jobs: &Receiver<ReadJob>) {
                 ReadJob::Recorded(stretches, bytes, reply) => drop(reply.send(history::read(shared, stretches, bytes))),
             }
         }
-        load_all(&view, loads);
+        load_all(shared, &view, loads);
     }
 }
 
@@ -69,7 +79,7 @@ fn check_owner(heads: &[Head], shard: ShardId, token: Token) -> Result<Head, Sto
     }
 }
 
-fn load_all(view: &LogView, mut loads: Vec<Load>) {
+fn load_all(shared: &EmbeddedShared, view: &LogView, mut loads: Vec<Load>) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(LOAD_THREADS_MAX);
     let share = loads.len().div_ceil(threads).max(1);
     let mut parts = Vec::with_capacity(threads);
@@ -81,7 +91,7 @@ fn load_all(view: &LogView, mut loads: Vec<Load>) {
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let work = || {
         while let Some(part) = next() {
-            load_some(view, part);
+            load_some(shared, view, part);
         }
     };
     std::thread::scope(|scope| {
@@ -95,10 +105,10 @@ fn load_all(view: &LogView, mut loads: Vec<Load>) {
     });
 }
 
-fn load_some(view: &LogView, loads: Vec<Load>) {
+fn load_some(shared: &EmbeddedShared, view: &LogView, loads: Vec<Load>) {
     let shards: Vec<ShardId> = loads.iter().map(|(shard, ..)| *shard).collect();
     let mut overlays = HashMap::new();
-    let read = view.overlays(&shards).map(|read| overlays = read);
+    let read = view.overlays_after(&shared.prepared, &shards).map(|read| overlays = read);
     for (shard, head, reply) in loads {
         let image = read.clone().and_then(|()| {
             // Asked for twice at once, it is read again.
@@ -113,20 +123,77 @@ fn load_some(view: &LogView, loads: Vec<Load>) {
                 );
                 return Err(StoreError::Damaged(text.into()));
             }
-            let mut builder = Builder { image: ShardImage::new(head), current: None };
-            overlay.merge(shard, view.snapshot.as_deref(), |network, key, record| {
-                builder.put(shard, network, key, record)
-            })?;
-            builder.finish(shard)
+            image(view, (shard, head), overlay)
         });
         drop(reply.send(image));
     }
 }
 
-/// Gathers the records of a shard, ascending, into its image.
-struct Builder {
-    image: ShardImage,
-    current: Option<RecordImage>,
+/// A record as it was read.
+type Decoded = (NetworkId, Key, State);
+
+/// What becomes of a shard's records: decoded here, and put together here or, where there are many, on another thread
+/// meanwhile.
+fn image(view: &LogView, (shard, head): (ShardId, Head), overlay: Overlay) -> Result<ShardImage, StoreError> {
+    let snapshot = view.snapshot.as_deref();
+    let many = overlay.len() >= APART_RECORDS_MIN
+        || snapshot.is_some_and(|snapshot| snapshot.bytes_of(shard) >= APART_SNAPSHOT_BYTES_MIN);
+    let builder = move || Builder { shard, image: ShardImage::new(head), current: None };
+    let here = |overlay: Overlay| {
+        let mut builder = builder();
+        overlay.merge(shard, snapshot, |network, key, record| builder.put(decode(shard, network, key, record)?))?;
+        builder.finish()
+    };
+    if !many {
+        return here(overlay);
+    }
+    let (pieces, read) = sync_channel::<Vec<Decoded>>(PIECES_WAITING);
+    std::thread::scope(|scope| {
+        let build = move || {
+            let mut builder = builder();
+            read.iter().flatten().try_for_each(|decoded| builder.put(decoded))?;
+            builder.finish()
+        };
+        let building = match std::thread::Builder::new().name("store-indexer".into()).spawn_scoped(scope, build) {
+            Ok(building) => building,
+            Err(error) => {
+                tracing::warn!(%error, "a shard is loaded by one thread less");
+                return here(overlay);
+            }
+        };
+        let decoded = decode_into(&pieces, shard, |each| overlay.merge(shard, snapshot, each));
+        drop(pieces);
+        let built = building.join().unwrap_or_else(|_| Err(nobody_takes()));
+        match (decoded, built) {
+            (Ok(()), built) => built,
+            // What is wrong is told by who stopped taking pieces.
+            (Err(StoreError::Poisoned(_)), Err(error)) | (Err(error), _) => Err(error),
+        }
+    })
+}
+
+type Each<'a> = dyn FnMut(NetworkId, Key, &[u8]) -> Result<(), StoreError> + 'a;
+
+/// Decodes what is shown, and hands it over in pieces.
+fn decode_into(
+    pieces: &SyncSender<Vec<Decoded>>,
+    shard: ShardId,
+    show: impl FnOnce(&mut Each<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut piece = Vec::with_capacity(PIECE_RECORDS);
+    show(&mut |network, key, record| {
+        piece.push(decode(shard, network, key, record)?);
+        if piece.len() < PIECE_RECORDS {
+            return Ok(());
+        }
+        let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_RECORDS));
+        pieces.send(full).map_err(|_| nobody_takes())
+    })?;
+    pieces.send(piece).map_err(|_| nobody_takes())
+}
+
+fn nobody_takes() -> StoreError {
+    StoreError::Poisoned("the thread that puts a shard together ended".into())
 }
 
 fn damaged(shard: ShardId, network: NetworkId, problem: impl std::fmt::Display) -> StoreError {
@@ -134,30 +201,42 @@ fn damaged(shard: ShardId, network: NetworkId, problem: impl std::fmt::Display) 
     StoreError::Damaged(text.into())
 }
 
+/// Decodes a record; every one is checked.
+fn decode(shard: ShardId, network: NetworkId, key: Key, record: &[u8]) -> Result<Decoded, StoreError> {
+    let bad = |error| damaged(shard, network, format_args!("the record at {key:?} {error}"));
+    let state = codec::decode_state(record).map_err(bad)?;
+    codec::check_pair(network, key, &state).map_err(bad)?;
+    Ok((network, key, state))
+}
+
+/// Gathers the records of a shard, ascending, into its image.
+struct Builder {
+    shard: ShardId,
+    image: ShardImage,
+    current: Option<RecordImage>,
+}
+
 impl Builder {
-    fn put(&mut self, shard: ShardId, network: NetworkId, key: Key, record: &[u8]) -> Result<(), StoreError> {
-        let bad = |error| damaged(shard, network, format_args!("the record at {key:?} {error}"));
-        let state = codec::decode_state(record).map_err(bad)?;
-        codec::check_pair(network, key, &state).map_err(bad)?;
+    fn put(&mut self, (network, key, state): Decoded) -> Result<(), StoreError> {
         if self.current.as_ref().is_none_or(|current| current.id != network) {
-            self.close(shard)?;
+            self.close()?;
         }
         let current = self.current.get_or_insert_with(|| RecordImage::new(network));
-        current.add(key, state).map_err(|problem| damaged(shard, network, problem))
+        current.add(key, state).map_err(|problem| damaged(self.shard, network, problem))
     }
 
-    fn close(&mut self, shard: ShardId) -> Result<(), StoreError> {
+    fn close(&mut self) -> Result<(), StoreError> {
         match self.current.take() {
             Some(current) => {
                 let id = current.id;
-                self.image.add(current).map_err(|problem| damaged(shard, id, problem))
+                self.image.add(current).map_err(|problem| damaged(self.shard, id, problem))
             }
             None => Ok(()),
         }
     }
 
-    fn finish(mut self, shard: ShardId) -> Result<ShardImage, StoreError> {
-        self.close(shard)?;
+    fn finish(mut self) -> Result<ShardImage, StoreError> {
+        self.close()?;
         Ok(self.image)
     }
 }

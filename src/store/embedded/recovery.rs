@@ -19,10 +19,11 @@ use super::disk::{Disk, DiskFile};
 use super::frame::{self, Frame, FrameEntry};
 use super::meta::Meta;
 use super::problem;
-use super::replay::Misfit;
+use super::replay::{Gathered, Misfit, Overlay, Prepared};
 use super::segment::{self, LOG, Segment, SegmentHeader, Spare};
 use super::shared::KeptSegment;
 use super::snapshot::{self, SNAP, Snapshot};
+use super::window::Window;
 use crate::store::codec;
 use crate::store::fence::{BatchFit, FenceLine};
 use crate::store::{ShardId, StoreError};
@@ -51,6 +52,8 @@ pub(super) struct Recovered {
     pub short: Vec<PathBuf>,
     /// Files that are left over from something that was broken off.
     pub leftovers: Vec<PathBuf>,
+    /// What the log did behind the snapshot, if that was asked for.
+    pub prepared: Prepared,
 }
 
 /// The last write of a process that lost power; it was never acknowledged.
@@ -62,32 +65,26 @@ pub(super) struct Torn {
     pub bytes: u64,
 }
 
-/// Zeros only? Looks at pieces, which the compiler turns into wide instructions.
-fn is_blank(bytes: &[u8]) -> bool {
-    bytes.chunks(4_096).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
-}
-
-/// Bytes up to the last one that is not zero.
-fn written(bytes: &[u8]) -> &[u8] {
-    let blank = bytes.rchunks(4_096).take_while(|piece| is_blank(piece)).map(<[u8]>::len).sum::<usize>();
-    let bytes = &bytes[..bytes.len() - blank];
-    let last = bytes.iter().rposition(|&byte| byte != 0);
-    &bytes[..last.map_or(0, |last| last + 1)]
-}
-
-/// Reads everything under `dir`. Changes nothing.
-pub(super) fn recover(disk: &dyn Disk, dir: &Path, meta: &Meta, mark: (u64, u128)) -> Result<Recovered, StoreError> {
+/// Reads everything under `dir`. Changes nothing. Where it is `to_be_loaded`, what is read is kept for that: it would be
+/// read once more.
+pub(super) fn recover(
+    disk: &dyn Disk,
+    dir: &Path,
+    meta: &Meta,
+    mark: (u64, u128),
+    to_be_loaded: bool,
+) -> Result<Recovered, StoreError> {
     let mut leftovers = Vec::new();
     let snapshot = newest_snapshot(disk, dir, meta, &mut leftovers)?;
     let numbers = segment_numbers(disk, dir, snapshot.as_deref(), &mut leftovers)?;
     let mut scan = Scan::new(dir, meta, mark, snapshot);
+    scan.gathered = to_be_loaded.then(|| (0..meta.shards).map(|_| Gathered::default()).collect());
     let mut buffer = Vec::new();
     for number in numbers {
         let path = dir.join(LOG).join(segment::name(number));
         let file = disk.open(&path).map_err(problem::io("opening", &path))?;
         let length = file.length().map_err(problem::io("reading", &path))?;
-        segment::read(&path, &*file, length, &mut buffer)?;
-        scan.segment(number, path, file, &buffer)?;
+        scan.segment(number, path, file, length, &mut buffer)?;
     }
     scan.finish(leftovers)
 }
@@ -156,6 +153,8 @@ struct Scan<'a> {
     torn: Option<Torn>,
     unusable: Vec<(Spare, u64)>,
     short: Vec<PathBuf>,
+    /// Steps of each shard behind the snapshot, if they are to be kept.
+    gathered: Option<Vec<Gathered>>,
 }
 
 impl<'a> Scan<'a> {
@@ -177,44 +176,60 @@ impl<'a> Scan<'a> {
             torn: None,
             unusable: Vec::new(),
             short: Vec::new(),
+            gathered: None,
         }
     }
 
-    fn segment(&mut self, number: u64, path: PathBuf, file: Arc<dyn DiskFile>, bytes: &[u8]) -> Result<(), StoreError> {
+    /// Group that the snapshot covers.
+    fn covered(&self) -> u64 {
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered)
+    }
+
+    fn segment(
+        &mut self,
+        number: u64,
+        path: PathBuf,
+        file: Arc<dyn DiskFile>,
+        length: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let mut window = Window::new(&path, &*file, length, buffer);
+        let header = SegmentHeader::parse(window.bytes(0, segment::HEADER_BYTES)?);
         if let Some((end_path, end)) = &self.ended {
-            if SegmentHeader::parse(bytes).is_some() || frame::find(bytes).is_some() {
+            let written = window.written(0)?;
+            if header.is_some() || window.find_frame(0, written)?.is_some() {
                 let text = "the log breaks off there, though a later segment goes on";
                 return Err(problem::damaged_at(end_path, *end, text));
             }
-            self.blank(number, path, file, bytes);
+            self.blank(Spare { number, path, file, length }, written);
             return Ok(());
         }
-        let Some(header) = SegmentHeader::parse(bytes) else {
-            if frame::find(bytes).is_some() {
+        let Some(header) = header else {
+            let written = window.written(0)?;
+            if window.find_frame(0, written)?.is_some() {
                 return Err(problem::damaged_at(&path, 0, "its header is unreadable, though frames stand behind it"));
             }
             self.ended = Some((path.clone(), 0));
-            self.blank(number, path, file, bytes);
+            self.blank(Spare { number, path, file, length }, written);
             return Ok(());
         };
-        self.check_header(&header, number, &path, bytes.len() as u64)?;
+        self.check_header(&header, number, &path, length)?;
         let segment = Arc::new(Segment { header, path, file, marks: segment::Marks::default() });
-        let end = self.frames(&segment, bytes)?;
+        let mut window = Window::new(&segment.path, &*segment.file, length, buffer);
+        let end = self.frames(&segment, &mut window)?;
         self.segments.push(KeptSegment { segment, end });
         Ok(())
     }
 
     /// A segment without content: a spare, or what a broken-off first write left of one.
-    fn blank(&mut self, number: u64, path: PathBuf, file: Arc<dyn DiskFile>, bytes: &[u8]) {
-        let (length, left) = (bytes.len() as u64, written(bytes).len() as u64);
+    fn blank(&mut self, spare: Spare, written: u64) {
         // One that is too short is made anew. So are those behind it: numbers are dense.
-        if !self.short.is_empty() || bytes.len() <= segment::HEADER_BYTES + frame::SEAL_BYTES {
-            self.short.push(path);
+        if !self.short.is_empty() || spare.length <= (segment::HEADER_BYTES + frame::SEAL_BYTES) as u64 {
+            self.short.push(spare.path);
             return;
         }
-        let spare = Spare { number, path, file, length };
-        if left > 0 {
-            self.unusable.push((spare.clone(), left));
+        if written > 0 {
+            self.unusable.push((spare.clone(), written));
         }
         self.spares.push(spare);
     }
@@ -252,36 +267,36 @@ impl<'a> Scan<'a> {
         self.meet_snapshot()
     }
 
-    fn frames(&mut self, segment: &Segment, bytes: &[u8]) -> Result<u64, StoreError> {
-        let mut at = segment::HEADER_BYTES;
+    fn frames(&mut self, segment: &Segment, window: &mut Window<'_>) -> Result<u64, StoreError> {
+        let mut at = segment::HEADER_BYTES as u64;
         self.last_frame = None;
         loop {
-            let Some(frame) = Frame::parse(&bytes[at..]) else {
-                self.end(segment, bytes, at)?;
-                return Ok(at as u64);
+            let Some(frame) = window.frame(at)? else {
+                self.end(segment, window, at)?;
+                return Ok(at);
             };
             let (group, digest) = self.last.unwrap_or_default();
             if frame.group != group + 1 || frame.parent != digest || frame.durable >= frame.group {
                 let text = format!("group {} stands where group {} belongs", frame.group, group + 1);
-                return Err(problem::damaged_at(&segment.path, at as u64, text));
+                return Err(problem::damaged_at(&segment.path, at, text));
             }
-            let sealed = self
-                .entries(segment, &frame, at as u64)
-                .map_err(|misfit| problem::damaged_at(&segment.path, at as u64, misfit))?;
+            let sealed =
+                self.entries(segment, &frame, at).map_err(|misfit| problem::damaged_at(&segment.path, at, misfit))?;
             self.last = Some((frame.group, frame.digest()));
-            self.last_frame = Some(at as u64);
+            self.last_frame = Some(at);
             self.meet_snapshot()?;
-            self.meet_mark(&segment.path, at as u64)?;
-            at += frame.length;
+            self.meet_mark(&segment.path, at)?;
+            at += frame.length as u64;
             if sealed {
-                return Ok(at as u64);
+                return Ok(at);
             }
         }
     }
 
     fn entries(&mut self, segment: &Segment, frame: &Frame<'_>, at: u64) -> Result<bool, Misfit> {
         let mut sealed = false;
-        let lines = &mut self.lines;
+        let keeps = frame.group > self.covered();
+        let (lines, gathered) = (&mut self.lines, &mut self.gathered);
         let shards = lines.len();
         let unknown = |shard: ShardId| Misfit::Other(format!("shard {} is none of {shards}", shard.0));
         frame::entries(frame.payload, |entry| match entry {
@@ -299,7 +314,11 @@ impl<'a> Scan<'a> {
                     Some(Some(line)) => match line.check(&header, bytes) {
                         Ok(BatchFit::Next(digest)) => {
                             line.follow(&header, digest);
-                            Ok(())
+                            let of_shard = gathered.as_mut().filter(|_| keeps);
+                            match of_shard.and_then(|all| all.get_mut(usize::from(header.shard.0))) {
+                                Some(gathered) => gathered.batch(bytes).map(drop),
+                                None => Ok(()),
+                            }
                         }
                         Ok(BatchFit::Applied(_)) | Err(_) => {
                             let text = format!("batch {} of shard {} does not follow", header.seq.0, header.shard.0);
@@ -325,18 +344,18 @@ impl<'a> Scan<'a> {
     }
 
     /// The frames of a segment end without a seal.
-    fn end(&mut self, segment: &Segment, bytes: &[u8], at: usize) -> Result<(), StoreError> {
-        let rest = written(&bytes[at..]);
-        if let Some(next) = frame::find(rest) {
-            let text = format!("a frame is unreadable, though a valid one follows at offset {}", at + next);
-            return Err(problem::damaged_at(&segment.path, at as u64, text));
+    fn end(&mut self, segment: &Segment, window: &mut Window<'_>, at: u64) -> Result<(), StoreError> {
+        let written = window.written(at)?;
+        if let Some(next) = window.find_frame(at, written)? {
+            let text = format!("a frame is unreadable, though a valid one follows at offset {next}");
+            return Err(problem::damaged_at(&segment.path, at, text));
         }
-        if !rest.is_empty() {
+        if written > at {
             let (path, file) = (segment.path.clone(), segment.file.clone());
-            self.torn = Some(Torn { path, file, from: at as u64, bytes: rest.len() as u64 });
+            self.torn = Some(Torn { path, file, from: at, bytes: written - at });
         }
-        self.ended = Some((segment.path.clone(), at as u64));
-        self.open_end = Some(at as u64);
+        self.ended = Some((segment.path.clone(), at));
+        self.open_end = Some(at);
         Ok(())
     }
 
@@ -401,9 +420,16 @@ impl<'a> Scan<'a> {
             let path = log.join(segment::name(next));
             return Err(problem::damaged(&path, "is missing, though the segment before it is sealed"));
         }
+        let covered = self.covered();
+        let until = self.segments.last().map_or((0, 0), |kept| (kept.segment.header.number, kept.end));
         let lines = self.lines.into_iter().enumerate();
-        let lines = lines.map(|(shard, line)| line.unwrap_or_else(|| FenceLine::new(ShardId(shard as u16)))).collect();
+        let lines: Vec<FenceLine> =
+            lines.map(|(shard, line)| line.unwrap_or_else(|| FenceLine::new(ShardId(shard as u16)))).collect();
+        let overlay =
+            |(line, gathered): (&FenceLine, Gathered)| (line.shard(), Overlay { line: line.clone(), gathered });
+        let overlays = lines.iter().zip(self.gathered.into_iter().flatten()).map(overlay).collect();
         Ok(Recovered {
+            prepared: Prepared { overlays, covered, until },
             lines,
             segments: self.segments,
             spares: self.spares,

@@ -6,7 +6,7 @@
 //!
 //! Neighbours: `reader` makes images of what comes out, `compactor` the next snapshot.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 
@@ -14,9 +14,11 @@ use super::frame::{self, Frame, FrameEntry};
 use super::problem;
 use super::segment::{self, Segment};
 use super::snapshot::Snapshot;
+use super::steps::{Change, Records, Steps};
+use super::window::Window;
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
-use crate::store::codec::{self, CodecError};
+use crate::store::codec::{self, BatchHeader, CodecError};
 use crate::store::fence::{BatchFit, FenceLine};
 use crate::store::{ShardId, StoreError};
 
@@ -27,56 +29,39 @@ pub(super) struct LogView {
     pub segments: Vec<(Arc<Segment>, u64)>,
 }
 
-/// What the log did to one shard: its steps by network, in their order.
+/// What the log did to one shard.
 #[derive(Debug)]
 pub(super) struct Overlay {
     /// Its line at the end of the log.
     pub line: FenceLine,
-    records: Pieces,
-    changes: HashMap<NetworkId, Vec<Change>>,
+    pub gathered: Gathered,
 }
 
-/// Bytes of one piece of [`Pieces`]; a longer record gets a piece of its own.
-const PIECE_BYTES: usize = 1 << 20;
-
-/// Records one after the other, in pieces that never move: one growing buffer would copy a long log again and again.
+/// Steps of one shard by network, in their order.
 #[derive(Debug, Default)]
-struct Pieces(Vec<Vec<u8>>);
-
-/// Where a record lies in [`Pieces`].
-#[derive(Debug, Clone, Copy)]
-struct Spot {
-    piece: u32,
-    at: u32,
-    length: u32,
+pub(super) struct Gathered {
+    records: Records,
+    steps: HashMap<NetworkId, Steps>,
 }
 
-impl Pieces {
-    fn put(&mut self, record: &[u8]) -> Spot {
-        if self.0.last().is_none_or(|piece| piece.capacity() - piece.len() < record.len()) {
-            self.0.push(Vec::with_capacity(PIECE_BYTES.max(record.len())));
-        }
-        let piece = self.0.len() - 1;
-        let last = &mut self.0[piece];
-        let at = last.len();
-        last.extend_from_slice(record);
-        Spot { piece: piece as u32, at: at as u32, length: record.len() as u32 }
-    }
-
-    fn get(&self, spot: Spot) -> &[u8] {
-        &self.0[spot.piece as usize][spot.at as usize..][..spot.length as usize]
-    }
+/// What was gathered of a log on another occasion: of all shards, up to a place in it.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    /// Of those that nobody took.
+    pub overlays: HashMap<ShardId, Overlay>,
+    /// Group that the snapshot covers behind which it was gathered.
+    pub covered: u64,
+    /// Number of a segment, and how far it was read.
+    pub until: (u64, u64),
 }
 
-/// A step, or the net effect of several at one key.
-#[derive(Debug, Clone, Copy)]
-struct Change {
-    key: Key,
-    /// What must be there before.
-    expect: Option<u64>,
-    /// What is there after, and its record.
-    mark: Option<u64>,
-    record: Spot,
+impl Prepared {
+    /// The overlays of these shards, if there is one of each and it lies behind the snapshot of this view.
+    fn take(&mut self, view: &LogView, shards: &[ShardId]) -> Option<HashMap<ShardId, Overlay>> {
+        let fits = self.covered == view.covered() && shards.iter().all(|shard| self.overlays.contains_key(shard));
+        let taken = shards.iter().filter_map(|shard| self.overlays.remove_entry(shard)).collect();
+        fits.then_some(taken)
+    }
 }
 
 /// Why an entry does not fit: told with its place by who knows it.
@@ -101,19 +86,25 @@ impl std::fmt::Display for Misfit {
 }
 
 impl LogView {
-    /// Shows every frame behind the snapshot, in order.
-    pub(super) fn frames(&self, mut each: impl FnMut(&Frame<'_>) -> Result<(), Misfit>) -> Result<(), StoreError> {
-        let covered = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered);
+    /// Group that the snapshot covers.
+    fn covered(&self) -> u64 {
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered)
+    }
+
+    /// Shows every frame behind the snapshot, in order: all of them, or those behind a place.
+    fn frames(
+        &self,
+        behind: Option<(u64, u64)>,
+        mut each: impl FnMut(&Frame<'_>) -> Result<(), Misfit>,
+    ) -> Result<(), StoreError> {
+        let covered = self.covered();
+        let (number, offset) = behind.unwrap_or_default();
         let mut buffer = Vec::new();
-        for (segment, end) in &self.segments {
-            segment_frames(
-                segment,
-                *end,
-                &mut buffer,
-                |frame| {
-                    if frame.group > covered { each(frame) } else { Ok(()) }
-                },
-            )?;
+        for (segment, end) in self.segments.iter().filter(|(segment, _)| segment.header.number >= number) {
+            let begin = if segment.header.number == number { offset } else { segment::HEADER_BYTES as u64 };
+            segment_frames(segment, (begin, *end), &mut buffer, |frame| {
+                if frame.group > covered { each(frame) } else { Ok(()) }
+            })?;
         }
         Ok(())
     }
@@ -126,14 +117,29 @@ impl LogView {
 
     /// What the log did to some shards.
     pub(super) fn overlays(&self, shards: &[ShardId]) -> Result<HashMap<ShardId, Overlay>, StoreError> {
+        self.overlays_after(&Mutex::default(), shards)
+    }
+
+    /// As [`LogView::overlays`]; what is prepared of it is taken, and not read again.
+    pub(super) fn overlays_after(
+        &self,
+        prepared: &Mutex<Prepared>,
+        shards: &[ShardId],
+    ) -> Result<HashMap<ShardId, Overlay>, StoreError> {
+        let prepared = {
+            let mut prepared = prepared.lock().unwrap_or_else(PoisonError::into_inner);
+            prepared.take(self, shards).map(|overlays| (overlays, prepared.until))
+        };
         let line = |shard: ShardId| match &self.snapshot {
             Some(snapshot) => FenceLine::at(shard, snapshot.heads[usize::from(shard.0)]),
             None => FenceLine::new(shard),
         };
-        let empty =
-            |&shard| (shard, Overlay { line: line(shard), records: Pieces::default(), changes: HashMap::new() });
-        let mut overlays: HashMap<ShardId, Overlay> = shards.iter().map(empty).collect();
-        self.frames(|frame| {
+        let empty = |&shard| (shard, Overlay { line: line(shard), gathered: Gathered::default() });
+        let (mut overlays, behind): (HashMap<ShardId, Overlay>, _) = match prepared {
+            Some((overlays, until)) => (overlays, Some(until)),
+            None => (shards.iter().map(empty).collect(), None),
+        };
+        self.frames(behind, |frame| {
             frame::entries(frame.payload, |entry| match entry {
                 FrameEntry::Batch(_, bytes) => {
                     let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
@@ -152,34 +158,42 @@ impl LogView {
     }
 }
 
-/// Shows every frame of a segment up to `end`, each compared with its checksum.
-pub(super) fn segment_frames(
+/// Shows every frame of a segment between two places, each compared with its checksum.
+fn segment_frames(
     segment: &Segment,
-    end: u64,
+    (begin, end): (u64, u64),
     buffer: &mut Vec<u8>,
     mut each: impl FnMut(&Frame<'_>) -> Result<(), Misfit>,
 ) -> Result<(), StoreError> {
-    segment::read(&segment.path, &*segment.file, end, buffer)?;
-    let mut at = segment::HEADER_BYTES;
-    while (at as u64) < end {
-        let frame = Frame::parse(&buffer[at..])
-            .ok_or_else(|| problem::damaged_at(&segment.path, at as u64, "a frame does not fit its checksum"))?;
-        each(&frame).map_err(|misfit| problem::damaged_at(&segment.path, at as u64, misfit))?;
-        at += frame.length;
+    let mut window = Window::new(&segment.path, &*segment.file, end, buffer);
+    let mut at = begin;
+    while at < end {
+        let frame = window
+            .frame(at)?
+            .ok_or_else(|| problem::damaged_at(&segment.path, at, "a frame does not fit its checksum"))?;
+        each(&frame).map_err(|misfit| problem::damaged_at(&segment.path, at, misfit))?;
+        at += frame.length as u64;
     }
     Ok(())
 }
 
+impl Gathered {
+    /// Takes the steps of a batch in.
+    pub(super) fn batch(&mut self, bytes: &[u8]) -> Result<BatchHeader, Misfit> {
+        let Self { records, steps } = self;
+        codec::walk_batch(bytes, |network, step| {
+            // That it has a mark is seen here, where the place of what has none can be told.
+            step.state.map(codec::mark_of).transpose()?;
+            let record = step.state.map(|record| records.put(record));
+            steps.entry(network).or_default().push(step.key, step.expect, record);
+            Ok::<(), Misfit>(())
+        })
+    }
+}
+
 impl Overlay {
     fn batch(&mut self, bytes: &[u8]) -> Result<(), Misfit> {
-        let (records, changes) = (&mut self.records, &mut self.changes);
-        let header = codec::walk_batch(bytes, |network, step| {
-            let mark = step.state.map(codec::mark_of).transpose()?;
-            let record = records.put(step.state.unwrap_or_default());
-            let change = Change { key: step.key, expect: step.expect, mark, record };
-            changes.entry(network).or_default().push(change);
-            Ok::<(), Misfit>(())
-        })?;
+        let header = self.gathered.batch(bytes)?;
         match self.line.check(&header, bytes) {
             Ok(BatchFit::Next(digest)) => {
                 self.line.follow(&header, digest);
@@ -191,6 +205,11 @@ impl Overlay {
         }
     }
 
+    /// How many records there may be after the log, those of the snapshot apart.
+    pub(super) fn len(&self) -> usize {
+        self.gathered.steps.values().map(Steps::len).sum()
+    }
+
     /// Shows what is there after the log: the snapshot's records of the shard, and the log's in their place.
     pub(super) fn merge(
         self,
@@ -198,24 +217,25 @@ impl Overlay {
         snapshot: Option<&Snapshot>,
         mut each: impl FnMut(NetworkId, Key, &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let Overlay { line: _, records, changes } = self;
+        let Overlay { line: _, gathered: Gathered { mut records, steps } } = self;
         let misfit = |misfit: Misfit| StoreError::Damaged(format!("the log of shard {}: {misfit}", shard.0).into());
-        let mut networks = Vec::with_capacity(changes.len());
-        for (network, changes) in changes {
-            networks.push((network, net_effect(network, changes).map_err(misfit)?));
+        let in_order = steps.len() == 1 && steps.values().all(Steps::is_ascending);
+        let mut networks = Vec::with_capacity(steps.len());
+        for (network, steps) in steps {
+            networks.push((network, steps.net_effect(network, &records).map_err(misfit)?));
         }
         networks.sort_unstable_by_key(|&(network, _)| network);
-        let changes =
-            networks.into_iter().flat_map(|(network, changes)| changes.into_iter().map(move |c| (network, c)));
+        let changes = networks.into_iter().flat_map(|(network, steps)| steps.into_iter().map(move |c| (network, c)));
         let mut changes = changes.peekable();
-        let emit = |network: NetworkId, change: Change, found: Option<u64>, each: &mut Each<'_>| {
-            if change.expect != found {
-                return Err(misfit(unexpected(network, change.key, change.expect, found)));
+        let mut emit = |network: NetworkId, change: Change, found: Option<u64>, each: &mut Each<'_>| {
+            if change.expect() != found {
+                return Err(misfit(unexpected(network, change.key, change.expect(), found)));
             }
-            match change.mark {
-                Some(_) => each(network, change.key, records.get(change.record)),
-                None => Ok(()),
+            let Some(record) = change.record else { return Ok(()) };
+            if in_order {
+                records.give_back_before(record);
             }
+            each(network, change.key, records.get(record))
         };
         if let Some(snapshot) = snapshot {
             snapshot.records(shard, |network, key, record| {
@@ -242,26 +262,8 @@ impl Overlay {
     }
 }
 
-/// Ascending by key, one change for each. Each step must expect what the one before it at its key left.
-fn net_effect(network: NetworkId, mut changes: Vec<Change>) -> Result<Vec<Change>, Misfit> {
-    // Stable, so that the steps of one key stay in their order; and quick for what was granted in ascending order.
-    changes.sort_by_key(|change| change.key);
-    let mut problem = None;
-    changes.dedup_by(|next, kept| {
-        if next.key != kept.key {
-            return false;
-        }
-        if next.expect != kept.mark && problem.is_none() {
-            problem = Some(unexpected(network, next.key, next.expect, kept.mark));
-        }
-        *kept = Change { expect: kept.expect, ..*next };
-        true
-    });
-    problem.map_or(Ok(changes), Err)
-}
-
 type Each<'a> = dyn FnMut(NetworkId, Key, &[u8]) -> Result<(), StoreError> + 'a;
 
-fn unexpected(network: NetworkId, key: Key, expect: Option<u64>, found: Option<u64>) -> Misfit {
+pub(super) fn unexpected(network: NetworkId, key: Key, expect: Option<u64>, found: Option<u64>) -> Misfit {
     Misfit::Other(format!("a step at {key:?} of network {network} expects mark {expect:?} where {found:?} is"))
 }

@@ -79,7 +79,7 @@ fn check_there(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
 fn read_unlocked(disk: &dyn Disk, dir: &Path) -> Result<(Meta, Recovered), StoreError> {
     let meta = Meta::read(disk, dir)?;
     let (_, group, digest) = Mark::open(disk, dir)?;
-    let recovered = recovery::recover(disk, dir, &meta, (group, digest))?;
+    let recovered = recovery::recover(disk, dir, &meta, (group, digest), false)?;
     Ok((meta, recovered))
 }
 

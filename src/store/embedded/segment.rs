@@ -15,11 +15,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::disk::{Disk, DiskFile, read_exact};
+use super::disk::{Disk, DiskFile};
 use super::meta::{self, u32_at, u64_at, u128_at};
 use super::options::PIECE_BYTES;
-use super::problem;
-use crate::store::{Seq, ShardId, StoreError};
+use crate::store::{Seq, ShardId};
 
 const MAGIC: &[u8; 8] = b"ALLODSEG";
 pub(super) const HEADER_BYTES: usize = 128;
@@ -186,11 +185,4 @@ pub(super) fn create(
         return Err(error);
     }
     Ok(Spare { number, path, file, length })
-}
-
-/// Reads a segment up to `end` into `buffer`.
-pub(super) fn read(path: &Path, file: &dyn DiskFile, end: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
-    // Not cleared: what is there is overwritten, and zeroing 64 MiB again would cost as much as reading them.
-    buffer.resize(end as usize, 0);
-    read_exact(file, buffer, 0).map_err(problem::io("reading", path))
 }

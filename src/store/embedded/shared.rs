@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::EmbeddedOptions;
 use super::disk::Disk;
 use super::meta::Meta;
+use super::replay::Prepared;
 use super::segment::{Segment, Spare};
 use super::snapshot::Snapshot;
 use crate::store::{Head, StoreError, StoreFigures, StoreHealth};
@@ -70,18 +71,20 @@ pub(super) struct EmbeddedShared {
     health: AtomicU8,
     /// Why the next segment could not be made, while it cannot.
     obstacle: Mutex<Option<Arc<str>>>,
+    /// What was read of the log when it was judged, for the first load of each shard.
+    pub prepared: Mutex<Prepared>,
 }
 
 impl EmbeddedShared {
     pub(super) fn new(
-        disk: Arc<dyn Disk>,
         dir: PathBuf,
         meta: Meta,
         options: EmbeddedOptions,
         catalog: LogFiles,
+        prepared: Prepared,
     ) -> Self {
         Self {
-            disk,
+            disk: options.disk.clone(),
             dir,
             meta,
             options,
@@ -90,6 +93,7 @@ impl EmbeddedShared {
             changed: Condvar::new(),
             health: AtomicU8::new(READY),
             obstacle: Mutex::default(),
+            prepared: Mutex::new(prepared),
         }
     }
 

@@ -99,12 +99,18 @@ pub(super) struct Snapshot {
     chunks: BTreeMap<u16, (u64, u64)>,
 }
 
-struct Chunk {
+struct Chunk<'a> {
     kind: u8,
-    payload: Vec<u8>,
+    payload: &'a [u8],
 }
 
-fn read_chunk(path: &Path, file: &dyn DiskFile, at: u64, ordinal: u64) -> Result<Chunk, StoreError> {
+/// Reads a chunk into a buffer that is used for all of them.
+fn read_chunk<'a>(
+    path: &Path,
+    file: &dyn DiskFile,
+    (at, ordinal): (u64, u64),
+    buffer: &'a mut Vec<u8>,
+) -> Result<Chunk<'a>, StoreError> {
     let mut header = [0; CHUNK_HEADER_BYTES];
     read_exact(file, &mut header, at)
         .map_err(|error| problem::damaged_at(path, at, format_args!("no chunk can be read ({error})")))?;
@@ -112,10 +118,11 @@ fn read_chunk(path: &Path, file: &dyn DiskFile, at: u64, ordinal: u64) -> Result
     if header[..4] != CHUNK_MAGIC || length > CHUNK_BYTES_MAX {
         return Err(problem::damaged_at(path, at, "a chunk should begin there"));
     }
-    let mut payload = vec![0; length];
-    read_exact(file, &mut payload, at + CHUNK_HEADER_BYTES as u64)
+    buffer.resize(length.max(buffer.len()), 0);
+    let payload = &mut buffer[..length];
+    read_exact(file, payload, at + CHUNK_HEADER_BYTES as u64)
         .map_err(|error| problem::damaged_at(path, at, format_args!("a chunk cannot be read ({error})")))?;
-    if chunk_checksum(&header, &payload) != u32_at(&header, 8) || u64_at(&header, 12) != ordinal {
+    if chunk_checksum(&header, payload) != u32_at(&header, 8) || u64_at(&header, 12) != ordinal {
         return Err(problem::damaged_at(path, at, "a chunk does not fit its checksum"));
     }
     Ok(Chunk { kind: header[20], payload })
@@ -155,13 +162,13 @@ impl Snapshot {
     fn verify(&mut self, shards: u16) -> Result<(), StoreError> {
         let mut at = HEADER_BYTES as u64;
         let mut last: Option<(u16, NetworkId, Key)> = None;
-        let mut records = 0;
+        let (mut records, mut buffer) = (0, Vec::new());
         for ordinal in 0.. {
-            let chunk = read_chunk(&self.path, &*self.file, at, ordinal)?;
+            let chunk = read_chunk(&self.path, &*self.file, (at, ordinal), &mut buffer)?;
             let bad = |error: CodecError| problem::damaged_at(&self.path, at, format_args!("a chunk {error}"));
             match chunk.kind {
                 RECORDS => {
-                    let shard = each_record(&chunk.payload, |shard, network, key, _| {
+                    let shard = each_record(chunk.payload, |shard, network, key, _| {
                         records += 1;
                         let here = Some((shard, network, key));
                         if last >= here || shard >= shards {
@@ -174,7 +181,7 @@ impl Snapshot {
                     self.chunks.entry(shard).or_insert((ordinal, at));
                 }
                 END => {
-                    self.heads = end(&chunk.payload, records, shards).map_err(bad)?;
+                    self.heads = end(chunk.payload, records, shards).map_err(bad)?;
                     let end = at + (CHUNK_HEADER_BYTES + chunk.payload.len()) as u64;
                     if end != self.length {
                         return Err(problem::damaged_at(&self.path, end, "there are bytes behind its end"));
@@ -188,6 +195,13 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Bytes that the records of a shard take in it.
+    pub(super) fn bytes_of(&self, shard: ShardId) -> u64 {
+        let Some(&(_, begin)) = self.chunks.get(&shard.0) else { return 0 };
+        let next = self.chunks.range(shard.0..).nth(1);
+        next.map_or(self.length, |(_, &(_, end))| end).saturating_sub(begin)
+    }
+
     /// Shows the records of a shard, ascending by network and key.
     pub(super) fn records(
         &self,
@@ -195,15 +209,16 @@ impl Snapshot {
         mut each: impl FnMut(NetworkId, Key, &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let Some(&(first, mut at)) = self.chunks.get(&shard.0) else { return Ok(()) };
+        let mut buffer = Vec::new();
         for ordinal in first.. {
-            let chunk = read_chunk(&self.path, &*self.file, at, ordinal)?;
+            let chunk = read_chunk(&self.path, &*self.file, (at, ordinal), &mut buffer)?;
             if chunk.kind != RECORDS {
                 break;
             }
             // The order was verified when it was opened; what is wrong inside a chunk that fits its checksum is a fault
             // of the program that wrote it, and stops the load all the same.
             let mut failed = None;
-            let found = each_record(&chunk.payload, |found, network, key, record| {
+            let found = each_record(chunk.payload, |found, network, key, record| {
                 if found == shard.0 && failed.is_none() {
                     failed = each(network, key, record).err();
                 }

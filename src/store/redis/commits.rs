@@ -15,7 +15,7 @@ use super::confirms;
 use super::failed::{self, Failed};
 use super::heal;
 use super::journal::{Move, Point};
-use super::keys::{HashKind, key_of};
+use super::keys::{HashKind, HashName};
 use super::line;
 use super::link::{self, Link};
 use super::net::Net;
@@ -232,7 +232,7 @@ fn mismatch(
 ) -> Result<Vec<Committed>, CommitError> {
     let strange =
         || CommitError::NotApplied { cause: failed::strange(&shared.place, "the script named no key of ours") };
-    let key: Key = key_of(kind, low, field).ok_or_else(strange)?;
+    let key: Key = HashName::of(kind, low).key_of(field).ok_or_else(strange)?;
     let steps = batch.acts.iter().filter(|act| act.network == network).flat_map(|act| &act.steps);
     let expected = steps.clone().find(|step| step.key == key).and_then(|step| step.expect);
     let unreadable = |error: codec::CodecError| {

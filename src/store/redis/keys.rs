@@ -199,24 +199,57 @@ impl FieldPlace {
     }
 }
 
-/// The key that a field stands for; none if no field of ours is called so.
-pub(super) fn key_of(kind: HashKind, low: &[u8], field: &[u8]) -> Option<Key> {
-    let field = std::str::from_utf8(field).ok()?;
-    let key = match kind {
-        HashKind::Config if field == "config" => Key::Config,
-        HashKind::Config if field == "deployment" => Key::Deployment,
-        HashKind::Config => Key::Subnet(field.strip_prefix("subnet:")?.parse::<SubnetId>().ok()?),
-        HashKind::V4 => {
-            let low = u32::from_str_radix(std::str::from_utf8(low).ok()?, 16).ok()?;
-            let bits = field.parse::<u32>().ok().filter(|&bits| bits < BUCKET_ADDRESSES)?;
-            Key::Address(Address::V4(low | bits))
+/// A hash as its name says: worked out once for all of its fields, of which a shard has as many as it has addresses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HashName {
+    kind: HashKind,
+    /// Of IPv4: the first address of the bucket; none where no bucket is called so.
+    low: Option<u32>,
+}
+
+impl HashName {
+    pub(super) fn of(kind: HashKind, low: &[u8]) -> Self {
+        let low = (kind == HashKind::V4).then(|| hexadecimal(low, 8)).flatten();
+        let low = low.and_then(|low| u32::try_from(low).ok()).filter(|low| low.is_multiple_of(BUCKET_ADDRESSES));
+        Self { kind, low }
+    }
+
+    /// The key that a field stands for; none if no field of ours is called so. One name for one thing: another spelling of
+    /// it is no field of ours.
+    pub(super) fn key_of(self, field: &[u8]) -> Option<Key> {
+        match self.kind {
+            HashKind::Config => config_key_of(field),
+            HashKind::V4 => {
+                let bits = match *field {
+                    [digit @ b'0'..=b'9'] => u32::from(digit - b'0'),
+                    [ten @ b'1'..=b'9', digit @ b'0'..=b'9'] => u32::from(ten - b'0') * 10 + u32::from(digit - b'0'),
+                    _ => return None,
+                };
+                Some(Key::Address(Address::V4(self.low? | Some(bits).filter(|&bits| bits < BUCKET_ADDRESSES)?)))
+            }
+            HashKind::V6 => hexadecimal(field, 32).map(|bits| Key::Address(Address::V6(bits))),
         }
-        HashKind::V6 => Key::Address(Address::V6(u128::from_str_radix(field, 16).ok()?)),
+    }
+}
+
+fn config_key_of(field: &[u8]) -> Option<Key> {
+    let field = std::str::from_utf8(field).ok()?;
+    Some(match field {
+        "config" => Key::Config,
+        "deployment" => Key::Deployment,
+        _ => Key::Subnet(field.strip_prefix("subnet:")?.parse::<SubnetId>().ok()?),
+    })
+}
+
+/// The number that is written so: in exactly so many digits, small letters among them.
+fn hexadecimal(text: &[u8], digits: usize) -> Option<u128> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
     };
-    // One name for one thing: another spelling of it is no field of ours.
-    let place = FieldPlace::of(key);
-    let same_low = kind != HashKind::V4 || place.low_text().as_bytes() == low;
-    (place.field() == field && same_low).then_some(key)
+    let number = |number: u128, &byte: &u8| Some(number << 4 | u128::from(digit(byte)?));
+    (text.len() == digits).then(|| text.iter().try_fold(0, number)).flatten()
 }
 
 #[cfg(test)]
@@ -237,7 +270,8 @@ mod tests {
         ];
         for key in keys {
             let place = FieldPlace::of(key);
-            assert_eq!(key_of(place.kind, place.low_text().as_bytes(), place.field().as_bytes()), Some(key));
+            let hash = HashName::of(place.kind, place.low_text().as_bytes());
+            assert_eq!(hash.key_of(place.field().as_bytes()), Some(key));
         }
     }
 
@@ -264,12 +298,19 @@ mod tests {
             (HashKind::V4, "0a000040", "05"),
             (HashKind::V4, "0a000041", "1"),
             (HashKind::V4, "a000040", "1"),
+            (HashKind::V4, "0A000040", "1"),
+            (HashKind::V4, "0a000040", ""),
+            (HashKind::V4, "0a000040", "+1"),
+            (HashKind::V4, "0a000040", "001"),
+            (HashKind::V4, "00a000040", "1"),
             (HashKind::V6, "", "0A000000000000000000000000000000"),
             (HashKind::V6, "", "1"),
+            (HashKind::V6, "", "+a000000000000000000000000000000"),
+            (HashKind::V6, "", "00a000000000000000000000000000000"),
             (HashKind::Config, "", "subnet:x"),
             (HashKind::Config, "", "other"),
         ] {
-            assert_eq!(key_of(kind, low.as_bytes(), field.as_bytes()), None, "{low} {field}");
+            assert_eq!(HashName::of(kind, low.as_bytes()).key_of(field.as_bytes()), None, "{low} {field}");
         }
     }
 

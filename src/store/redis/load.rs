@@ -1,5 +1,8 @@
 //! Loading a shard: in bounded pieces, on a connection of its own, beside commits. `history` reads on the same one.
 //!
+//! While one piece is decoded here, Redis sends the next, and `indexer` indexes the one before as a network keeps it: nothing
+//! is kept of a million records but what is served afterwards. Where commits come meanwhile, what they changed is indexed anew.
+//!
 //! The pieces are read at different instants. Records are states, so whatever was committed meanwhile is played over what
 //! was read, from the log; the image is exact as of the head that is read last. A hash of IPv6 that is cut meanwhile gives
 //! its upper addresses to hashes that are not read yet, because they are read in ascending order, or are new, and are
@@ -14,7 +17,8 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::failed::{self, Failed};
-use super::keys::{HashKind, key_of};
+use super::indexer::Indexer;
+use super::keys::{HashKind, HashName};
 use super::link::Link;
 use super::scripts;
 use super::shared::RedisShared;
@@ -22,6 +26,7 @@ use super::whole::Empty;
 use super::{heal, history, surplus};
 use crate::core::address::Address;
 use crate::core::deployment::Deployment;
+use crate::core::network::Entries;
 use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
 use crate::core::types::NetworkId;
 use crate::store::history::{RecordedBatch, Stretch};
@@ -85,31 +90,57 @@ pub(super) async fn run(shared: Arc<RedisShared>, mut link: Link, mut jobs: mpsc
 struct Partial {
     config: Option<Arc<NetworkConfig>>,
     subnets: Vec<Arc<SubnetConfig>>,
-    entries: Vec<(Address, Entry)>,
+    entries: Entries,
     deployment: Option<Arc<Deployment>>,
     /// Hashes of IPv6 that were read.
     read: HashSet<Vec<u8>>,
 }
 
 impl Partial {
-    fn add(&mut self, state: State, address: Option<Address>) {
-        match (state, address) {
-            (State::Config(config), _) => self.config = Some(config),
-            (State::Subnet(subnet), _) => self.subnets.push(subnet),
-            (State::Deployment(deployment), _) => self.deployment = Some(deployment),
-            (State::Entry(entry), Some(address)) => self.entries.push((address, entry)),
+    fn add(&mut self, key: Key, state: State) {
+        match (key, state) {
+            (_, State::Config(config)) => self.config = Some(config),
+            (_, State::Subnet(subnet)) => self.subnets.push(subnet),
+            (_, State::Deployment(deployment)) => self.deployment = Some(deployment),
+            (Key::Address(address), State::Entry(entry)) => self.entries.push(address, entry),
             // `check_pair` refused it.
-            (State::Entry(_), None) => {}
+            (Key::Config | Key::Subnet(_) | Key::Deployment, State::Entry(_)) => {}
         }
     }
 
-    /// Addresses ascending, each once: what was read last counts.
-    fn sort(&mut self) {
-        if !self.entries.is_sorted_by(|one, other| one.0 < other.0) {
-            self.entries.sort_by_key(|(address, _)| *address);
-            self.entries.reverse();
-            self.entries.dedup_by_key(|(address, _)| *address);
-            self.entries.reverse();
+    /// Puts these states in place of what was read at their keys.
+    fn change(&mut self, changed: HashMap<Key, Option<State>>) {
+        self.subnets.retain(|subnet| !changed.contains_key(&Key::Subnet(subnet.id)));
+        if changed.contains_key(&Key::Config) {
+            self.config = None;
+        }
+        if changed.contains_key(&Key::Deployment) {
+            self.deployment = None;
+        }
+        let mut entries = None;
+        if changed.keys().any(|key| matches!(key, Key::Address(_))) {
+            let mut stays: Vec<(Address, Entry)> = std::mem::take(&mut self.entries).into_iter().collect();
+            stays.retain(|(address, _)| !changed.contains_key(&Key::Address(*address)));
+            entries = Some(stays);
+        }
+        for (key, state) in changed {
+            match (key, state, &mut entries) {
+                (Key::Address(address), Some(State::Entry(entry)), Some(entries)) => entries.push((address, entry)),
+                (key, Some(state), _) => self.add(key, state),
+                (_, None, _) => {}
+            }
+        }
+        if let Some(entries) = entries {
+            self.entries = Entries::of_any_order(entries);
+        }
+    }
+
+    /// Takes in what was read of a network beside this one.
+    fn add_entries(&mut self, entries: Entries) {
+        if self.entries.is_empty() {
+            self.entries = entries;
+        } else {
+            entries.into_iter().for_each(|(address, entry)| self.entries.push(address, entry));
         }
     }
 }
@@ -184,17 +215,18 @@ fn marks(networks: &BTreeMap<NetworkId, Partial>) -> HashMap<(NetworkId, Key), u
         marks.extend(config.iter().map(|config| ((id, Key::Config), config.version.0)));
         marks.extend(subnets.iter().map(|subnet| ((id, Key::Subnet(subnet.id)), subnet.version.0)));
         marks.extend(deployment.iter().map(|deployment| ((id, Key::Deployment), deployment.version.0)));
-        marks.extend(entries.iter().map(|(address, entry)| ((id, Key::Address(*address)), entry.generation().0)));
+        marks.extend(entries.iter().map(|(address, entry)| ((id, Key::Address(address)), entry.generation().0)));
     }
     marks
 }
 
 fn image(head: Head, networks: BTreeMap<NetworkId, Partial>) -> Result<ShardImage, StoreError> {
     let mut image = ShardImage::new(head);
-    for (id, mut partial) in networks {
-        partial.sort();
+    for (id, partial) in networks {
         let Partial { config, subnets, entries, deployment, read: _ } = partial;
-        image.add(RecordImage { id, config, subnets, entries, deployment }).map_err(StoreError::Damaged)?;
+        image
+            .add(RecordImage { id, config, subnets, entries: entries.in_order(), deployment })
+            .map_err(StoreError::Damaged)?;
     }
     Ok(image)
 }
@@ -233,9 +265,12 @@ async fn read_networks(
             let id = *id;
             let mut next = || values.next().ok_or_else(|| failed::strange(&shared.place, "an answer is missing"));
             let key = || shared.keys.config(shard, id);
-            if !take_in(shared, networks.entry(id).or_default(), &key, (id, HashKind::Config, b""), next()?)? {
+            let records = decode(shared, &key, (id, HashKind::Config, b""), next()?)?;
+            if records.is_empty() {
                 empty.of_network(id, HashKind::Config.letter(), kinds, key());
             }
+            let partial = networks.entry(id).or_default();
+            records.into_iter().for_each(|(key, state)| partial.add(key, state));
             for kind in [HashKind::V4, HashKind::V6] {
                 let page = list(shared, next()?)?;
                 if page.is_empty() {
@@ -282,7 +317,7 @@ async fn rest_of_index(
 
 type Hash = (NetworkId, HashKind, Vec<u8>);
 
-/// Reads hashes in the order given. While one piece is taken in, Redis sends the next.
+/// Reads hashes in the order given. While one piece is decoded, Redis sends the next, and the one before is indexed.
 async fn read_hashes(
     shared: &RedisShared,
     link: &mut Link,
@@ -297,6 +332,7 @@ async fn read_hashes(
         }
         pipeline
     };
+    let indexer = (hashes.len() > HASHES_AT_ONCE).then(Indexer::start);
     let mut pieces = hashes.chunks(HASHES_AT_ONCE);
     let mut under_way = VecDeque::new();
     for piece in pieces.by_ref().take(PIECES_UNDER_WAY) {
@@ -307,15 +343,31 @@ async fn read_hashes(
         if let Some(next) = pieces.next() {
             under_way.push_back((next, link.begin_read(ask(next)).await?));
         }
+        let mut read = Vec::with_capacity(piece.len());
         for ((id, kind, low), value) in piece.iter().zip(values) {
-            let partial = networks.entry(*id).or_default();
             let key = || shared.keys.records(shard, *kind, *id, &String::from_utf8_lossy(low));
-            if !take_in(shared, partial, &key, (*id, *kind, low), value)? {
+            let mut records = decode(shared, &key, (*id, *kind, low), value)?;
+            if records.is_empty() {
                 empty.hash(*id, *kind, low, key());
             }
             if *kind == HashKind::V6 {
-                partial.read.insert(low.clone());
+                networks.entry(*id).or_default().read.insert(low.clone());
             }
+            // Redis has them in the order in which they came.
+            records.sort_unstable_by_key(|(key, _)| *key);
+            read.push((*id, records));
+        }
+        match &indexer {
+            Some(indexer) => indexer.take(read).await?,
+            None => read.into_iter().for_each(|(id, records)| {
+                let partial = networks.entry(id).or_default();
+                records.into_iter().for_each(|(key, state)| partial.add(key, state));
+            }),
+        }
+    }
+    if let Some(indexer) = indexer {
+        for (id, entries) in indexer.finish().await? {
+            networks.entry(id).or_default().add_entries(entries);
         }
     }
     Ok(())
@@ -348,28 +400,27 @@ async fn read_cuts(
     empty.check(shared, link).await
 }
 
-/// Decodes the records of one hash; every one is checked. Tells whether there are any.
-fn take_in(
+/// Decodes the records of one hash; every one is checked.
+fn decode(
     shared: &RedisShared,
-    partial: &mut Partial,
     name: &dyn Fn() -> String,
     (network, kind, low): (NetworkId, HashKind, &[u8]),
     value: Value,
-) -> Result<bool, StoreError> {
+) -> Result<Vec<(Key, State)>, StoreError> {
     let mut values = list(shared, value)?.into_iter();
-    let any = values.len() > 0;
+    let mut records = Vec::with_capacity(values.len() / 2);
+    let hash = HashName::of(kind, low);
     while let (Some(field), Some(record)) = (values.next(), values.next()) {
         let (field, record) = (bytes(shared, field)?, bytes(shared, record)?);
         let at = |problem: &dyn std::fmt::Display| {
             damaged(shared, &name(), format!("has at `{}` a record that {problem}", String::from_utf8_lossy(&field)))
         };
-        let key = key_of(kind, low, &field).ok_or_else(|| at(&"no version of allod puts there"))?;
+        let key = hash.key_of(&field).ok_or_else(|| at(&"no version of allod puts there"))?;
         let state = codec::decode_state(&record).map_err(|error| at(&error))?;
         codec::check_pair(network, key, &state).map_err(|error| at(&error))?;
-        let address = if let Key::Address(address) = key { Some(address) } else { None };
-        partial.add(state, address);
+        records.push((key, state));
     }
-    Ok(any)
+    Ok(records)
 }
 
 /// Plays what was committed while the networks were read over them. Tells whether the log had all of it.
@@ -386,25 +437,13 @@ async fn play(
     if batches.last().map(|batch| batch.seq) != Some(to) || batches.len() != missed {
         return Ok(false);
     }
-    let mut changed: HashMap<(NetworkId, Key), Option<State>> = HashMap::new();
+    let mut changed: BTreeMap<NetworkId, HashMap<Key, Option<State>>> = BTreeMap::new();
     for act in batches.into_iter().flat_map(|batch| batch.acts) {
-        changed.extend(act.steps.into_iter().map(|step| ((act.network, step.key), step.state)));
+        let of_network = changed.entry(act.network).or_default();
+        of_network.extend(act.steps.into_iter().map(|step| (step.key, step.state)));
     }
-    for (&id, partial) in networks.iter_mut() {
-        partial.subnets.retain(|subnet| !changed.contains_key(&(id, Key::Subnet(subnet.id))));
-        partial.entries.retain(|(address, _)| !changed.contains_key(&(id, Key::Address(*address))));
-        if changed.contains_key(&(id, Key::Config)) {
-            partial.config = None;
-        }
-        if changed.contains_key(&(id, Key::Deployment)) {
-            partial.deployment = None;
-        }
-    }
-    for ((id, key), state) in changed {
-        if let Some(state) = state {
-            let address = if let Key::Address(address) = key { Some(address) } else { None };
-            networks.entry(id).or_default().add(state, address);
-        }
+    for (id, changed) in changed {
+        networks.entry(id).or_default().change(changed);
     }
     Ok(true)
 }

@@ -53,6 +53,7 @@ mod following;
 mod heal;
 mod history;
 mod identity;
+mod indexer;
 mod journal;
 mod keys;
 mod late;

@@ -163,7 +163,7 @@ impl Run {
             let image = reached(|| wait(self.stores[self.owner].load(ShardId(shard as u16), head.token)));
             assert_eq!(image.head, *head, "shard {shard}");
             let held: BTreeSet<Address> =
-                image.networks.iter().flat_map(|network| &network.entries).map(|entry| entry.0).collect();
+                image.networks.iter().flat_map(|network| network.entries.iter()).map(|entry| entry.0).collect();
             assert_eq!(held, self.held[shard], "shard {shard}");
         }
         for (node, store) in self.stores.iter().enumerate() {

@@ -7,13 +7,13 @@
 use std::hash::BuildHasher;
 
 use super::index::Index;
-use super::records::{NONE, Record, RecordId};
+use super::records::{Links, NONE, Record, RecordId};
 use super::{Holdings, ScopeChain, of_hash, span, taker_of};
-use crate::core::address::Address;
+use crate::core::address::{Address, Family};
 use crate::core::state::{Entry, Reservation};
 
 /// The hash of an owner, and the first record of its chain.
-type OwnerPlace = (u64, Option<RecordId>);
+pub(super) type OwnerPlace = (u64, Option<RecordId>);
 
 impl Holdings {
     /// Puts an entry at an address, or takes it away. Returns what was there.
@@ -97,6 +97,23 @@ impl Holdings {
 
     /// As [`Self::link_held`], where the owner's place is known.
     pub(super) fn link_held_at(&mut self, id: RecordId, reservation: &Reservation, place: OwnerPlace) {
+        let family = self.record(id).family;
+        let links = self.links_of((id, family), reservation, place);
+        self.record_mut(id).links = links;
+        if let Some(taker) = taker_of(reservation) {
+            let holds = self.slot(&taker).is_some();
+            self.promised.add(taker, holds);
+        }
+    }
+
+    /// Puts a reservation that promises nothing into every index under the number of its record, which need not be there yet:
+    /// how it is linked with the others.
+    pub(super) fn links_of(
+        &mut self,
+        (id, family): (RecordId, Family),
+        reservation: &Reservation,
+        place: OwnerPlace,
+    ) -> Links {
         self.held += 1;
         let current = reservation.obsolete.is_none();
         if let Some(lease) = reservation.lease {
@@ -105,15 +122,10 @@ impl Holdings {
         if let Some(mac) = reservation.details.as_ref().and_then(|details| details.mac) {
             self.macs.insert(mac, id);
         }
-        self.link_owner(id, reservation, current, place);
+        let links = self.link_owner(id, reservation, current, place);
         if current {
             self.promised.fills(&reservation.holder);
         }
-        if let Some(taker) = taker_of(reservation) {
-            let holds = self.slot(&taker).is_some();
-            self.promised.add(taker, holds);
-        }
-        let span = span(self.record(id).family, reservation.prefix_length);
         let scope = &reservation.holder.scope;
         let chain = match self.scopes.get_mut(scope) {
             Some(chain) => chain,
@@ -128,37 +140,44 @@ impl Holdings {
         chain.current += u64::from(current);
         chain.obsolete += u64::from(!current);
         chain.unbound += u64::from(current && reservation.claimant.is_none());
-        chain.addresses += span;
+        chain.addresses += span(family, reservation.prefix_length);
         let next = std::mem::replace(&mut chain.first, id);
-        self.record_mut(id).scope_next = next;
         if next != NONE {
-            self.record_mut(next).scope_previous = id;
+            self.record_mut(next).links.scope_previous = id;
         }
+        Links { scope_next: next, ..links }
     }
 
-    fn link_owner(&mut self, id: RecordId, reservation: &Reservation, current: bool, (hash, first): OwnerPlace) {
+    fn link_owner(
+        &mut self,
+        id: RecordId,
+        reservation: &Reservation,
+        current: bool,
+        (hash, first): OwnerPlace,
+    ) -> Links {
+        let mut links = Links::default();
         // The newest record goes second, so that the first of the chain, which the table names, stays.
         match first {
             Some(first) => {
-                let second = self.record(first).owner_next;
-                let head = self.record_mut(first);
+                let second = self.record(first).links.owner_next;
+                let head = &mut self.record_mut(first).links;
                 head.owner_current += u32::from(current);
                 head.owner_next = id;
-                let record = self.record_mut(id);
-                record.owner_previous = first;
-                record.owner_next = second;
+                links.owner_previous = first;
+                links.owner_next = second;
                 if second != NONE {
-                    self.record_mut(second).owner_previous = id;
+                    self.record_mut(second).links.owner_previous = id;
                 }
                 if current {
                     self.slots.insert(self.hasher.hash_one(&reservation.holder), id);
                 }
             }
             None => {
-                self.record_mut(id).owner_current = u32::from(current);
+                links.owner_current = u32::from(current);
                 self.owners.insert(hash, id);
             }
         }
+        links
     }
 
     fn unlink_held(&mut self, id: RecordId, reservation: &Reservation) {
@@ -182,13 +201,13 @@ impl Holdings {
         }
         let (next, previous, family) = {
             let record = self.record(id);
-            (record.scope_next, record.scope_previous, record.family)
+            (record.links.scope_next, record.links.scope_previous, record.family)
         };
         if next != NONE {
-            self.record_mut(next).scope_previous = previous;
+            self.record_mut(next).links.scope_previous = previous;
         }
         if previous != NONE {
-            self.record_mut(previous).scope_next = next;
+            self.record_mut(previous).links.scope_next = next;
         }
         let scope = &reservation.holder.scope;
         if let Some(chain) = self.scopes.get_mut(scope) {
@@ -208,16 +227,16 @@ impl Holdings {
     fn unlink_owner(&mut self, id: RecordId, reservation: &Reservation, current: bool) {
         let (next, previous, count) = {
             let record = self.record(id);
-            (record.owner_next, record.owner_previous, record.owner_current)
+            (record.links.owner_next, record.links.owner_previous, record.links.owner_current)
         };
         if next != NONE {
-            self.record_mut(next).owner_previous = previous;
+            self.record_mut(next).links.owner_previous = previous;
         }
         if previous != NONE {
-            self.record_mut(previous).owner_next = next;
+            self.record_mut(previous).links.owner_next = next;
             self.forget_slot(id);
             if let Some(first) = self.owner_first(&reservation.holder.scope, &reservation.holder.owner) {
-                self.record_mut(first).owner_current -= u32::from(current);
+                self.record_mut(first).links.owner_current -= u32::from(current);
             }
             return;
         }
@@ -226,7 +245,7 @@ impl Holdings {
         if next == NONE {
             self.owners.remove(hash, id);
         } else if self.owners.replace(hash, id, next) {
-            self.record_mut(next).owner_current = count - u32::from(current);
+            self.record_mut(next).links.owner_current = count - u32::from(current);
             self.forget_slot(next);
         }
     }

@@ -1,10 +1,15 @@
 //! All entries of a network at once, as they come from a store: what [`Holdings::set`] makes of them one by one, in about
 //! half the time. Each owner is looked for once, no table grows, and the tree of addresses is built from the order they have.
+//!
+//! They are put in as they are read: whoever reads them need not keep them until the last one came, and one thread may index
+//! them while another reads.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::index::Index;
-use super::records::Record;
+use super::linking::OwnerPlace;
+use super::records::{Record, RecordId};
 use super::{Holdings, covered};
 use crate::core::address::{Address, Range};
 use crate::core::state::Entry;
@@ -15,7 +20,7 @@ use crate::core::types::{Generation, ShardTime, SlotKey};
 const TOGETHER: usize = 32;
 
 /// Why entries are not those of one network.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::core::network) enum Unfit {
     /// This is not the first address of its block.
     NotFirst(Address),
@@ -25,61 +30,206 @@ pub(in crate::core::network) enum Unfit {
     HoldsTwo(SlotKey, Address, Address),
 }
 
-impl Holdings {
-    /// These entries, which ascend, for a network that is served from `since` on; and the highest generation of them.
+/// What lies at the addresses of a network, as a store reads it: each once, ascending. Every index over it is made on the way.
+///
+/// What does not fit together is kept as it came, and [`Network::load`](crate::core::network::Network::load) refuses it.
+#[derive(Debug, Clone, Default)]
+pub struct Entries(Box<Indexing>);
+
+#[derive(Debug, Clone, Default)]
+struct Indexing {
+    /// Without the trees of addresses, which are made of `v4` and `v6` at the end; and as if it were served for ever.
+    holdings: Holdings,
+    v4: Vec<(u32, RecordId)>,
+    v6: Vec<(u128, RecordId)>,
+    /// What came last and is not in `holdings` yet.
+    some: Vec<Waiting>,
+    highest: Generation,
+    before: Option<Range>,
+    /// From where on they are not those of one network: why, and everything from there on.
+    unfit: Option<(Unfit, Vec<(Address, Entry)>)>,
+}
+
+/// An entry, and of what is held the hash of its owner and the first record of that, if there was one.
+#[derive(Debug, Clone)]
+struct Waiting {
+    address: Address,
+    entry: Entry,
+    owner: OwnerPlace,
+}
+
+impl Entries {
+    /// None yet, with room in the largest of the indexes for so many.
+    pub fn with_room_for(count: usize) -> Self {
+        let holdings = Holdings { owners: Index::with_room_for(count), ..Holdings::default() };
+        Self(Box::new(Indexing { holdings, ..Indexing::default() }))
+    }
+
+    /// The next one.
     ///
-    /// Cost: O(1) for each of them, but for leases and what cools, each of which takes its place in an order.
-    pub(in crate::core::network) fn of_entries(
-        entries: Vec<(Address, Entry)>,
-        since: ShardTime,
-    ) -> Result<(Self, Generation), Unfit> {
-        let mut holdings = Self { owners: Index::with_room_for(entries.len()), ..Self::served_since(since) };
-        let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        let mut highest = Generation::default();
-        let mut before: Option<Range> = None;
-        let mut entries = entries.into_iter();
-        let mut some: Vec<(u64, Address, Entry)> = Vec::with_capacity(TOGETHER);
-        loop {
-            some.extend(entries.by_ref().take(TOGETHER).map(|(address, entry)| {
-                let hash = entry.held().map_or(0, |held| holdings.owner_hash(&held.holder.scope, &held.holder.owner));
-                (hash, address, entry)
-            }));
-            if some.is_empty() {
-                break;
-            }
-            for (hash, address, entry) in some.drain(..) {
-                let range = covered(address, entry.prefix_length());
-                if range.first() != address {
-                    return Err(Unfit::NotFirst(address));
-                }
-                if before.is_some_and(|before| before.last() >= address) {
-                    return Err(Unfit::Twice(address));
-                }
-                before = Some(range);
-                highest = highest.max(entry.generation());
-                let id = holdings.records.insert(Record::new(address, entry.clone()));
-                match address {
-                    Address::V4(bits) => v4.push((bits, id)),
-                    Address::V6(bits) => v6.push((bits, id)),
-                }
-                match &entry {
-                    Entry::Held(held) => {
-                        let first = holdings.owner_first_of(hash, &held.holder.scope, &held.holder.owner);
-                        if first.is_some()
-                            && held.obsolete.is_none()
-                            && let Some((other, _)) = holdings.slot(&held.holder)
-                        {
-                            return Err(Unfit::HoldsTwo(held.holder.clone(), other, address));
-                        }
-                        holdings.link_held_at(id, held, (hash, first));
-                    }
-                    Entry::Released(_) | Entry::Declined(_) => holdings.link(id, &entry),
-                }
-            }
+    /// Cost: O(1), but for a lease and what cools, each of which takes its place in an order.
+    pub fn push(&mut self, address: Address, entry: Entry) {
+        self.0.some.push(Waiting { address, entry, owner: (0, None) });
+        if self.0.some.len() >= TOGETHER {
+            self.0.take_in();
+        }
+    }
+
+    /// In any order; of several at one address the last one counts.
+    ///
+    /// Cost: as one after the other, and a sort.
+    pub fn of_any_order(mut entries: Vec<(Address, Entry)>) -> Self {
+        if !entries.is_sorted_by(|one, other| one.0 < other.0) {
+            // Stable, so that the last one stays the last.
+            entries.sort_by_key(|(address, _)| *address);
+            entries.reverse();
+            entries.dedup_by_key(|(address, _)| *address);
+            entries.reverse();
+        }
+        entries.into()
+    }
+
+    /// As [`Entries::of_any_order`], of what was put in as it came. Costs nothing where that was in order.
+    pub fn in_order(mut self) -> Self {
+        self.0.take_in();
+        if self.0.unfit.is_none() { self } else { Self::of_any_order(self.into_iter().collect()) }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        let Indexing { v4, v6, some, unfit, .. } = &*self.0;
+        v4.len() + v6.len() + some.len() + unfit.as_ref().map_or(0, |(_, others)| others.len())
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// As they came.
+    pub fn iter(&self) -> impl Iterator<Item = (Address, &Entry)> {
+        let Indexing { holdings, some, unfit, .. } = &*self.0;
+        let indexed = holdings.records.iter().map(|record| (record.address(), &record.entry));
+        let others = unfit.iter().flat_map(|(_, others)| others).map(|(address, entry)| (*address, entry));
+        indexed.chain(others).chain(some.iter().map(|waiting| (waiting.address, &waiting.entry)))
+    }
+
+    /// For a network that is served from `since` on; and the highest generation of them.
+    pub(in crate::core::network) fn settle(mut self, since: ShardTime) -> Result<(Holdings, Generation), Unfit> {
+        self.0.take_in();
+        let Indexing { mut holdings, v4, v6, some: _, highest, before: _, unfit } = *self.0;
+        if let Some((unfit, _)) = unfit {
+            return Err(unfit);
         }
         // A tree that is made of what ascends is filled from one side to the other.
         holdings.v4 = BTreeMap::from_iter(v4);
         holdings.v6 = BTreeMap::from_iter(v6);
+        holdings.serve_from(since);
         Ok((holdings, highest))
+    }
+}
+
+impl Indexing {
+    /// Indexes what came last.
+    fn take_in(&mut self) {
+        let mut some = std::mem::take(&mut self.some);
+        for Waiting { entry, owner, .. } in &mut some {
+            if let Some(held) = entry.held() {
+                owner.0 = self.holdings.owner_hash(&held.holder.scope, &held.holder.owner);
+            }
+        }
+        // The places in the table lie far from each other, too.
+        for Waiting { entry, owner, .. } in &mut some {
+            if let Some(held) = entry.held() {
+                owner.1 = self.holdings.owner_first_of(owner.0, &held.holder.scope, &held.holder.owner);
+            }
+        }
+        for Waiting { address, entry, owner } in some.drain(..) {
+            match &mut self.unfit {
+                None => {
+                    if let Err((unfit, entry)) = self.put(address, entry, owner) {
+                        self.unfit = Some((unfit, vec![(address, entry)]));
+                    }
+                }
+                Some((_, others)) => others.push((address, entry)),
+            }
+        }
+        self.some = some;
+    }
+
+    fn put(&mut self, address: Address, entry: Entry, (hash, mut first): OwnerPlace) -> Result<(), (Unfit, Entry)> {
+        let range = covered(address, entry.prefix_length());
+        if range.first() != address {
+            return Err((Unfit::NotFirst(address), entry));
+        }
+        if self.before.is_some_and(|before| before.last() >= address) {
+            return Err((Unfit::Twice(address), entry));
+        }
+        let holdings = &mut self.holdings;
+        if let Entry::Held(held) = &entry {
+            // It may have come since it was looked for.
+            first = first.or_else(|| holdings.owner_first_of(hash, &held.holder.scope, &held.holder.owner));
+            if first.is_some()
+                && held.obsolete.is_none()
+                && let Some((other, _)) = holdings.slot(&held.holder)
+            {
+                return Err((Unfit::HoldsTwo(held.holder.clone(), other, address), entry));
+            }
+        }
+        self.before = Some(range);
+        self.highest = self.highest.max(entry.generation());
+        let id = match &entry {
+            // What promises something is looked for by whom it promises it to.
+            Entry::Held(held) if held.promise().is_some() => {
+                let held = Arc::clone(held);
+                let id = holdings.records.insert(Record::new(address, entry));
+                holdings.link_held_at(id, &held, (hash, first));
+                id
+            }
+            // Linked before it is there: nothing is counted up and down again to keep it.
+            Entry::Held(held) => {
+                let id = holdings.records.next_id();
+                let links = holdings.links_of((id, address.family()), held, (hash, first));
+                holdings.records.insert(Record::linked(address, entry, links))
+            }
+            Entry::Released(_) | Entry::Declined(_) => {
+                let id = holdings.records.next_id();
+                holdings.link(id, &entry);
+                holdings.records.insert(Record::new(address, entry))
+            }
+        };
+        match address {
+            Address::V4(bits) => self.v4.push((bits, id)),
+            Address::V6(bits) => self.v6.push((bits, id)),
+        }
+        Ok(())
+    }
+}
+
+impl IntoIterator for Entries {
+    type Item = (Address, Entry);
+    type IntoIter = Box<dyn Iterator<Item = (Address, Entry)> + Send>;
+
+    /// As they came.
+    fn into_iter(self) -> Self::IntoIter {
+        let Indexing { holdings, some, unfit, .. } = *self.0;
+        let indexed = holdings.records.into_iter().map(|record| (record.address(), record.entry));
+        let others = unfit.into_iter().flat_map(|(_, others)| others);
+        Box::new(indexed.chain(others).chain(some.into_iter().map(|waiting| (waiting.address, waiting.entry))))
+    }
+}
+
+impl FromIterator<(Address, Entry)> for Entries {
+    fn from_iter<T: IntoIterator<Item = (Address, Entry)>>(entries: T) -> Self {
+        let entries = entries.into_iter();
+        let mut all = Self::with_room_for(entries.size_hint().0);
+        entries.for_each(|(address, entry)| all.push(address, entry));
+        all
+    }
+}
+
+impl From<Vec<(Address, Entry)>> for Entries {
+    fn from(entries: Vec<(Address, Entry)>) -> Self {
+        entries.into_iter().collect()
     }
 }

@@ -20,6 +20,12 @@ pub(super) struct Record {
     high: u64,
     low: u64,
     pub family: Family,
+    pub links: Links,
+}
+
+/// The neighbours of a record in the chains.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Links {
     pub owner_next: RecordId,
     pub owner_previous: RecordId,
     /// Current reservations of the owner; kept in the first record of its chain only.
@@ -28,21 +34,24 @@ pub(super) struct Record {
     pub scope_previous: RecordId,
 }
 
+impl Default for Links {
+    /// In no chain yet.
+    fn default() -> Self {
+        let (owner_next, owner_previous, scope_next, scope_previous) = (NONE, NONE, NONE, NONE);
+        Self { owner_next, owner_previous, owner_current: 0, scope_next, scope_previous }
+    }
+}
+
 impl Record {
     /// In no chain yet.
     pub(super) fn new(address: Address, entry: Entry) -> Self {
+        Self::linked(address, entry, Links::default())
+    }
+
+    /// In the chains that it was linked into before.
+    pub(super) fn linked(address: Address, entry: Entry, links: Links) -> Self {
         let bits = address.bits();
-        Self {
-            entry,
-            high: (bits >> 64) as u64,
-            low: bits as u64,
-            family: address.family(),
-            owner_next: NONE,
-            owner_previous: NONE,
-            owner_current: 0,
-            scope_next: NONE,
-            scope_previous: NONE,
-        }
+        Self { entry, high: (bits >> 64) as u64, low: bits as u64, family: address.family(), links }
     }
 
     pub(super) fn address(&self) -> Address {
@@ -71,6 +80,12 @@ impl Records {
         self.pieces[id as usize >> PIECE_BITS][id as usize % PIECE].as_mut().expect("an index names live records only")
     }
 
+    /// The number that the next record gets.
+    pub(super) fn next_id(&self) -> RecordId {
+        let counted = || self.pieces.last().map_or(0, |last| ((self.pieces.len() - 1) << PIECE_BITS) + last.len());
+        self.vacant.last().copied().unwrap_or_else(|| counted() as RecordId)
+    }
+
     pub(super) fn insert(&mut self, record: Record) -> RecordId {
         if let Some(id) = self.vacant.pop() {
             self.pieces[id as usize >> PIECE_BITS][id as usize % PIECE] = Some(record);
@@ -92,9 +107,19 @@ impl Records {
         self.pieces[id as usize >> PIECE_BITS][id as usize % PIECE].take().expect("an index names live records only")
     }
 
+    /// Records that are live, by number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.pieces.iter().flatten().flatten()
+    }
+
+    /// Records that were live, by number. Each piece is given back when its last record was taken.
+    pub(super) fn into_iter(self) -> impl Iterator<Item = Record> + Send {
+        self.pieces.into_iter().flatten().flatten()
+    }
+
     /// Records that are live.
     pub(super) fn count(&self) -> usize {
-        self.pieces.iter().flatten().flatten().count()
+        self.iter().count()
     }
 
     /// Bytes that the table takes, without what the entries point to.

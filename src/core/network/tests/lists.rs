@@ -11,7 +11,7 @@ fn held(count: u32) -> Network {
         let held = Reservation::plain(holder, Generation(u64::from(at) + 1), 32, WallTime(0));
         (Address::V4(0x0a00_0100 + at), Entry::Held(Arc::new(held)))
     };
-    let entries = (0..count).flat_map(|n| [of("much", n, 2 * n), of("other", n, 2 * n + 1)]).collect();
+    let entries: Entries = (0..count).flat_map(|n| [of("much", n, 2 * n), of("other", n, 2 * n + 1)]).collect();
     let net = Net::new(&["10.0.0.0/8"]);
     let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
     Network::load(config, subnets, entries, Generation(0), ShardTime(0)).unwrap()

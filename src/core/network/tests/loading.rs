@@ -1,15 +1,17 @@
 //! Facts about a network that is made of what a store remembers.
 
+use std::num::NonZeroU64;
+
 use super::*;
 
-type Entries = Vec<(Address, Entry)>;
+type Listed = Vec<(Address, Entry)>;
 
-fn entries_of(network: &Network) -> Entries {
+fn entries_of(network: &Network) -> Listed {
     let all = network.holdings.ascending(std::ops::Bound::Unbounded);
     all.map(|(address, entry)| (address, entry.clone())).collect()
 }
 
-fn load(net: &Net, entries: Entries) -> Result<Network, String> {
+fn load(net: &Net, entries: Listed) -> Result<Network, String> {
     let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
     Network::load(config, subnets, entries, Generation(0), ShardTime(0))
 }
@@ -92,7 +94,7 @@ fn entries_that_are_not_those_of_one_network_are_refused_by_what_is_wrong_with_t
     net.allocate("vm/0");
     net.allocate("vm/1");
     let good = entries_of(&net.network);
-    let says = |change: &dyn Fn(&mut Entries), part: &str| {
+    let says = |change: &dyn Fn(&mut Listed), part: &str| {
         let mut entries = good.clone();
         change(&mut entries);
         let problem = load(&net, entries).unwrap_err();
@@ -106,4 +108,65 @@ fn entries_that_are_not_those_of_one_network_are_refused_by_what_is_wrong_with_t
     says(&|entries| entries[block].0 = address("10.0.0.66"), "not the first address of its block");
     says(&|entries| entries.push(entries[one].clone()), "two records cover");
     says(&|entries| entries.push((address("10.0.0.99"), entries[one].1.clone())), "holds both");
+}
+
+#[test]
+fn what_is_read_in_another_order_is_put_in_order_and_the_last_of_one_address_counts() {
+    let mut net = full(Policy::Lowest, false);
+    net.allocate("late");
+    let listed = entries_of(&net.network);
+    let mut shuffled: Listed = listed.iter().step_by(2).chain(listed.iter().skip(1).step_by(2)).cloned().collect();
+    let (older, newer) = (listed[3].clone(), shuffled.iter().position(|(at, _)| *at == listed[3].0).unwrap());
+    let Entry::Held(held) = &older.1 else { panic!("{older:?} is not held") };
+    let mut before = Reservation::clone(held);
+    before.holder = holder("who held it before");
+    shuffled.insert(newer, (older.0, Entry::Held(Arc::new(before))));
+    for entries in [Entries::of_any_order(shuffled.clone()), shuffled.into_iter().collect::<Entries>().in_order()] {
+        assert_eq!(entries.len(), listed.len());
+        assert!(entries.iter().eq(listed.iter().map(|(address, entry)| (*address, entry))));
+        let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
+        let loaded = Network::load(config, subnets, entries, Generation(0), ShardTime(0)).unwrap();
+        loaded.check().unwrap();
+        assert_eq!(loaded.counts(), net.network.counts());
+    }
+}
+
+#[test]
+fn none_of_what_does_not_fit_is_lost() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    for n in 0..100 {
+        net.allocate(&format!("vm/{n}"));
+    }
+    let mut listed = entries_of(&net.network);
+    for (at, wrong) in [(0, 99), (50, 3), (99, 98)] {
+        // Twice the same slot, and behind what comes later.
+        listed[at].1 = listed[wrong].1.clone();
+    }
+    listed.swap(7, 60);
+    let entries: Entries = listed.iter().cloned().collect();
+    assert_eq!(entries.len(), listed.len());
+    assert!(entries.iter().eq(listed.iter().map(|(address, entry)| (*address, entry))));
+    assert_eq!(entries.clone().into_iter().collect::<Listed>(), listed);
+    assert!(entries.in_order().into_iter().map(|(address, _)| address).is_sorted());
+}
+
+#[test]
+fn a_lease_that_runs_while_it_is_loaded_ends_when_it_was_served_for_some_time() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    let view = net.ask(wish("vm/0")).unwrap().view;
+    let lease = |ends: u64, ttl: u64| Lease { ends: ShardTime(ends), ttl_seconds: NonZeroU64::new(ttl).unwrap() };
+    let (since, grace) = (ShardTime(1_000_000), crate::limits::LEASE_GRACE_SECONDS);
+    let leases = [lease(1, 5), lease(1, 86_400), lease(1_000_001, 86_400), lease(9_000_000, 86_400)];
+    let listed = leases.iter().zip(0u32..).map(|(lease, n)| {
+        let mut held = Reservation::clone(&view.reservation);
+        (held.holder, held.lease) = (holder(&format!("vm/{n}")), Some(*lease));
+        (Address::V4(0x0a00_0001 + n), Entry::Held(Arc::new(held)))
+    });
+    let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
+    let loaded = Network::load(config, subnets, listed.collect::<Listed>(), Generation(0), since).unwrap();
+    loaded.check().unwrap();
+    let ends: Vec<ShardTime> = leases.iter().map(|lease| loaded.holdings.end_of(*lease)).collect();
+    let late = since.after_seconds(grace);
+    assert_eq!(ends, [since.after_seconds(5), late, late, ShardTime(9_000_000)]);
+    assert_eq!(loaded.next_due(), ends.into_iter().min());
 }

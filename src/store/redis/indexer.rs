@@ -1,0 +1,62 @@
+//! A thread that indexes what was read of a shard while more of it is read and decoded.
+//!
+//! Before: `load`, which decodes; what comes out lies as a network keeps it (see [`Entries`]).
+
+use std::collections::BTreeMap;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::core::network::Entries;
+use crate::core::state::{Key, State};
+use crate::core::types::NetworkId;
+use crate::store::StoreError;
+
+/// Pieces that wait for the thread: it is slower with some, and faster with others.
+const PIECES_WAITING: usize = 4;
+
+/// Records by address of some hashes, each with its network.
+type Piece = Vec<(NetworkId, Vec<(Key, State)>)>;
+
+/// The way to the thread.
+pub(super) struct Indexer {
+    pieces: mpsc::Sender<Piece>,
+    indexing: JoinHandle<BTreeMap<NetworkId, Entries>>,
+}
+
+impl Indexer {
+    /// Starts it, on the runtime that this is called on.
+    pub(super) fn start() -> Self {
+        let (pieces, mut waiting) = mpsc::channel::<Piece>(PIECES_WAITING);
+        let indexing = tokio::task::spawn_blocking(move || {
+            let mut networks: BTreeMap<NetworkId, Entries> = BTreeMap::new();
+            while let Some(piece) = waiting.blocking_recv() {
+                for (id, records) in piece {
+                    let entries = networks.entry(id).or_default();
+                    for (key, state) in records {
+                        if let (Key::Address(address), State::Entry(entry)) = (key, state) {
+                            entries.push(address, entry);
+                        }
+                    }
+                }
+            }
+            networks
+        });
+        Self { pieces, indexing }
+    }
+
+    /// Hands records over, each behind those before it.
+    pub(super) async fn take(&self, piece: Piece) -> Result<(), StoreError> {
+        self.pieces.send(piece).await.map_err(|_| crashed())
+    }
+
+    /// Waits for all of it.
+    pub(super) async fn finish(self) -> Result<BTreeMap<NetworkId, Entries>, StoreError> {
+        drop(self.pieces);
+        self.indexing.await.map_err(|_| crashed())
+    }
+}
+
+fn crashed() -> StoreError {
+    StoreError::Poisoned("the thread that indexes what is loaded crashed".into())
+}
