@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allod::core::address::Address;
-use allod::core::state::{Entry, Key, State, Step};
+use allod::core::state::{Entry, Key, Reservation, State, Step};
 use allod::core::types::Generation;
 use allod::serve::Ended;
 use allod::store::redis::{RedisOptions, RedisStore};
@@ -34,7 +34,7 @@ fn taken_over(server: &Server, text: &str) {
                 continue;
             };
             let generation = Generation(head.generation.0 + 1);
-            let mut next = (**held).clone();
+            let mut next = Reservation::clone(&held);
             next.holder.owner = "other".parse().unwrap();
             next.generation = generation;
             let state = Some(State::Entry(Entry::Held(Arc::new(next))));

@@ -363,7 +363,7 @@ mod tests {
         };
         let refused = || Fault::Refused(Refusal::not_found(Missing::Network, "lan"));
         for fault in [lost(), refused()] {
-            let told = unproved(Err(Box::new(fault)), true);
+            let told = proved::unproved(Err(Box::new(fault)), true);
             assert!(matches!(told.as_ref().map_err(|fault| &**fault), Err(Fault::NotReady { .. })), "{told:?}");
         }
     }

@@ -69,7 +69,7 @@ async fn nothing_is_taken(shared: &Shared) {
 }
 
 /// What is answered in place of what cannot be proved.
-fn unproved(answer: Outcomes, reads: bool) -> Outcomes {
+pub(super) fn unproved(answer: Outcomes, reads: bool) -> Outcomes {
     match answer {
         // It says itself what is known of it. A refusal is an answer like any other, and so is that a cursor leads nowhere:
         // one that the present owner gave is ahead of all that the owner before knows.

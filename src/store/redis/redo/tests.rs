@@ -229,7 +229,7 @@ fn of_what_is_put_aside_stays_what_leads_to_the_point_that_is_named() {
     let aside = |stays| found(Redone::Aside(ShardId(3), stays));
     assert_eq!(left(aside(None)), [of_other(6), of_other(7), behind.clone()], "as it was written before");
     let common = [(true, vec![(3, point(2, 5))]), (true, vec![(3, point(2, 6)), (4, point(2, 6))])];
-    let through = |rest: &[_]| [&common[..], rest, &[behind.clone()]].concat();
+    let through = |rest: &[_]| [&common[..], rest, std::slice::from_ref(&behind)].concat();
     assert_eq!(left(aside(Some(point(2, 6)))), through(&[of_other(7)]));
     assert_eq!(left(aside(Some(point(2, 7)))), through(&[(true, vec![(3, point(2, 7))]), of_other(7)]));
     // It is written, and read, as it is meant.
