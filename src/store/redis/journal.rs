@@ -28,6 +28,9 @@ pub(super) struct Point {
 }
 
 impl Point {
+    /// On no line.
+    pub(super) const NOWHERE: Self = Self { token: Token(0), seq: Seq(0), digest: Digest(0) };
+
     pub(super) fn of(head: &Head) -> Self {
         let &Head { token, seq, digest, .. } = head;
         Self { token, seq, digest }

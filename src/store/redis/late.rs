@@ -3,8 +3,10 @@
 //! may have been granted what is in it.
 //!
 //! How far both lines are one is found in the register's log, by digest, or where that was trimmed by the take-overs that the
-//! head remembers; what was sent behind it, in the journal. Where the
-//! journal does not reach back that far, nobody knows what is missing, and the store stops.
+//! head remembers; what was sent behind it, in the journal. Where the journal does not reach back that far, nobody knows what is
+//! missing, and the store stops. But where it reaches back to the take-over of this process, and what that was built on is
+//! missing itself, all of what this process did is: it is put aside, too, and what was before is for others to bring. Where
+//! nobody has gone on since, it may be nobody's any more, and the store stops then.
 //!
 //! Neighbours: `checks` asks for it before a shard is taken, and when a tenure has ended; `heal` where a fork is found;
 //! `store::late` keeps it.
@@ -88,16 +90,26 @@ pub(super) async fn put_aside_forks(
 }
 
 async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLine, Head)]) -> Result<(), StoreError> {
-    let mut late = Vec::with_capacity(parted.len());
+    let mut late: Vec<Missing> = Vec::with_capacity(parted.len());
     for (line, head) in parted {
         late.push(missing(shared, link, line, head).await?.ok_or_else(|| {
             let found = "another owner's, who went on from further back than this server remembers what it changed";
             shared.went_back(line.shard, line.told.seq.0, found)
         })?);
     }
+    // Durable before anything ends this process.
+    for ((line, head), missing) in parted.iter().zip(&mut late) {
+        put_aside(shared, line, head, std::mem::take(&mut missing.batches)).await?;
+    }
+    for ((line, head), missing) in parted.iter().zip(&late) {
+        if missing.common.is_none() && head.epoch < line.told_epoch {
+            let found = "which is further back than what this server began with, and nobody has gone on since";
+            return Err(heal::gone_back(shared, line.shard, Some(*head), found));
+        }
+    }
     let mut cuts = Vec::with_capacity(parted.len());
-    for ((line, head), Missing { common, batches }) in parted.iter().zip(late) {
-        put_aside(shared, line, head, batches).await?;
+    for ((line, head), Missing { common, .. }) in parted.iter().zip(late) {
+        let common = common.unwrap_or((Point::NOWHERE, Epoch(0)));
         // What is there on a line of this process's own may be taken for told: nobody else says so when it goes back again.
         let (point, own) = (Point::of(head), heal::is_own(shared, line, head));
         let told = if own { (point, head.epoch) } else { common };
@@ -135,8 +147,8 @@ pub(super) async fn knows(
 
 /// What somebody was told of and another line has not.
 struct Missing {
-    /// The last point that both lines have, and its epoch.
-    common: (Point, Epoch),
+    /// The last point that both lines have, and its epoch; none: not even the one that was taken over.
+    common: Option<(Point, Epoch)>,
     /// In order.
     batches: Vec<Vec<u8>>,
 }
@@ -169,18 +181,19 @@ async fn missing(
             apart = middle;
         }
     }
-    if common == 0 {
+    let is_whole = way.first().is_some_and(|first| matches!(first.deed, Deed::Take(_)));
+    if common == 0 && !is_whole {
         return Ok(None);
     }
     // The first point is where the way begins; each other one is behind what leads there.
     let mut batches = Vec::new();
-    for sent in &way[common - 1..] {
+    for sent in &way[common.saturating_sub(1)..] {
         if let Deed::Commit(call) = &sent.deed {
             let Some(of_shard) = batch_in(call, line.shard) else { return Ok(None) };
             batches.extend(of_shard);
         }
     }
-    Ok(Some(Missing { common: points[common - 1], batches }))
+    Ok(Some(Missing { common: common.checked_sub(1).map(|last| points[last]), batches }))
 }
 
 fn of_shard(sent: &Forgotten, shard: ShardId) -> Option<Point> {

@@ -293,6 +293,48 @@ fn what_was_changed_in_two_shards_at_once_waits_for_the_one_that_another_node_gi
     }
 }
 
+/// The node before the owner is gone, and with it what Redis lost of it; a third one went on. What the owner acknowledged is built
+/// on that, and is brought all the same.
+#[test]
+fn what_was_acknowledged_on_a_base_that_is_lost_is_put_aside_where_another_node_went_on() {
+    let Some((mut server, directories, x, y)) = handed_over() else { return };
+    drop(x);
+    goes_back(&mut server);
+    let _: u64 = server.ask(&["HSET", "{allod}:0:head", "lease", "0"]);
+    let third = tempfile::tempdir().unwrap();
+    let mut z = Node::of(&server, third.path());
+    let taken = std::cell::Cell::new(None);
+    until("the third node takes it", || match wait(z.store.take(ShardId(0), token(9))) {
+        Ok(head) => {
+            taken.set(Some(head));
+            true
+        }
+        Err(StoreError::Io { .. } | StoreError::Held { .. }) => false,
+        Err(error) => panic!("{error:?}"),
+    });
+    (z.head, z.n) = (taken.into_inner().unwrap(), 9);
+    z.grants(3);
+    until("the owner before hears of it", || {
+        wait(y.store.renew()).is_err_and(|error| matches!(error, StoreError::Fenced { .. }))
+    });
+    wait(y.store.release()).ok();
+    until("it is put aside", || wait(y.store.review()).is_ok());
+    let late = y.store.late();
+    let claims: Vec<String> = late
+        .iter()
+        .flat_map(|late| late.claims())
+        .flat_map(|(_, claims)| claims)
+        .map(|(at, _)| at.to_string())
+        .collect();
+    assert_eq!(claims.len(), 5, "{claims:?}");
+    assert!(claims.iter().all(|at| at.starts_with("10.0.2.")), "{claims:?}");
+    assert_eq!(y.store.health(), StoreHealth::Ready);
+    // Once.
+    wait(y.store.review()).unwrap();
+    assert_eq!(y.store.late().len(), 1);
+    drop(directories);
+}
+
 /// The negative control: what nobody has any more is not waited for for ever.
 #[test]
 fn past_a_hand_over_from_a_node_that_is_gone_the_store_stops() {
