@@ -93,6 +93,8 @@ pub struct Keeper {
     pub(super) stays_off_ms: u64,
     /// Which nodes it reaches, while it does not reach the owner or is not reached as the owner.
     pub(super) reach: Reach,
+    /// It stops, and everything that was read is answered.
+    has_answered_all: bool,
 }
 
 /// What an owner does beside keeping its lease.
@@ -129,6 +131,7 @@ impl Keeper {
             was_fenced: false,
             stays_off_ms: 0,
             reach: Reach::default(),
+            has_answered_all: false,
         }
     }
 
@@ -214,6 +217,14 @@ impl Keeper {
                         return Err(error.into());
                     }
                     tracing::warn!(error = chain(&error), "waiting: it may be the one before this, which crashed");
+                }
+                // In a moment it is known. A process that ended meanwhile, and was started again, would begin to wait anew, and
+                // keep the register for whoever it waits for all the while.
+                Err(error)
+                    if self.store.health() == StoreHealth::Hindered
+                        && self.server.clock.lease_ms().saturating_sub(begun) <= FIRST_WAY_MS =>
+                {
+                    tracing::warn!(error = chain(&error), "waiting");
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -523,6 +534,7 @@ impl Keeper {
                 false
             }
         };
+        self.has_answered_all = answered;
         if tenure.is_some() && !self.failed() {
             self.server.metrics.owner.set(0);
             self.wait("stopping", NotReadyReason::Moved);
@@ -544,8 +556,9 @@ impl Keeper {
             Err(_) => tracing::warn!("the store does not answer: the other nodes learn of the end of this one later"),
         }
         match self.fatals.lock().await.try_recv() {
-            Ok(Fatal(problem)) => Ended::Failed(problem),
-            Err(_) => Ended::Stopped,
+            // Behind the last answer there is nothing that another node's take-over could leave in doubt.
+            Ok(Fatal(problem)) if !self.has_answered_all || self.failed() => Ended::Failed(problem),
+            Ok(Fatal(_)) | Err(_) => Ended::Stopped,
         }
     }
 }

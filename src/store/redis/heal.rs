@@ -91,7 +91,7 @@ async fn settle(shared: &RedisShared, link: &mut Link) -> Result<(), StoreError>
 /// How often it is looked where the shards stand, when what is missing does not fit there.
 const TRIES: u32 = 3;
 
-pub(super) fn gone_back(shared: &RedisShared, shard: ShardId, head: Option<Head>, why: &str) -> StoreError {
+fn gone_back(shared: &RedisShared, shard: ShardId, head: Option<Head>, why: &str) -> StoreError {
     let told = shared.line(shard, |line| line.known(shard).told.seq).unwrap_or_default();
     let at = head.map_or_else(String::new, |head| format!("at batch {} in epoch {}", head.seq.0, head.epoch.0));
     shared.went_back(shard, told.0, &format!("{at}, {why}"))

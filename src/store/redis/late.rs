@@ -103,8 +103,12 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     }
     for ((line, head), missing) in parted.iter().zip(&late) {
         if missing.common.is_none() && head.epoch < line.told_epoch {
-            let found = "which is further back than what this server began with, and nobody has gone on since";
-            return Err(heal::gone_back(shared, line.shard, Some(*head), found));
+            let found = format!(
+                "at batch {} in epoch {}, which is further back than what this server began with, and nobody has gone on since",
+                head.seq.0, head.epoch.0
+            );
+            // All that this one acknowledged is put aside, so whoever takes the shard from there on settles it.
+            return Err(shared.went_back_from(line.shard, line.told.seq.0, head.epoch, &found));
         }
     }
     let mut cuts = Vec::with_capacity(parted.len());

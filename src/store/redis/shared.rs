@@ -277,6 +277,10 @@ impl RedisShared {
         if let Some(moving) = &*locked(&self.moving) {
             return Some(Arc::clone(moving));
         }
+        if locked(&self.awaited).is_some() {
+            let text = "Redis went back past a hand-over, and the node that owned the register before gives back its part first";
+            return Some(text.into());
+        }
         let lacking = locked(&self.lacking).clone()?;
         match self.stand_in() {
             None => Some(lacking),
@@ -550,6 +554,11 @@ impl RedisShared {
     /// A shard that ends before what was acknowledged.
     pub(super) fn went_back(&self, shard: ShardId, acknowledged: u64, found: &str) -> StoreError {
         let epoch = self.line(shard, |line| line.known(shard).epoch).unwrap_or(Epoch(u64::MAX));
+        self.went_back_from(shard, acknowledged, epoch, found)
+    }
+
+    /// A shard that ends before what was acknowledged. Whoever takes it over from this epoch on has gone on.
+    pub(super) fn went_back_from(&self, shard: ShardId, acknowledged: u64, epoch: Epoch, found: &str) -> StoreError {
         if let Some(identity) = &self.identity
             && let Err(error) = identity.went_back(self.info.register, (shard, Seq(acknowledged), epoch))
         {

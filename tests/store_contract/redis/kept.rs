@@ -338,7 +338,7 @@ fn what_was_acknowledged_on_a_base_that_is_lost_is_put_aside_where_another_node_
 /// The negative control: what nobody has any more is not waited for for ever.
 #[test]
 fn past_a_hand_over_from_a_node_that_is_gone_the_store_stops() {
-    let Some((mut server, _directories, mut x, mut y)) = two() else { return };
+    let Some((mut server, directories, mut x, mut y)) = two() else { return };
     x.takes(1);
     x.grants(5);
     let () = server.ask(&["SAVE"]);
@@ -357,4 +357,19 @@ fn past_a_hand_over_from_a_node_that_is_gone_the_store_stops() {
     });
     let refused = refused.into_inner();
     assert!(matches!(&refused, Some(StoreError::Damaged(text)) if text.contains("went back")), "{refused:?}");
+    // What it acknowledged itself is not lost with it: whoever goes on is brought it.
+    let own = |at: &Address| at.to_string().starts_with("10.0.3.");
+    let late = x.store.late();
+    let claims: Vec<Address> =
+        late.iter().flat_map(|late| late.claims()).flat_map(|(_, claims)| claims).map(|(at, _)| at).collect();
+    assert!(claims.len() == 5 && claims.iter().all(own), "{claims:?}");
+    drop((x, late));
+    let opened =
+        |options| RedisStore::open(RedisOptions { directory: Some(directories[0].path().to_owned()), ..options });
+    let again = opened(server.options()).unwrap_err();
+    assert!(matches!(&again, StoreError::Damaged(text) if text.contains("--accept-rollback")), "{again:?}");
+    let third = tempfile::tempdir().unwrap();
+    let z = Node::of(&server, third.path());
+    until("another node goes on", || wait(z.store.take(ShardId(0), token(9))).is_ok());
+    assert_eq!(opened(server.options()).unwrap().late().len(), 1);
 }
