@@ -41,9 +41,10 @@ impl Redis {
         self.text(&["INFO", "replication"]).contains("master_link_status:up")
     }
 
-    /// A number in the heads of all shards, together.
+    /// A number in the heads of all shards, together. A replica that has just come has none yet.
     pub fn of_heads(&self, field: &str) -> u64 {
-        (0..16).map(|shard| self.number(&["HGET", &format!("{{allod}}:{shard}:head"), field])).sum()
+        let of = |shard| self.text(&["HGET", &format!("{{allod}}:{shard}:head"), field]).parse().unwrap_or(0);
+        (0..16).map(of).sum::<u64>()
     }
 
     /// Starts one that tells what is on disk, and has each change there before it answers. None where no server here does.
