@@ -84,6 +84,10 @@ fn histogram(name: &str, help: &str, buckets: &[f64]) -> Histogram {
         .expect("names and buckets are constants")
 }
 
+fn gauge(name: &str, help: &str) -> IntGauge {
+    IntGauge::new(name, help).expect("names are constants")
+}
+
 fn counter(name: &str, help: &str) -> IntCounter {
     IntCounter::new(name, help).expect("names are constants")
 }
@@ -159,20 +163,12 @@ impl Metrics {
                 "Turns that a waiting request over several networks had and did not take in two seconds, in which its network decided nothing else. Any rise is a bug, or a server that stands still.",
             ),
             panics: counter("allod_panics_total", "Panics caught. Any rise is a bug: the log has its id."),
-            owner: IntGauge::new(
-                "allod_owner",
-                "1 while this node owns the register, 0 while another one does or nobody. Over all nodes the sum is 1; 0 for long means that nobody serves.",
-            )
-            .expect("names are constants"),
+            owner: gauge("allod_owner", "1 while this node owns the register, 0 while another one does or nobody. Over all nodes the sum is 1; 0 for long means that nobody serves."),
             tenures: counter(
                 "allod_tenures_total",
                 "How often this node came to own the register. Over all nodes a rise without restarts means that the store or a node stands still at times.",
             ),
-            late_batches: IntGauge::new(
-                "allod_late_batches",
-                "Batches that this node acknowledged and that a failover of Redis cut off, not given back yet. Above 0 for long: the log says why.",
-            )
-            .expect("names are constants"),
+            late_batches: gauge("allod_late_batches", "Batches that this node acknowledged and that a failover of Redis cut off, not given back yet. Above 0 for long: the log says why."),
             late_claims: counters(
                 "allod_late_claims_total",
                 "Reservations that a failover of Redis cut off and this node brought back, by what became of them. Any conflict has an operator decide: allod cluster conflicts.",
@@ -182,7 +178,7 @@ impl Metrics {
                 "allod_forwarded_requests_total",
                 "Requests handed to the node that owns the register. Clients that ask that node itself save a hop.",
             ),
-            connections: IntGauge::new("allod_connections", "Open client connections.").expect("names are constants"),
+            connections: gauge("allod_connections", "Open client connections."),
             connections_accepted: counter(
                 "allod_connections_accepted_total",
                 "Connections accepted. A rise without more open ones means clients that reconnect.",
@@ -197,15 +193,13 @@ impl Metrics {
                 "Connections that went on on another reactor thread, by reason: full, because theirs was always busy and that one was not; follows, because the network that a quiet one asks is there. Some at the beginning of a load are normal; a steady rise of full means threads that are busy in turns.",
                 &["reason"],
             ),
-            http_connections: IntGauge::new("allod_http_connections", "Open connections to the HTTP port.")
-                .expect("names are constants"),
+            http_connections: gauge("allod_http_connections", "Open connections to the HTTP port."),
             http_refused: counters(
                 "allod_http_refused_total",
                 "What was refused or cut off over HTTP, by reason. A rise of connections, bodies, bytes or streams means too many at once; of unfinished or slow, clients that do not send what they began or do not read.",
                 &["reason"],
             ),
-            watches: IntGauge::new("allod_watches", "Subscriptions to events, over TCP and HTTP.")
-                .expect("names are constants"),
+            watches: gauge("allod_watches", "Subscriptions to events, over TCP and HTTP."),
             watches_ended: counters(
                 "allod_watches_ended_total",
                 "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a history that is too short for them or a failover that lost changes.",

@@ -160,7 +160,17 @@ impl Lates {
                 read_answered(&path, register, &late)?;
                 pending.push(Arc::new(late));
             } else if gives_up_others {
-                tracing::warn!(path = %path.display(), "changes of another register lie here; they are given up");
+                let named = |(address, entry): (Address, Entry)| match entry {
+                    Entry::Held(held) => format!("{address} of `{}`", held.holder.owner),
+                    Entry::Released(_) | Entry::Declined(_) => address.to_string(),
+                };
+                let claims: Vec<String> = late.claims().into_values().flatten().map(named).collect();
+                tracing::error!(
+                    path = %path.display(),
+                    claims = claims.join(", "),
+                    "what was acknowledged in another register and brought to nobody is given up: whoever was told that he has \
+                     one of these is to ask for another"
+                );
                 std::fs::rename(&path, beside(&path, PAST)).map_err(whole::io("renaming", &path))?;
             } else {
                 return Err(of_another(&path));
@@ -246,8 +256,8 @@ impl Lates {
 fn of_another(path: &Path) -> StoreError {
     let text = format!(
         "{} has changes that were acknowledged in another register and brought to nobody: whoever was told of them may find \
-         that somebody else has what he was granted. `allod serve` with the store that was there before brings them; \
-         --accept-new-store gives them up, and the file stays as PAST-…",
+         that somebody else has what he was granted. `allod serve` with the store that was there before brings \
+         them, if that was not moved; --accept-new-store gives them up, and the file stays as PAST-…",
         path.display()
     );
     StoreError::Foreign(text.into())

@@ -26,7 +26,7 @@ use crate::limits::BATCH_CHANGES_MAX;
 use crate::store::Act;
 
 /// How often, and how soon, what is left of a network that was to be purged is tried again.
-const PURGE_TRIES: usize = 600;
+const PURGE_TRIES: usize = 60;
 const PURGE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The lock and the intent of one act. Dropped, both end.
@@ -208,22 +208,23 @@ impl Coordinator {
         if let Some((check, intent)) = widens {
             // Tried dry first: what the network itself refuses comes first where the protocol says so.
             let dry = self.ask_item(route, self.item(command(), true)).await;
+            let noted = |dry: Answer| dry.inspect_err(|fault| self.note_answer(route, fault)).map(Done::Outcome);
             match &dry {
                 Ok(Outcome::Subnet { created: false, .. }) if matches!(change, Configure::SubnetAdd { .. }) => {
                     return tell.tell(dry.map(Done::Outcome));
                 }
                 // A name that is taken comes before an overlap of the network's own subnets as well.
                 Err(fault) if comes_before_overlap(fault) && !(intent.name.is_some() && is_overlap(fault)) => {
-                    return tell.tell(dry.map(Done::Outcome));
+                    return tell.tell(noted(dry));
                 }
-                Err(_) if self.is_there(route, &change).await => return tell.tell(dry.map(Done::Outcome)),
+                Err(_) if self.is_there(route, &change).await => return tell.tell(noted(dry)),
                 Ok(_) | Err(_) => {}
             }
             if let Err(fault) = act.intend(check, intent).await {
                 return tell.tell(Err(fault));
             }
             if dry.is_err() || self.dry_run {
-                return tell.tell(dry.map(Done::Outcome));
+                return tell.tell(noted(dry));
             }
         }
         let purge = matches!(change, Configure::Delete { purge: true, .. });
@@ -274,14 +275,14 @@ impl Coordinator {
     /// Nobody may ask again for the rest of what was to be let go: it goes as soon as the store takes that.
     async fn finish_purge(&self, route: &Arc<Route>) {
         for _ in 0..PURGE_TRIES {
+            if self.shared.is_over() || self.shared.gives_away() {
+                return;
+            }
             match self.purge(route).await {
                 Err(fault) if matches!(*fault, Fault::Unavailable { .. } | Fault::NotReady { .. }) => {
                     tokio::time::sleep(PURGE_AGAIN).await;
                 }
                 Ok(()) | Err(_) => return,
-            }
-            if self.shared.is_over() {
-                return;
             }
         }
     }

@@ -52,13 +52,15 @@ pub(super) fn outlet(shared: &Arc<Shared>, ticket: u32, order: &Order, outlet: O
     to
 }
 
-/// Until the store has taken nothing for a while.
+/// Until the store has taken nothing for a while: what lets go may be taken still where it is hindered.
 async fn nothing_is_taken(shared: &Shared) {
-    let mut since = None;
+    let (mut since, mut taken) = (None, shared.metrics.commits.get());
     loop {
         tokio::time::sleep(LOOKS_EVERY).await;
+        let before = std::mem::replace(&mut taken, shared.metrics.commits.get());
         match shared.store.health() {
             StoreHealth::Ready | StoreHealth::Full => since = None,
+            StoreHealth::Hindered | StoreHealth::Failed if taken != before => since = None,
             StoreHealth::Hindered | StoreHealth::Failed => {
                 if since.get_or_insert_with(Instant::now).elapsed() >= TOLD_WITHIN {
                     return;

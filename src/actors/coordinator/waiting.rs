@@ -23,7 +23,8 @@
 //! **It is off every list before it waits for its answer.** A refusal leaves behind what it saw, of which each network is asked: one
 //! that still had it on its list would give it the turn, and wait for it.
 //!
-//! Review notes: does every way out drop `Listed`, before anything is awaited? Is a room noted as missing before the network that lacks it goes on?
+//! Review notes: does every way out drop `Listed`, before anything is awaited? Is a room noted as missing before the network
+//! that lacks it goes on?
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -224,6 +225,7 @@ impl Coordinator {
         let mut again = false;
         loop {
             let looks = tokio::select! {
+                biased;
                 () = wait.caller.left() => return Err(stopping()),
                 () = self.shared.is_given_away() => {
                     let reason = NotReadyReason::Moved;

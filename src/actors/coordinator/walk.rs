@@ -35,8 +35,9 @@ pub(super) struct Walk<'a> {
 
 /// What moved in front of the place where a list goes on would be left out, and what moved behind it be shown twice.
 fn forgotten() -> Box<Fault> {
-    let problem = "goes on with a list of which it is not known any more how its networks were called when it began: the server \
-                   was started again, or there were too many changes since; begin again without it";
+    let problem = "goes on with a list of which it is not known any more how its networks were called when it began: another node \
+                   serves by now, or it was started again, and networks or subnets were made, removed, renamed or moved \
+                   since; or there were too many such changes. Begin again without it";
     Refusal::invalid("after", problem).into()
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::draft::{Draft, held_by};
 use super::holdings::covered;
+use super::lifecycle::is_promised_to_nobody;
 use super::selection::Selection;
 use super::{Network, Standing};
 use crate::core::address::{Address, Family, Range};
@@ -349,13 +350,15 @@ impl Network {
         Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by) }
     }
 
-    /// Refuses a block of which somebody else holds any, or somebody was promised any, or another member of the same request took any.
+    /// Refuses a block of which somebody else holds any, or was promised any, or another member of the same request took any.
     fn in_the_way(&self, draft: &Draft<'_>, holder: &SlotKey, block: Range, is_free: bool) -> Result<(), Refusal> {
         for (address, entry) in (!is_free).then(|| self.holdings.overlapping(block)).into_iter().flatten() {
             let Entry::Held(held) = entry else { continue };
             // What this very request lets go counts as held until it is committed.
-            let is_promised = || held.promise().is_some_and(|promise| !draft.ends(held, promise));
-            if held.holder != *holder || held.obsolete.is_some() || is_promised() {
+            if held.holder == *holder && held.promise().is_some_and(|promise| !draft.ends(held, promise)) {
+                is_promised_to_nobody(address, held)?;
+            }
+            if held.holder != *holder || held.obsolete.is_some() {
                 return Err(self.held_there(block, address, held));
             }
         }

@@ -318,7 +318,7 @@ pub(super) fn merge_labels(field: &str, labels: &mut Labels, patch: &LabelsPatch
 }
 
 /// A plan of a deployment may have given its word for an address: nobody else gets it before that is settled.
-fn is_promised_to_nobody(address: Address, held: &Reservation) -> Result<(), Refusal> {
+pub(super) fn is_promised_to_nobody(address: Address, held: &Reservation) -> Result<(), Refusal> {
     held.promise().map_or(Ok(()), |promise| {
         let problem = format!(
             "{address} is promised to instance `{}` of deployment `{}`; commit or revert its plan first",

@@ -88,9 +88,10 @@ impl<'a> Window<'a> {
         Ok(written)
     }
 
-    /// Offset of the first valid frame that begins at `at` or anywhere behind it, zeros after `written` apart.
+    /// Offset of the first valid frame that begins at `at` or anywhere behind it.
     ///
-    /// Takes memory for all of it: where the log ends as it should nothing is written there, and it is not called.
+    /// Where nothing is written behind `at`, as where the log ends as it should, it reads nothing; else it takes memory for all up
+    /// to the end, since a frame may end with zeros.
     pub(super) fn find_frame(&mut self, at: u64, written: u64) -> Result<Option<u64>, StoreError> {
         if written <= at {
             return Ok(None);

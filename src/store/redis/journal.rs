@@ -284,12 +284,13 @@ impl Journal {
 
     /// These are kept.
     pub(super) fn kept(&mut self, kept: &[Unkept]) {
-        let mut numbers: HashSet<u64> = kept.iter().map(|one| one.number).collect();
+        let mut numbers: HashMap<u64, bool> = kept.iter().map(|one| (one.number, one.applied)).collect();
         let mut others = 0;
         let within = if self.is_scattered { usize::MAX } else { RECENT };
         for entry in self.entries.iter_mut().rev() {
-            if numbers.remove(&entry.number) {
-                (entry.kept, others) = (true, 0);
+            if let Some(applied) = numbers.remove(&entry.number) {
+                // Where Redis answered while it was written, it is written once more.
+                (entry.kept, others) = (applied == entry.applied, 0);
             } else {
                 others += 1;
             }

@@ -102,7 +102,7 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
         put_aside(shared, line, head, std::mem::take(&mut missing.batches)).await?;
     }
     for ((line, head), missing) in parted.iter().zip(&late) {
-        if missing.common.is_none() && head.epoch < line.told_epoch {
+        if missing.common.is_none() && head.epoch < line.told_epoch && !shared.accepts_rollback {
             let found = format!(
                 "at batch {} in epoch {}, which is further back than what this server began with, and nobody has gone on since",
                 head.seq.0, head.epoch.0

@@ -206,6 +206,7 @@ impl RedisStore {
             lates: Lates::open(options.directory.as_deref(), register, options.accept_new_store)?,
             redo,
             identity,
+            accepts_rollback: options.accept_rollback,
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         let shared = Arc::new(RedisShared::new(parts));

@@ -31,6 +31,8 @@ pub(super) struct RedisShared {
     pub(super) place: Arc<str>,
     /// What the next start shall know of it; none where nothing is kept on this machine.
     identity: Option<IdentityFile>,
+    /// An operator gives up what Redis lost of others: the store goes on from what there is.
+    pub(super) accepts_rollback: bool,
     /// How this node is known to the others.
     card: Mutex<NodeCard>,
     pub(super) keep_seconds: u64,
@@ -117,6 +119,8 @@ pub(super) struct StoreParts {
     pub(super) lates: Lates,
     pub(super) redo: Option<Redo>,
     pub(super) identity: Option<IdentityFile>,
+    /// An operator gives up what Redis lost of others: the store goes on from what there is.
+    pub(super) accepts_rollback: bool,
 }
 
 /// What a mutex guards. Nobody leaves it half-changed.
@@ -143,6 +147,7 @@ impl RedisShared {
             lates,
             redo,
             identity,
+            accepts_rollback,
         } = parts;
         let lines = Mutex::new(vec![RedisLine::new(); usize::from(info.shards)]);
         Self {
@@ -151,6 +156,7 @@ impl RedisShared {
             info,
             place,
             identity,
+            accepts_rollback,
             card: Mutex::new(card),
             keep_seconds,
             keep_bytes,

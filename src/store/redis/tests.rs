@@ -35,6 +35,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         lates: Lates::default(),
         redo,
         identity: None,
+        accepts_rollback: false,
     })
 }
 

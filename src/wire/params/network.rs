@@ -98,7 +98,7 @@ params! { read
         usage?: bool,
         /// Those deleted with force that are still remembered, and no others.
         deleted?: bool,
-        /// Go on after the page whose `next` this is.
+        /// Go on after the page whose `next` this is. Refused where that cannot be told any more: then begin again.
         after?: Cursor,
         /// How many at most; 1 000 if left out.
         limit?: PageLimit,

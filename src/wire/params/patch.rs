@@ -56,17 +56,17 @@ object! { strict
         name | null: Name,
         /// Served by DHCP.
         dhcp?: bool,
-        /// DNS of its machines.
+        /// DNS of its machines; without an id none if left out.
         dns | null: DnsPatch,
         /// Zones it serves, as a whole.
         zones | null: Zones,
-        /// Tags, merged key by key.
+        /// Tags, merged key by key; without an id as a whole.
         tags | null: LabelPatch,
         /// Nothing new is granted in it.
         draining?: bool,
         /// Its pools, as a whole; without an id one dynamic pool that spans it if left out.
         pools?: Pools,
-        /// Its reserved ranges, as a whole.
+        /// Its reserved ranges, as a whole; without an id none if left out.
         reserved?: ReservedRanges,
     }
 }

@@ -77,7 +77,7 @@ params! { read
         created_before?: Time,
         /// Answer how many there are, and none of them.
         count_only?: bool,
-        /// Go on after the page whose `next` this is.
+        /// Go on after the page whose `next` this is. Refused where that cannot be told any more: then begin again.
         after?: Cursor,
         /// How many at most; 1 000 if left out.
         limit?: PageLimit,

@@ -1,5 +1,6 @@
 //! The `subnets` of `network.update`: all that the network shall have.
 
+use allod::core::address::Cidr;
 use serde_json::json;
 
 use super::Model;
@@ -60,9 +61,18 @@ impl Model {
                 None => {}
                 Some(Some(s)) => {
                     let old = &network.subnets[*s];
-                    let mut subnet = entry.changes.made_of(old, findings);
+                    // Without an id it is a whole subnet, in the place of that one.
+                    let is_whole = entry.id.is_none();
+                    let base = if is_whole {
+                        let cidr = entry.changes.cidr.unwrap_or(old.cidr);
+                        findings.when(cidr.family() != old.cidr.family(), "invalid_argument");
+                        Subnet { id: old.id.clone(), ..blank(entry, cidr) }
+                    } else {
+                        old.clone()
+                    };
+                    let mut subnet = entry.changes.made_of(&base, findings);
                     subnet.reserved = entry.reserved.clone().unwrap_or(subnet.reserved);
-                    self.check_resized(n, old, &subnet, entry.reserved.is_some(), findings);
+                    self.check_resized(n, old, &subnet, is_whole || entry.reserved.is_some(), findings);
                     if subnet.cidr != old.cidr {
                         self.check_others(n, &subnet, findings);
                     }
@@ -71,8 +81,8 @@ impl Model {
                 Some(None) => {
                     findings.when(entry.changes.cidr.is_none(), "invalid_argument");
                     findings.when(network.kind == "dynamic", "wrong_kind");
-                    let Some(subnet) = blank(entry) else { continue };
-                    let subnet = entry.changes.made_of(&subnet, findings);
+                    let Some(cidr) = entry.changes.cidr else { continue };
+                    let subnet = entry.changes.made_of(&blank(entry, cidr), findings);
                     check_shape(&subnet, true, findings);
                     if let Some((first, _)) = subnet.gateway.and_then(|gateway| network.covering(gateway)) {
                         findings.add(self.in_use_by(n, first));
@@ -137,7 +147,7 @@ fn meant(own: &[Subnet], entries: &[Entry], findings: &mut Findings) -> Vec<Opti
                 let by = &entries[other].changes;
                 match sign {
                     "cidr" => by.cidr.is_some_and(|cidr| cidr != own[s].cidr),
-                    "name" => by.set.has("name") && by.name != own[s].name,
+                    "name" => (entries[other].id.is_none() || by.set.has("name")) && by.name != own[s].name,
                     _ => false,
                 }
             });
@@ -155,9 +165,8 @@ fn meant(own: &[Subnet], entries: &[Entry], findings: &mut Findings) -> Vec<Opti
 }
 
 /// A new subnet of which only the addresses are said, and what is reserved.
-fn blank(entry: &Entry) -> Option<Subnet> {
-    let cidr = entry.changes.cidr?;
-    Some(Subnet {
+fn blank(entry: &Entry, cidr: Cidr) -> Subnet {
+    Subnet {
         id: String::new(),
         name: None,
         cidr,
@@ -169,5 +178,5 @@ fn blank(entry: &Entry) -> Option<Subnet> {
         draining: false,
         pools: vec![Pool { range: cidr.range(), name: None, kind: "dynamic", draining: false }],
         reserved: entry.reserved.clone().unwrap_or_default(),
-    })
+    }
 }

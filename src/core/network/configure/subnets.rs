@@ -2,9 +2,9 @@
 //!
 //! An entry with an id is the subnet of that id, changed as its members say. One without an id is a whole subnet, as
 //! lists replace: what it does not say is as in a new one, and it stands in for the subnet of its cidr or name, whose id,
-//! place and holdings it keeps. What no entry means goes. What stands against one subnet by itself is judged as for `subnet.add`, `subnet.modify` and `subnet.remove`;
-//! what stands between two of them by the outcome, so that a name, `dhcp` or space that one gives up is there for
-//! another.
+//! place and holdings it keeps. What no entry means goes. What stands against one subnet by itself is judged as for
+//! `subnet.add`, `subnet.modify` and `subnet.remove`; what stands between two of them by the outcome, so that a name, `dhcp`
+//! or space that one gives up is there for another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -184,6 +184,24 @@ fn without_room_for_calls_the_take_overs_are_known_that_nothing_followed() {
     assert!(journal.entries.is_empty());
 }
 
+/// On the disk it is as what Redis may not have done: a next process would not take it for told.
+#[test]
+fn what_redis_answers_while_it_is_being_kept_is_kept_once_more() {
+    let mut journal = begun();
+    journal.sends(&call(), vec![step(0, 2, 8)]);
+    journal.sends(&call(), vec![step(1, 3, 1)]);
+    journal.applied(&[step(1, 3, 1)]);
+    let unkept = journal.unkept().unwrap();
+    let of = |unkept: &[Unkept]| unkept.iter().map(|one| (one.moves[0].shard.0, one.applied)).collect::<Vec<_>>();
+    assert!(of(&unkept).contains(&(0, false)), "{:?}", of(&unkept));
+    journal.applied(&[step(0, 2, 8)]);
+    journal.kept(&unkept);
+    assert_eq!(of(&journal.unkept().unwrap()), [(0, true)]);
+    let again = journal.unkept().unwrap();
+    journal.kept(&again);
+    assert!(journal.unkept().unwrap().is_empty());
+}
+
 /// A line of which replicas have all, and of which Redis forgot the end.
 #[test]
 fn what_is_played_again_is_to_be_kept_although_replicas_had_it_and_what_was_asked_of_them_before_says_nothing() {

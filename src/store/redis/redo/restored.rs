@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `frames` reads the file; `journal` and `line` are told.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::Found;
@@ -44,30 +44,60 @@ pub(in crate::store::redis) fn restore(shared: &RedisShared, found: Found) -> Re
     Ok(())
 }
 
-/// What was not put aside since, each once.
+/// What was not put aside since, each once, in the order of the lines.
 pub(super) fn remaining(found: Vec<Redone>) -> Result<Vec<(Redone, Moves)>, StoreError> {
     let mut entries: Vec<(Redone, Moves)> = Vec::new();
     let mut places: HashMap<(ShardId, Point), usize> = HashMap::new();
+    let first = |moves: &Moves| moves.first().map(|(one, _)| (one.shard, one.after));
     for redone in found {
         if let Redone::Aside(shard, stays) = redone {
+            entries = in_order(entries);
             put_aside_of(&mut entries, shard, stays);
+            places = (0..).zip(&entries).filter_map(|(at, (_, moves))| Some((first(moves)?, at))).collect();
             continue;
         }
         let moves = moves_of(&redone)?;
-        let first = moves.first().map(|(one, _)| (one.shard, one.after));
         // What Redis was known to have done only later stands where it was kept first: what follows it may lie between.
-        let before = first.and_then(|first| entries.get_mut(*places.get(&first)?)).filter(|entry| entry.1 == moves);
-        if let Some((before, _)) = before {
+        let before = first(&moves).and_then(|first| entries.get_mut(*places.get(&first)?));
+        if let Some((before, _)) = before.filter(|entry| entry.1 == moves) {
             if !matches!(before, Redone::Commit { applied: true, .. }) {
                 *before = redone;
             }
             continue;
         }
-        places.extend(first.map(|first| (first, entries.len())));
+        places.extend(first(&moves).map(|first| (first, entries.len())));
         entries.push((redone, moves));
     }
     entries.retain(|(_, moves)| !moves.is_empty());
-    Ok(entries)
+    Ok(in_order(entries))
+}
+
+/// Each behind what it follows in each of its shards, and else as it was written: what replicas had and Redis forgot is kept only
+/// when it is played again, behind what follows it.
+fn in_order(entries: Vec<(Redone, Moves)>) -> Vec<(Redone, Moves)> {
+    let mut begins: HashMap<(ShardId, Point), Vec<usize>> = HashMap::new();
+    for (at, (_, moves)) in entries.iter().enumerate() {
+        moves.iter().for_each(|(one, _)| begins.entry((one.shard, one.before)).or_default().push(at));
+    }
+    let followers = |moves: &Moves| -> Vec<usize> {
+        moves.iter().filter_map(|(one, _)| begins.get(&(one.shard, one.after))).flatten().copied().collect()
+    };
+    let mut waits_for = vec![0_usize; entries.len()];
+    entries.iter().for_each(|(_, moves)| followers(moves).into_iter().for_each(|at| waits_for[at] += 1));
+    let mut free: BTreeSet<usize> = (0..entries.len()).filter(|at| waits_for[*at] == 0).collect();
+    let mut entries: Vec<Option<(Redone, Moves)>> = entries.into_iter().map(Some).collect();
+    let mut ordered = Vec::with_capacity(entries.len());
+    while let Some(at) = free.pop_first() {
+        let Some(entry) = entries[at].take() else { continue };
+        for follower in followers(&entry.1) {
+            waits_for[follower] -= 1;
+            free.extend((waits_for[follower] == 0).then_some(follower));
+        }
+        ordered.push(entry);
+    }
+    // Lines lead to where they were at no time, so nothing is left.
+    ordered.extend(entries.into_iter().flatten());
+    ordered
 }
 
 /// Takes out what moved a shard, but for what leads to the point that stays.

@@ -256,6 +256,23 @@ fn what_is_kept_twice_is_played_once_where_it_was_kept_first_and_nobody_is_taken
     assert_eq!(register.journal().standing(), [(ShardId(3), point(2, 7))]);
 }
 
+/// Replicas had the first of them, so it was not kept until Redis had forgotten it and was given it again, behind what follows it.
+#[test]
+fn what_is_kept_behind_what_follows_it_stands_in_front_of_it() {
+    let found = |seqs: &[u64]| seqs.iter().map(|&seq| commit(true, &[3], 2, seq)).collect::<Vec<_>>();
+    for seqs in [&[6, 7, 5][..], &[7, 6, 5], &[6, 5, 7], &[7, 5, 6]] {
+        assert_eq!(left(found(seqs)), [5, 6, 7].map(|seq| (true, vec![(3, point(2, seq))])), "{seqs:?}");
+        let register = shared(None);
+        restore(&register, Found(found(seqs))).unwrap();
+        assert_eq!(register.lines().pop().unwrap().told, point(2, 7), "{seqs:?}");
+        assert_eq!(register.journal().standing(), [(ShardId(3), point(2, 7))]);
+    }
+    // What was put aside goes by that order, too.
+    let mut aside = found(&[6, 7, 5]);
+    aside.push(Redone::Aside(ShardId(3), Some(point(2, 6))));
+    assert_eq!(left(aside), [5, 6].map(|seq| (true, vec![(3, point(2, seq))])));
+}
+
 /// A disk that hangs until it is let go.
 #[derive(Debug)]
 struct Hanging(Mutex<std::sync::mpsc::Receiver<()>>);
