@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Fault;
@@ -55,7 +55,7 @@ const BEFORE_BOOT_MS: u64 = 1 << 40;
 pub struct WaitedBefore {
     /// So many milliseconds; 0: it begins here.
     pub ms: u64,
-    /// Up to this moment. What it took to come here since then counts too.
+    /// Up to this moment, by the clock of the runtime. What it took to come here since then counts too.
     pub until: Instant,
 }
 

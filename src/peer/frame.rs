@@ -190,11 +190,11 @@ fn sent_wait(wait: Option<Wait>) -> Option<SentWait> {
     wait.map(|wait| SentWait { ms: wait.ms, waited_ms: wait.waited_ms() })
 }
 
-fn wait(sent: Option<SentWait>, now: Instant, caller: &Arc<Caller>) -> Option<Wait> {
+fn wait(sent: Option<SentWait>, caller: &Arc<Caller>) -> Option<Wait> {
     let most = WAIT_SECONDS_MAX * 1_000;
     sent.map(|SentWait { ms, waited_ms }| Wait {
         ms: ms.min(most),
-        before: WaitedBefore { ms: waited_ms.min(most), until: now },
+        before: WaitedBefore { ms: waited_ms.min(most), until: tokio::time::Instant::now() },
         caller: Arc::clone(caller),
     })
 }
@@ -210,7 +210,7 @@ impl SentItem {
     /// The request as it is asked of an actor, for this connection of a client.
     pub fn item(self, now: Instant, caller: &Arc<Caller>) -> Item {
         let Self { ticket, command, by, reason, deadline_ms_left, dry_run, wait: sent } = self;
-        let (deadline, wait) = (deadline(deadline_ms_left, now), wait(sent, now, caller));
+        let (deadline, wait) = (deadline(deadline_ms_left, now), wait(sent, caller));
         Item { ticket, command, by, reason, deadline, dry_run, wait }
     }
 }
@@ -225,7 +225,7 @@ impl SentOrder {
     /// The job as it is asked of the coordinator, for this connection of a client.
     pub fn order(self, now: Instant, caller: &Arc<Caller>) -> Order {
         let Self { job, by, reason, deadline_ms_left, dry_run, wait: sent } = self;
-        Order { job, by, reason, deadline: deadline(deadline_ms_left, now), dry_run, wait: wait(sent, now, caller) }
+        Order { job, by, reason, deadline: deadline(deadline_ms_left, now), dry_run, wait: wait(sent, caller) }
     }
 }
 

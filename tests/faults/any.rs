@@ -65,7 +65,9 @@ async fn anything_happens<R: Happens>(keeper: R, seed: u64, must: &[&'static str
     assert!(verdict.met.values().all(|count| *count > 0), "ALLOD_SEED={seed}: nobody asked for that: {what}");
     // What is between two that have nothing to say to each other just now is cut in vain.
     assert!(met.values().all(|met| met.1 > 0 || met.0 < 4), "ALLOD_SEED={seed}: drawn, and never met: {what}");
-    assert_eq!(healed > 0.0, loses, "ALLOD_SEED={seed}: what Redis lost, and was given back: {what}\n{logs}");
+    // Whoever does not own the register any more has no figures of it.
+    let is_given_back = healed > 0.0 || logs.contains("Redis has them again");
+    assert_eq!(is_given_back, loses, "ALLOD_SEED={seed}: what Redis lost, and was given back: {what}\n{logs}");
 }
 
 async fn alone(must: &[&'static str], settings: &[&str], goes_back: bool) {

@@ -248,7 +248,7 @@ impl Session {
                 self.finish_error(pending, &error);
             } else if let Some(again) = Patience::of(&patience.errand, patience.reason.as_ref(), patience.ms) {
                 self.may_wait_there |= self.role.actors().is_none();
-                let before = WaitedBefore { ms: waited_ms, until: std::time::Instant::now() };
+                let before = WaitedBefore { ms: waited_ms, until: Instant::now() };
                 let wait = Wait { ms, before, caller: Arc::clone(&self.caller) };
                 let Patience { errand, reason, .. } = *again;
                 pending.patience = Some(patience);
