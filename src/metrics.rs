@@ -163,12 +163,18 @@ impl Metrics {
                 "Turns that a waiting request over several networks had and did not take in two seconds, in which its network decided nothing else. Any rise is a bug, or a server that stands still.",
             ),
             panics: counter("allod_panics_total", "Panics caught. Any rise is a bug: the log has its id."),
-            owner: gauge("allod_owner", "1 while this node owns the register, 0 while another one does or nobody. Over all nodes the sum is 1; 0 for long means that nobody serves."),
+            owner: gauge(
+                "allod_owner",
+                "1 while this node owns the register, 0 while another one does or nobody. Over all nodes the sum is 1; 0 for long means that nobody serves.",
+            ),
             tenures: counter(
                 "allod_tenures_total",
                 "How often this node came to own the register. Over all nodes a rise without restarts means that the store or a node stands still at times.",
             ),
-            late_batches: gauge("allod_late_batches", "Batches that this node acknowledged and that a failover of Redis cut off, not given back yet. Above 0 for long: the log says why."),
+            late_batches: gauge(
+                "allod_late_batches",
+                "Batches that this node acknowledged and that a failover of Redis cut off, not given back yet. Above 0 for long: the log says why.",
+            ),
             late_claims: counters(
                 "allod_late_claims_total",
                 "Reservations that a failover of Redis cut off and this node brought back, by what became of them. Any conflict has an operator decide: allod cluster conflicts.",

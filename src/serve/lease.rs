@@ -42,9 +42,10 @@ pub(super) async fn renew_while_loading(server: &Server, store: &dyn Store, rene
 pub(super) async fn let_go(store: &dyn Store) {
     match tokio::time::timeout(Duration::from_millis(NODE_LEASE_MS), store.release()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            tracing::debug!(error = chain(&error), "what was owned is somebody else's, or its lease runs out");
+        Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
+            tracing::debug!(error = chain(&error), "what was owned is somebody else's already");
         }
+        Ok(Err(error)) => tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease"),
         Err(_) => tracing::warn!("the store does not answer: the next owner waits for the end of the lease"),
     }
 }

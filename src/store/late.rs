@@ -423,15 +423,19 @@ mod tests {
         let steps = addresses.iter().enumerate().map(step).collect();
         let (network, wall, by) = (NetworkId(7), WallTime(0), "anonymous".into());
         let act = Act { network, wall, by, reason: None, transaction: None, steps };
-        vec![encoded(&Batch {
+        vec![encoded(&first_batch(vec![act]))]
+    }
+
+    fn first_batch(acts: Vec<Act>) -> Batch {
+        Batch {
             shard: ShardId(3),
             epoch: Epoch(2),
             token: Token(7),
             seq: Seq(1),
             time: ShardTime(1),
             generation: Generation(1),
-            acts: vec![act],
-        })]
+            acts,
+        }
     }
 
     #[test]
@@ -503,15 +507,7 @@ mod tests {
             transaction: None,
             steps,
         };
-        let batch = Batch {
-            shard: ShardId(3),
-            epoch: Epoch(2),
-            token: Token(7),
-            seq: Seq(1),
-            time: ShardTime(1),
-            generation: Generation(1),
-            acts: moved.into_iter().map(act).collect(),
-        };
+        let batch = first_batch(moved.into_iter().map(act).collect());
         let late = Late::new(ShardId(3), Digest(1), vec![batch]);
         let claims: Vec<_> = late
             .claims()

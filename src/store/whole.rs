@@ -8,9 +8,8 @@ use std::sync::Arc;
 use super::StoreError;
 
 /// What failed is the reading or writing of this file.
-pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError + use<> {
-    let context = format!("{doing} {}", path.display()).into();
-    move |error| StoreError::Io { context, source: Arc::new(error) }
+pub(crate) fn io(doing: &'static str, path: &Path) -> impl Fn(std::io::Error) -> StoreError {
+    move |error| StoreError::Io { context: format!("{doing} {}", path.display()).into(), source: Arc::new(error) }
 }
 
 /// Writes a file in place of whatever was there, durably, its directory too where that is new. A crash on the way leaves what

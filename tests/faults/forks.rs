@@ -8,6 +8,7 @@ use super::record::Told;
 use super::redis::Redis;
 use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually};
 use super::seed::seed;
+use super::wire::Way;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_that_is_taken_back_ends_the_tenure_and_not_the_node() {
@@ -19,7 +20,6 @@ async fn a_failover_that_is_taken_back_ends_the_tenure_and_not_the_node() {
     run.gets_on(200, "at the start").await;
     let primary = &run.nodes.redis;
     let forked = "Redis went on from elsewhere than this server";
-    // A change has to be on its way when the primary stands still.
     for _ in 0..12 {
         // Or its lease is over first: then the next tenure takes it anew.
         let given_up = || {
@@ -27,7 +27,17 @@ async fn a_failover_that_is_taken_back_ends_the_tenure_and_not_the_node() {
             logs.matches("a commit is given up").count() + logs.matches("owns the register no more").count()
         };
         let before = given_up();
+        // What was asked before is done, on the replica, too. So what is asked behind it finds a primary that stands still.
+        let to_node = run.nodes.to_clients(0);
+        to_node.hold(Way::There);
+        let mut last = (u64::MAX, u64::MAX);
+        eventually("nothing is on its way", || {
+            let before = std::mem::replace(&mut last, (primary.of_heads("seq"), replica.of_heads("seq")));
+            before == last && last.0 == last.1
+        })
+        .await;
         primary.signal("-STOP");
+        to_node.release();
         let end = Instant::now() + STANDSTILL_MAX;
         while given_up() == before {
             assert!(Instant::now() < end, "no change was on its way\n{}", run.nodes.logs());

@@ -199,10 +199,6 @@ impl NetworkActor {
             }));
         };
         let (Decision { steps, mut outcome }, claims) = decided?;
-        if let Err(fault) = self.taken_by_store(&steps) {
-            self.unclaim(claims);
-            return Err(fault);
-        }
         if !item.dry_run {
             // Should it come to nothing, whoever was heard of is missed for the first time again: late, not early.
             self.hear_of_claimants(&item.command, &mut outcome, moment.now);

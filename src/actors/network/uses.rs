@@ -2,6 +2,7 @@
 //! written down (`actors::recorded`).
 
 use super::NetworkActor;
+use super::staging::refused_by_store;
 use crate::actors::Fault;
 use crate::actors::macs::{ClaimedMacs, Leaving, MacAsker};
 use crate::core::address::Address;
@@ -10,7 +11,7 @@ use crate::core::outcome::Decision;
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Key, NetworkKind, State, Step};
 use crate::core::types::Mac;
-use crate::store::{TransactionId, size};
+use crate::store::{StoreHealth, TransactionId, size, step_lets_go};
 
 /// So often is decided again when another network turns out to use a MAC: one that is made up is drawn anew each time.
 const ATTEMPTS: usize = 16;
@@ -27,7 +28,7 @@ impl NetworkActor {
         MacAsker { realm: &self.network.config().realm, network: self.id(), transaction }
     }
 
-    /// Decides, and claims the MACs that this records; a dry run claims none.
+    /// Decides, and claims the MACs that this records, where the store takes it; a dry run claims none.
     pub(super) fn decide_and_claim(
         &mut self,
         command: &Command,
@@ -41,6 +42,11 @@ impl NetworkActor {
                 Ok(decision) => decision,
                 Err(fault) => return Ok(Err(self.naming_where(fault, moment.mac_elsewhere))),
             };
+            if command.lets_go()
+                && let Err(fault) = self.taken_by_store(&decision.steps)
+            {
+                return Ok(Err(fault));
+            }
             let bytes = if matches!(command, Command::Acquire(_)) { bytes_of(&decision.steps) } else { 0 };
             if bytes > self.shared.info.act_bytes_max {
                 return Ok(Err(Refusal::too_much_at_once(bytes, self.shared.info.act_bytes_max).into()));
@@ -62,6 +68,18 @@ impl NetworkActor {
         }
         let problem = "no free MAC was found under the network's prefix; set another `l2.mac_prefix`".to_owned();
         Ok(Err(Refusal::Taken { problem, network: None, address: None, held_by: None }.into()))
+    }
+
+    /// Where nothing new is taken, what lets go is; but it may grant, as when it keeps a promise. The store would refuse that, and
+    /// with it all that is under way beside it.
+    fn taken_by_store(&self, steps: &[Step]) -> Result<(), Box<Fault>> {
+        if steps.iter().all(step_lets_go) {
+            return Ok(());
+        }
+        match self.shared.store.health() {
+            StoreHealth::Ready => Ok(()),
+            health => Err(Box::new(refused_by_store(health, &*self.shared.store))),
+        }
     }
 
     /// The first MAC that a command names which another network of the realm uses.

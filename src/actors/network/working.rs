@@ -19,9 +19,8 @@ use crate::actors::{Fault, Item, Told};
 use crate::core::command::{self, Command, Configure};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::state::Step;
 use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
-use crate::store::{StoreHealth, step_lets_go};
+use crate::store::StoreHealth;
 
 impl NetworkActor {
     pub(super) fn work(&mut self, mut work: Work, ctx: &mut Context<Self>) {
@@ -87,13 +86,7 @@ impl NetworkActor {
     fn one(&mut self, mut item: Item, moment: command::Context, unit: &mut Staging, ctx: &Context<Self>) -> bool {
         self.still_missed(&mut item.command);
         match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
-            Ok(Ok((Decision { steps, mut outcome }, claimed))) => {
-                if let Err(fault) = self.taken_by_store(&steps) {
-                    self.undecide();
-                    self.unclaim(claimed);
-                    unit.answer(item.ticket, Err(fault), false);
-                    return true;
-                }
+            Ok(Ok((Decision { steps, mut outcome }, _))) => {
                 if !item.dry_run || item.command.is_read() {
                     self.hear_of_claimants(&item.command, &mut outcome, moment.now);
                 }
@@ -129,16 +122,6 @@ impl NetworkActor {
             }
         }
         true
-    }
-
-    /// Where nothing new is taken: a command that lets go may grant, as when it keeps a promise. The store would refuse that, and
-    /// with it all that is under way beside it.
-    pub(super) fn taken_by_store(&self, steps: &[Step]) -> Result<(), Box<Fault>> {
-        let health = self.shared.store.health();
-        if health == StoreHealth::Ready || steps.iter().all(step_lets_go) {
-            return Ok(());
-        }
-        Err(Box::new(refused_by_store(health, &*self.shared.store)))
     }
 
     /// The only way out for answers and changes: directly where nothing stands behind, else through the committer.

@@ -14,8 +14,7 @@ use super::snapshot::SNAP;
 use super::window::Window;
 use super::{EmbeddedOptions, moving, problem};
 use crate::store::StoreError;
-
-pub(super) const LOCK: &str = "LOCK";
+use crate::store::lock::{LOCK, in_use, owner};
 
 pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreError> {
     disk.create_dir(dir).map_err(problem::io("making directory", dir))?;
@@ -28,16 +27,8 @@ pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreEr
 
 pub(super) fn take_lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreError> {
     let path = dir.join(LOCK);
-    let owner = format!("process {}", std::process::id());
-    match disk.lock(&path, &owner).map_err(problem::io("locking", &path))? {
-        Ok(lock) => Ok(lock),
-        Err(holder) => {
-            let holder = if holder.is_empty() { "another process" } else { holder.as_str() };
-            let text =
-                format!("{} is in use by {holder}; stop that server, or give another data directory", dir.display());
-            Err(StoreError::Locked(text.into()))
-        }
-    }
+    let taken = disk.lock(&path, &owner()).map_err(problem::io("locking", &path))?;
+    taken.map_err(|holder| in_use(dir, &holder, "stop that server, or give another data directory"))
 }
 
 /// Is there a register? An empty directory is none; anything else that is none is refused.

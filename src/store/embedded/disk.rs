@@ -11,7 +11,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::FallocateFlags;
+
+use crate::store::lock::FileLock;
 
 /// Held while a directory is in use; released when dropped.
 pub type DirectoryLock = Box<dyn Any + Send + Sync>;
@@ -89,24 +91,8 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                file.set_len(0)?;
-                file.write_all_at(owner.as_bytes(), 0)?;
-                Ok(Ok(Box::new(file)))
-            }
-            Err(error) if error == rustix::io::Errno::WOULDBLOCK => Ok(Err(holder(&file)?)),
-            Err(error) => Err(error.into()),
-        }
+        Ok(FileLock::take(path, owner)?.map(|lock| Box::new(lock) as DirectoryLock))
     }
-}
-
-/// Who wrote itself into a lock.
-pub(super) fn holder(lock: &File) -> io::Result<String> {
-    let mut holder = [0; 64];
-    let length = lock.read_at(&mut holder, 0)?;
-    Ok(String::from_utf8_lossy(&holder[..length]).into_owned())
 }
 
 impl DiskFile for RealFile {

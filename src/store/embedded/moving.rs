@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::PoisonError;
 
-use super::directory::{LOCK, initialised};
+use super::directory::initialised;
 use super::disk::{Disk, read_exact, replace};
 use super::meta::{MARK, META, Meta};
 use super::segment::LOG;
@@ -17,6 +17,7 @@ use super::snapshot::SNAP;
 use super::source::SourceDisk;
 use super::{EmbeddedStore, problem};
 use crate::store::chapters;
+use crate::store::lock::LOCK;
 use crate::store::moving::{LastOf, Movable, MoveNotice, Opening};
 use crate::store::{Later, StoreError};
 

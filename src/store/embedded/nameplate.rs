@@ -1,16 +1,14 @@
 //! What stands at the door of a data directory: read without opening it, whoever has it open.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
-use rustix::fs::FlockOperation;
-
-use super::directory::{LOCK, initialised};
+use super::directory::initialised;
 use super::disk::RealDisk;
 use super::meta::{FORMAT, Meta};
 use super::moving;
 use crate::store::StoreError;
+use crate::store::lock::{FileLock, LOCK};
 use crate::store::moving::MoveNotice;
 
 /// The version of files that this program writes and reads.
@@ -50,15 +48,7 @@ pub fn notice(dir: &Path) -> Option<MoveNotice> {
 /// Who has the directory open, as `process 7`. It takes the lock for an instant where nobody has it, together with others
 /// who only look.
 pub fn in_use_by(dir: &Path) -> Option<String> {
-    let mut file = File::open(dir.join(LOCK)).ok()?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-        Err(rustix::io::Errno::WOULDBLOCK) => {}
-        Ok(()) | Err(_) => return None,
-    }
-    let mut holder = String::new();
-    // Whoever it is, it is in use.
-    let _ = file.read_to_string(&mut holder);
-    Some(if holder.is_empty() { "another process".to_owned() } else { holder })
+    FileLock::share(File::open(dir.join(LOCK)).ok()?).ok()?.err()
 }
 
 #[cfg(test)]

@@ -1,16 +1,10 @@
 //! Sentences for what is wrong with a data directory: where, what, and what to do.
 
 use std::fmt::Display;
-use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::store::StoreError;
-
-/// A read or write that failed.
-pub(super) fn io(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError {
-    move |error| StoreError::Io { context: format!("{verb} {}", path.display()).into(), source: Arc::new(error) }
-}
+pub(super) use crate::store::whole::io;
 
 /// Something that cannot be trusted, in a file as a whole.
 pub(super) fn damaged(path: &Path, problem: impl Display) -> StoreError {

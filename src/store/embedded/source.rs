@@ -11,9 +11,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::FlockOperation;
-
-use super::disk::{DirectoryLock, Disk, DiskFile, RealDisk, RealFile, holder};
+use super::disk::{DirectoryLock, Disk, DiskFile, RealDisk, RealFile};
+use crate::store::lock::FileLock;
 
 /// The file system of this machine, to read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -73,18 +72,14 @@ fn lock_as_it_lies(path: &Path) -> io::Result<Result<DirectoryLock, String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(Box::new(()))),
         Err(error) => return Err(error),
     };
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(Ok(Box::new(file))),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(Err(holder(&file)?)),
-        Err(error) => Err(error.into()),
-    }
+    Ok(FileLock::share(file)?.map(|lock| Box::new(lock) as DirectoryLock))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::directory::LOCK;
     use super::super::{EmbeddedOptions, EmbeddedStore};
     use super::*;
+    use crate::store::lock::LOCK;
 
     #[test]
     fn a_lock_that_cannot_be_written_still_tells_of_a_server_that_runs_and_keeps_one_away() {

@@ -20,9 +20,6 @@ use crate::store::{Batch, Digest, Epoch, Head, Seq, ShardId, Token, fence};
 /// Batches whose digests are remembered. More than can be under way and sent again.
 const REMEMBERED_BATCHES_MAX: usize = 64;
 
-/// Nothing.
-const NOTHING: Point = Point { token: Token(0), seq: Seq(0), digest: Digest(0) };
-
 /// One shard.
 #[derive(Debug, Clone)]
 pub(super) struct RedisLine {
@@ -65,7 +62,7 @@ impl RedisLine {
             epoch,
             token,
             known,
-            told: (NOTHING, epoch),
+            told: (Point::NOWHERE, epoch),
             left: None,
             owned: None,
             cut: None,

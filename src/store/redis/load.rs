@@ -108,6 +108,10 @@ impl Partial {
         }
     }
 
+    fn add_all(&mut self, records: Vec<(Key, State)>) {
+        records.into_iter().for_each(|(key, state)| self.add(key, state));
+    }
+
     /// Puts these states in place of what was read at their keys.
     fn change(&mut self, changed: HashMap<Key, Option<State>>) {
         self.subnets.retain(|subnet| !changed.contains_key(&Key::Subnet(subnet.id)));
@@ -269,8 +273,7 @@ async fn read_networks(
             if records.is_empty() {
                 empty.of_network(id, HashKind::Config.letter(), kinds, key());
             }
-            let partial = networks.entry(id).or_default();
-            records.into_iter().for_each(|(key, state)| partial.add(key, state));
+            networks.entry(id).or_default().add_all(records);
             for kind in [HashKind::V4, HashKind::V6] {
                 let page = list(shared, next()?)?;
                 if page.is_empty() {
@@ -359,10 +362,7 @@ async fn read_hashes(
         }
         match &indexer {
             Some(indexer) => indexer.take(read).await?,
-            None => read.into_iter().for_each(|(id, records)| {
-                let partial = networks.entry(id).or_default();
-                records.into_iter().for_each(|(key, state)| partial.add(key, state));
-            }),
+            None => read.into_iter().for_each(|(id, records)| networks.entry(id).or_default().add_all(records)),
         }
     }
     if let Some(indexer) = indexer {

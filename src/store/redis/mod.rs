@@ -60,7 +60,6 @@ mod late;
 mod line;
 mod link;
 mod load;
-mod lock;
 mod moving;
 mod net;
 mod options;
@@ -91,7 +90,6 @@ use self::identity::IdentityFile;
 use self::keys::Keys;
 pub use self::keys::{check_prefix, commands_for};
 use self::link::Link;
-use self::lock::DirectoryLock;
 pub use self::moving::without_secret;
 pub use self::options::RedisOptions;
 use self::place::RedisPlace;
@@ -99,6 +97,7 @@ pub use self::place::check_url;
 use self::redo::Redo;
 use self::shared::{RedisShared, StoreParts};
 use crate::store::late::Lates;
+use crate::store::lock::{self, FileLock};
 use crate::store::moving::MoveNotice;
 use crate::store::{NodeCard, StoreError, StoreInfo};
 
@@ -135,7 +134,7 @@ struct Running {
     runtimes: [Runtime; 2],
     tasks: Vec<JoinHandle<()>>,
     /// Nobody else may have the directory before they have ended.
-    directory: Option<DirectoryLock>,
+    directory: Option<FileLock>,
 }
 
 impl RedisStore {
@@ -153,7 +152,7 @@ impl RedisStore {
         }
         let place = RedisPlace::new(&options.url, &keys)?;
         // Before anything in it is read.
-        let lock = options.directory.as_deref().map(DirectoryLock::take).transpose()?;
+        let lock = options.directory.as_deref().map(lock::take_directory).transpose()?;
         let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
         let runtimes = [runtime("store-redis", 1)?, runtime("store-redis-load", 2)?];
         // On the runtime's thread: this one may belong to a runtime of its own.
@@ -221,7 +220,7 @@ impl RedisStore {
         place: RedisPlace,
         (url, notice): (String, Arc<Mutex<Option<MoveNotice>>>),
         link: Link,
-        (runtimes, directory): ([Runtime; 2], Option<DirectoryLock>),
+        (runtimes, directory): ([Runtime; 2], Option<FileLock>),
     ) -> Self {
         let another = || Link::new(place.clone(), Some(Arc::clone(&shared.shas)));
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
-
 use tokio::task::JoinSet;
 
 use super::following::{Following, NamedPrimary};

@@ -1,0 +1,94 @@
+//! One process for one directory, by a lock on a file in it: a directory is one server's, whatever it keeps there.
+//!
+//! Two on a data directory would write over each other's log; two on the directory of a server over Redis would bring the same
+//! late journals, and write over each other's notes.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::{StoreError, whole};
+
+/// Its name.
+pub(crate) const LOCK: &str = "LOCK";
+/// As much is read of who has it.
+const HOLDER_BYTES_MAX: usize = 64;
+
+/// A lock on a file. Given back when it is dropped, or with the process.
+#[derive(Debug)]
+pub(crate) struct FileLock(File);
+
+impl FileLock {
+    /// Locks a file for this opener alone, and writes `owner` into it; or tells who has it. It is made if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn take(path: &Path, owner: &str) -> io::Result<Result<Self, String>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let locked = file.try_lock();
+        let taken = Self::of(file, locked)?;
+        if let Ok(Self(file)) = &taken {
+            file.set_len(0)?;
+            file.write_all_at(owner.as_bytes(), 0)?;
+        }
+        Ok(taken)
+    }
+
+    /// Locks an open file together with others who only read, without a word in it; or tells who has it alone.
+    ///
+    /// # Errors
+    /// It cannot be locked.
+    pub(crate) fn share(file: File) -> io::Result<Result<Self, String>> {
+        let locked = file.try_lock_shared();
+        Self::of(file, locked)
+    }
+
+    fn of(file: File, locked: Result<(), TryLockError>) -> io::Result<Result<Self, String>> {
+        match locked {
+            Ok(()) => Ok(Ok(Self(file))),
+            Err(TryLockError::WouldBlock) => Ok(Err(holder(&file))),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // To close it is not enough: a process that is just being started has it open, too, until it is another program. Where this
+        // fails nobody can have it before this process has ended.
+        let _ = self.0.unlock();
+    }
+}
+
+/// Who wrote itself into a lock. Only for people; whoever has just taken it writes it a moment later.
+fn holder(lock: &File) -> String {
+    let mut holder = [0; HOLDER_BYTES_MAX];
+    match lock.read_at(&mut holder, 0) {
+        Ok(0) | Err(_) => "another process".to_owned(),
+        Ok(length) => String::from_utf8_lossy(&holder[..length]).into_owned(),
+    }
+}
+
+/// What this process is called in its locks.
+pub(crate) fn owner() -> String {
+    format!("process {}", std::process::id())
+}
+
+/// Somebody else has a directory: who, and what to do.
+pub(crate) fn in_use(directory: &Path, holder: &str, advice: &str) -> StoreError {
+    StoreError::Locked(format!("{} is in use by {holder}; {advice}", directory.display()).into())
+}
+
+/// Takes the directory of a server over Redis, which is made if it is not there.
+///
+/// # Errors
+/// [`StoreError::Locked`] if another server has it; it cannot be written.
+pub(crate) fn take_directory(directory: &Path) -> Result<FileLock, StoreError> {
+    std::fs::create_dir_all(directory).map_err(whole::io("making directory", directory))?;
+    let path = directory.join(LOCK);
+    let taken = FileLock::take(&path, &owner()).map_err(whole::io("locking", &path))?;
+    taken.map_err(|holder| {
+        in_use(directory, &holder, "give each server a `store.directory` of its own, or end the other one")
+    })
+}
