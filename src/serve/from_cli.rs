@@ -134,6 +134,20 @@ pub fn start_here(data: &Path, listen: SocketAddr, http: SocketAddr) -> Result<R
     Ok(super::start(Options::new(config, store))?)
 }
 
+/// Starts a server in threads of this process that keeps nothing and that nobody knows of, on ports that are free: to try
+/// something out. It is as its documentation says, whatever the environment sets for others.
+///
+/// # Errors
+/// A sentence that says what stands in the way.
+pub fn start_for_a_trial() -> Result<Running, String> {
+    let mut config = Config::default();
+    config.store.kind = store_of(StoreKind::Memory);
+    config.server.listen = "127.0.0.1:0".to_owned();
+    config.server.http_listen = "127.0.0.1:0".to_owned();
+    let store = super::open_store(&config)?;
+    Ok(super::start(Options::new(config, store))?)
+}
+
 /// What stands in the way of a copy, for whoever knows what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {

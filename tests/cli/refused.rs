@@ -1,11 +1,13 @@
 //! What is refused, and in which words: command lines and files that cannot be meant, and what the server says no to.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use allod::cli::failure::Failure;
 use allod::client::{ClientError, RpcError};
 use allod::wire::ErrorKind;
 use serde_json::{Value, json};
 
-use crate::commands::{allod, text};
+use crate::commands::{allod, lan, text};
 use crate::responder::{Responder, refusal};
 use crate::write;
 
@@ -199,4 +201,37 @@ fn an_import_that_breaks_off_says_how_far_it_came_and_goes_on_when_it_is_said_ag
         );
         assert!(said.contains(&format!("hint: `allod import {path}` again goes on from there")), "{said}");
     }
+}
+
+/// Somebody may be given meanwhile what the file has. What was made open for the import is closed all the same.
+#[test]
+fn an_import_of_which_a_claim_is_refused_after_all_leaves_no_network_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("register.jsonl");
+    write(
+        &file,
+        b"{\"format\":\"allod-export\",\"version\":1}\n\
+          {\"network\":{\"name\":\"lan\",\"static_only\":true,\"subnets\":[{\"cidr\":\"10.0.0.0/24\"}]}}\n\
+          {\"reservation\":{\"network\":\"lan\",\"address\":\"10.0.0.5\",\"owner\":\"a\"}}\n",
+    );
+    let made = AtomicBool::new(false);
+    let server = Responder::start(move |method, params| match method {
+        "network.list" if made.load(Ordering::Relaxed) => Ok(json!({"networks": [lan()]})),
+        "network.list" => Ok(json!({"networks": []})),
+        "network.create" => {
+            made.store(params["dry_run"] != true, Ordering::Relaxed);
+            Ok(json!({}))
+        }
+        "ip.claim" => Err(refusal(ErrorKind::AlreadyInUse, "10.0.0.5 is held by `stranger`", json!({}))),
+        _ => Ok(json!({})),
+    });
+    let output = allod(&server.address, &["import", file.to_str().unwrap()]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("line 3: 10.0.0.5 is held by `stranger`") && said.contains("the rest was imported"),
+        "{said}"
+    );
+    let (method, params) = server.asked().pop().unwrap();
+    assert_eq!((method.as_str(), &params["set"]["static_only"]), ("network.update", &json!(true)), "{params}");
 }

@@ -88,6 +88,55 @@ fn exported(server: &Server) -> Vec<String> {
     server.allod_ok(&["export"]).lines().map(str::to_owned).collect()
 }
 
+/// What only the server's own code knows of a network is found before the network is made: else the file would be half in.
+#[test]
+fn an_import_of_which_one_line_is_refused_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("data"));
+    server.allod_ok(&["network", "create", "old", "--subnet", "10.1.0.0/24"]);
+    server.allod_ok(&["ip", "claim", "old", "10.1.0.9", "--owner", "early", "--mac", "52:54:00:00:00:09"]);
+    let before = exported(&server);
+    let lan = json!({"network": {"name": "lan", "static_only": true, "limits": {"per_owner": 1}, "subnets":
+        [{"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}]}});
+    let held = |address: &str, owner: &str, more: Value| {
+        let mut held = json!({"network": "lan", "address": address, "owner": owner});
+        held.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"reservation": held})
+    };
+    let mac = |last: u8| json!({"mac": format!("52:54:00:00:00:{last:02x}")});
+    let fine = held("10.0.0.5", "a", mac(5));
+    let file = directory.path().join("register.jsonl");
+    for (bad, line, said) in [
+        (vec![held("10.0.0.1", "b", json!({}))], 4, "gateway"),
+        (vec![held("10.0.0.0", "b", json!({}))], 4, "10.0.0.0"),
+        (vec![held("10.0.0.6", "b", json!({})), held("10.0.0.255", "c", json!({}))], 5, "10.0.0.255"),
+        (vec![held("10.0.0.6", "b", mac(5))], 4, "MAC 52:54:00:00:00:05 is that of line 3 already"),
+        (
+            vec![held("10.0.0.6", "b", mac(9))],
+            4,
+            "MAC 52:54:00:00:00:09 is held by `early` at 10.1.0.9 in network `old`",
+        ),
+    ] {
+        let lines = [vec![json!({"format": "allod-export", "version": 1}), lan.clone(), fine.clone()], bad].concat();
+        std::fs::write(&file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        for more in [&["--dry-run"][..], &[]] {
+            let output = server.allod(&[&["import", file.to_str().unwrap()], more].concat());
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{told}");
+            assert!(told.contains("1 bad line\n") && told.contains("nothing was changed"), "{told}");
+            let problem = told.lines().find_map(|told| told.strip_prefix(&format!("  line {line}: ")));
+            assert!(problem.is_some_and(|problem| problem.contains(said)), "{told}");
+        }
+        assert_eq!(exported(&server), before);
+    }
+    // Without them it comes in whole, and what was held back is there.
+    std::fs::write(&file, format!("{}\n{lan}\n{fine}\n", json!({"format": "allod-export", "version": 1}))).unwrap();
+    server.allod_ok(&["import", file.to_str().unwrap()]);
+    let network: Value =
+        serde_json::from_str(&server.allod_ok(&["network", "get", "lan", "--format", "json"])).unwrap();
+    assert_eq!((&network["static_only"], &network["limits"]["per_owner"]), (&json!(true), &json!(1)));
+}
+
 /// Who takes the file for all that is held would give it to others.
 #[test]
 fn an_export_says_what_plans_made_obsolete_and_hold_until_their_commit() {

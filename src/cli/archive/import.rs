@@ -2,6 +2,8 @@
 //!
 //! Networks are created open (nothing in them refuses a claim), reservations are claimed many at a time, and in the end
 //! each network gets the settings that were held back. Claims are idempotent, so an import that broke off is repeated.
+//! All of it is tried out before, on a server of its own ([`rehearsal`](super::rehearsal)): what the real one is going to
+//! refuse is found while nothing is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +12,8 @@ use std::io::Read;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
-use super::super::apply::{diff, networks};
+use super::super::apply::diff::{self, Step};
+use super::super::apply::networks;
 use super::super::exit::Exit;
 use super::super::failure::Failure;
 use super::super::progress::Progress;
@@ -19,6 +22,7 @@ use super::super::session::{Done, Session, Stop};
 use super::super::shown;
 use super::Import;
 use super::lines::{Claim, Content, Network, read};
+use super::rehearsal::rehearse;
 use crate::client::ClientError;
 use crate::core::plural::counted;
 
@@ -38,6 +42,10 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
     let unchanged = "nothing was changed yet";
     let there_already =
         ask_server(session, &mut content, &there).await.map_err(|stop| broken_off(stop, &asked, unchanged, args))?;
+    if content.problems.is_empty() {
+        let refused = rehearse(session, &content, &there).await;
+        content.problems = refused.map_err(|stop| broken_off(stop, &asked, unchanged, args))?;
+    }
     if !content.problems.is_empty() {
         return Err(
             Failure::new(asked, report(&content), "correct these lines and import again; nothing was changed").into()
@@ -53,19 +61,27 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
         session.say(&format!("{would} would be imported; nothing was changed"));
         return Ok(Exit::Success);
     }
-    let halfway = "it broke off, and what was imported by then stays";
+    let is_open = |network: &Network| network.open != network.table;
+    let halfway = match content.networks.iter().any(is_open) {
+        false => "it broke off, and what was imported by then stays",
+        true => {
+            "it broke off, and what was imported by then stays, in networks without their `static_only`, `protected`, `limits` \
+             and `draining`, which come last"
+        }
+    };
     for network in content.networks.iter().filter(is_new) {
         let created = session.call("network.create", Value::Object(network.open.members.clone())).await;
         created.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
     }
-    let claimed = claim_all(session, &content.claims, false).await;
+    let claimed = claim_all(session, &content.claims, Claiming::Imports).await;
     let claimed = claimed.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
+    // Also where somebody was given meanwhile what the file has: a network must not stay open for that.
+    close(session, &content.networks).await.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
     if !claimed.refused.is_empty() {
         content.problems.extend(claimed.refused);
         let hint = "the rest was imported; free these addresses (`allod who ADDRESS`) and import the same file again";
         return Err(Failure::new(asked, report(&content), hint).into());
     }
-    close(session, &content).await.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
     session.say(&format!("imported {}", imported(networks, claimed.made)));
     if claimed.made_automatic > 0 {
         let many = counted(claimed.made_automatic, "reservation");
@@ -133,18 +149,40 @@ async fn ask_server(session: &mut Session, content: &mut Content, there: &[Value
     }
     let claims: Vec<Claim> =
         content.claims.iter().filter(|claim| known.contains(claim.network.as_str())).cloned().collect();
-    let claimed = claim_all(session, &claims, true).await?;
+    let claimed = claim_all(session, &claims, Claiming::Checks).await?;
     for (line, problem) in claimed.refused {
         content.problems.entry(line).or_insert(problem);
     }
     Ok(claimed.there_already)
 }
 
+/// What claims are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claiming {
+    /// Nothing is to be changed.
+    Checks,
+    /// They are made on a server that is thrown away.
+    TriesOut,
+    /// They are made.
+    Imports,
+}
+
+impl Claiming {
+    /// For whoever waits.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Checks => "checking",
+            Self::TriesOut => "trying out",
+            Self::Imports => "importing",
+        }
+    }
+}
+
 /// What became of claims.
 #[derive(Debug, Default)]
-struct Claimed {
+pub(super) struct Claimed {
     /// Line and sentence of those that were refused.
-    refused: BTreeMap<usize, String>,
+    pub(super) refused: BTreeMap<usize, String>,
     /// How many were made.
     made: usize,
     /// How many of these had been granted automatically when they were exported.
@@ -154,14 +192,14 @@ struct Claimed {
 }
 
 /// Makes all claims, many at a time.
-async fn claim_all(session: &mut Session, claims: &[Claim], dry_run: bool) -> Done<Claimed> {
+pub(super) async fn claim_all(session: &mut Session, claims: &[Claim], what_for: Claiming) -> Done<Claimed> {
     let mut claimed = Claimed::default();
     if claims.is_empty() {
         return Ok(claimed);
     }
     let no_params = Value::Object(Map::new());
     let client = session.client();
-    let progress = Progress::towards(if dry_run { "checking" } else { "importing" }, claims.len() as u64);
+    let progress = Progress::towards(what_for.word(), claims.len() as u64);
     let mut under_way = JoinSet::new();
     let mut rest = claims.iter();
     let mut done = 0;
@@ -171,7 +209,8 @@ async fn claim_all(session: &mut Session, claims: &[Claim], dry_run: bool) -> Do
         {
             let (client, line, automatic) = (client.clone(), claim.line, claim.automatic);
             let mut params = claim.params.clone();
-            params.insert(if dry_run { "dry_run" } else { "brief" }.to_owned(), json!(true));
+            let how = if what_for == Claiming::Checks { "dry_run" } else { "brief" };
+            params.insert(how.to_owned(), json!(true));
             under_way.spawn(async move { (line, automatic, client.call("ip.claim", params).await) });
         }
         match under_way.join_next().await {
@@ -195,16 +234,20 @@ async fn claim_all(session: &mut Session, claims: &[Claim], dry_run: bool) -> Do
 }
 
 /// Gives the networks the settings that were held back.
-async fn close(session: &mut Session, content: &Content) -> Done<()> {
+async fn close(session: &mut Session, of_file: &[Network]) -> Done<()> {
     let there = networks(session, None).await?;
-    for network in &content.networks {
-        let Some(existing) = there.iter().find(|there| there["name"] == *network.table.name) else { continue };
-        let steps = diff::steps(std::slice::from_ref(&network.table), std::slice::from_ref(existing), false);
-        let steps =
-            steps.map_err(|problem| Failure::new("finish the import", problem, "`allod network get NETWORK`"))?;
+    for network in of_file {
+        let steps = closing(network, &there)
+            .map_err(|problem| Failure::new("finish the import", problem, "`allod network get NETWORK`"))?;
         for step in steps {
             session.call(step.method, Value::Object(step.params)).await?;
         }
     }
     Ok(())
+}
+
+/// What makes a network that was created open what the file says. Nothing where it is not among these.
+pub(super) fn closing(network: &Network, there: &[Value]) -> Result<Vec<Step>, String> {
+    let Some(existing) = there.iter().find(|there| there["name"] == *network.table.name) else { return Ok(Vec::new()) };
+    diff::steps(std::slice::from_ref(&network.table), std::slice::from_ref(existing), false)
 }

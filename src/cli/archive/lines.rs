@@ -8,6 +8,7 @@ use super::super::apply::diff;
 use super::super::apply::file::{Table, read_table};
 use super::{ENDS_SINCE, FORMAT, MEMBERS, VERSION};
 use crate::core::address::{Address, Cidr, Range};
+use crate::core::types::Mac;
 use crate::wire;
 
 /// A reservation of the file, as the claim that makes it.
@@ -34,6 +35,20 @@ pub struct Network {
     pub table: Table,
     /// What it is while reservations come in: nothing in it refuses a claim.
     pub open: Table,
+}
+
+impl Claim {
+    /// The MAC that goes with it.
+    pub fn mac(&self) -> Option<Mac> {
+        self.params.get("mac")?.as_str()?.parse().ok()
+    }
+}
+
+impl Network {
+    /// Whose networks it must not overlap.
+    pub fn realm(&self) -> &str {
+        self.table.members.get("realm").and_then(Value::as_str).unwrap_or("default")
+    }
 }
 
 /// What a file holds, and what is wrong with it: line and sentence.
@@ -168,8 +183,8 @@ fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> 
 }
 
 impl Content {
-    /// Checks what can be checked without asking: names, overlaps, addresses in no subnet or held twice. `there` are the
-    /// networks of the server.
+    /// Checks what can be checked without asking: names, overlaps, addresses in no subnet, and addresses, slots and MACs that
+    /// are there twice. `there` are the networks of the server.
     pub fn check(&mut self, there: &[Value]) {
         self.check_networks(there);
         let mut subnets: BTreeMap<&str, Vec<Cidr>> = BTreeMap::new();
@@ -183,7 +198,11 @@ impl Content {
             subnets.entry(&network.table.name).or_default().extend(cidrs(network.table.members.get("subnets")));
         }
         let mut ranges: BTreeMap<(&str, Address), &Claim> = BTreeMap::new();
-        let mut slots = BTreeMap::new();
+        let (mut slots, mut macs) = (BTreeMap::new(), BTreeMap::new());
+        let of_server = there.iter().map(|network| (network["name"].as_str(), network["realm"].as_str()));
+        let of_server = of_server.filter_map(|(name, realm)| name.zip(realm));
+        let of_file = self.networks.iter().map(|network| (&*network.table.name, network.realm()));
+        let realms: BTreeMap<&str, &str> = of_server.chain(of_file).collect();
         let mut problems = Vec::new();
         for claim in &self.claims {
             let inside = |cidr: &Cidr| cidr.range().covers(claim.range);
@@ -205,6 +224,12 @@ impl Content {
             ranges.insert((&claim.network, claim.range.first()), claim);
             if let Some(other) = slots.insert((&claim.network, &claim.slot), claim.line) {
                 problems.push((claim.line, format!("its slot holds the address of line {other} already")));
+            }
+            let realm = realms.get(claim.network.as_str());
+            if let Some(mac) = claim.mac()
+                && let Some(other) = macs.insert((realm, mac), claim.line)
+            {
+                problems.push((claim.line, format!("MAC {mac} is that of line {other} already")));
             }
         }
         for (line, problem) in problems {
@@ -228,7 +253,7 @@ impl Content {
                 problem =
                     problem.or(differs.map(|how| format!("network `{name}` is on the server and differs: {how}")));
             }
-            let realm = network.table.members.get("realm").and_then(Value::as_str).unwrap_or("default").to_owned();
+            let realm = network.realm().to_owned();
             for cidr in cidrs(network.table.members.get("subnets")) {
                 let clash =
                     taken.iter().find(|(other, there, _)| *other == realm && there.range().overlaps(cidr.range()));

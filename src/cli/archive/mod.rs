@@ -23,6 +23,7 @@
 mod fuzzing;
 mod import;
 mod lines;
+mod rehearsal;
 
 use std::collections::HashSet;
 use std::io::{BufWriter, Write};

@@ -1,0 +1,114 @@
+//! An import tried out before it is made: on a server of its own, in this process, in memory, of which nothing is left.
+//!
+//! What a network refuses (its gateway, its edges, what lies in its reserved ranges, a limit) the server knows, and it cannot be
+//! asked about a network that it does not have. So its very code is asked here. What it has already is not here: claims in
+//! its networks are asked of itself, and so are new networks that might be in the way of those.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::super::apply::networks;
+use super::super::failure::Failure;
+use super::super::session::{Done, Options, Session};
+use super::import::{Claiming, claim_all, closing};
+use super::lines::{Claim, Content, Network};
+use crate::client::ClientError;
+use crate::core::address::Address;
+use crate::core::types::Mac;
+use crate::limits::LIST_PAGE_RECORDS_MAX;
+use crate::serve::from_cli;
+
+/// What would be refused of the networks that the server does not have, and of what is claimed in them: line and sentence.
+pub async fn rehearse(session: &mut Session, content: &Content, there: &[Value]) -> Done<BTreeMap<usize, String>> {
+    let known: BTreeSet<&str> = there.iter().filter_map(|network| network["name"].as_str()).collect();
+    let is_new = |name: &str| !known.contains(name);
+    let new: Vec<&Network> = content.networks.iter().filter(|network| is_new(&network.table.name)).collect();
+    if new.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let claims: Vec<Claim> = content.claims.iter().filter(|claim| is_new(&claim.network)).cloned().collect();
+    let mut refused = held_macs(session, &new, &claims, there).await?;
+    let failed = |problem: String| {
+        let hint = "it needs two free ports on 127.0.0.1, some threads, and memory for what the file holds";
+        Failure::new("try the import out on a server in this process", problem, hint)
+    };
+    let running = from_cli::start_for_a_trial().map_err(failed)?;
+    let mut trial = Session::new(Options { server: running.tcp.to_string(), ..session.options.clone() });
+    for network in &new {
+        refuse(&mut refused, network.line, trial.try_call("network.create", network.open.members.clone()).await)?;
+    }
+    // What is claimed in a network that was refused is not what is wrong.
+    if refused.is_empty() {
+        refused.extend(claim_all(&mut trial, &claims, Claiming::TriesOut).await?.refused);
+    }
+    if refused.is_empty() {
+        let made = networks(&mut trial, None).await?;
+        for network in &new {
+            match closing(network, &made) {
+                Err(problem) => drop(refused.insert(network.line, problem)),
+                Ok(steps) => {
+                    for step in steps {
+                        refuse(&mut refused, network.line, trial.try_call(step.method, step.params).await)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(refused)
+}
+
+/// Notes what a server says no to.
+fn refuse(
+    refused: &mut BTreeMap<usize, String>,
+    line: usize,
+    answer: Result<Value, ClientError>,
+) -> Result<(), Failure> {
+    match answer {
+        Ok(_) => Ok(()),
+        Err(ClientError::Rpc(error)) => {
+            refused.entry(line).or_insert(error.message);
+            Ok(())
+        }
+        Err(error) => Err(Failure::of_method("import", &Value::Null, &error)),
+    }
+}
+
+/// MACs that the server has already in the realms of new networks: one is held once in a realm.
+async fn held_macs(
+    session: &mut Session,
+    new: &[&Network],
+    claims: &[Claim],
+    there: &[Value],
+) -> Done<BTreeMap<usize, String>> {
+    let realms: BTreeMap<&str, &str> = new.iter().map(|network| (&*network.table.name, network.realm())).collect();
+    let mut asked: BTreeMap<&str, BTreeMap<Mac, usize>> = BTreeMap::new();
+    for claim in claims {
+        if let (Some(realm), Some(mac)) = (realms.get(claim.network.as_str()), claim.mac()) {
+            asked.entry(realm).or_default().insert(mac, claim.line);
+        }
+    }
+    asked.retain(|realm, _| there.iter().any(|network| network["realm"] == **realm));
+    let mut refused = BTreeMap::new();
+    for (realm, macs) in asked {
+        let mut filter = json!({"realm": realm, "limit": LIST_PAGE_RECORDS_MAX});
+        loop {
+            let page = session.call("ip.list", filter.clone()).await?;
+            for held in page["reservations"].as_array().into_iter().flatten() {
+                let mac = held["mac"].as_str().and_then(|mac| mac.parse::<Mac>().ok());
+                let Some((mac, line)) = mac.and_then(|mac| macs.get_key_value(&mac)) else { continue };
+                let at = held["address"].as_str().and_then(|address| address.parse::<Address>().ok());
+                let at = at.map_or_else(String::new, |at| format!(" at {at}"));
+                let (owner, network) = (held["owner"].as_str(), held["network"].as_str());
+                let (owner, network) = (owner.unwrap_or_default(), network.unwrap_or_default());
+                refused
+                    .insert(*line, format!("MAC {mac} is held by `{owner}`{at} in network `{network}` of the server"));
+            }
+            match page.get("next") {
+                Some(next) => filter["after"] = next.clone(),
+                None => break,
+            }
+        }
+    }
+    Ok(refused)
+}
