@@ -15,7 +15,9 @@ use super::published::PUBLISHED;
 /// Longest wait for an answer: beyond it the server hangs, which is a failure of its own.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Of so many answers one is held against the published schemas: a hundred thousand would take longer than the test.
+/// So many answers of a connection are each held against the published schemas.
+const JUDGED_ALL: u64 = 1_000;
+/// Of the others, of so many one: a hundred thousand would take longer than the test.
 const JUDGED_EVERY: u64 = 16;
 
 /// One connection.
@@ -96,7 +98,7 @@ impl Client {
             let id = answer["id"].as_u64().unwrap_or_else(|| panic!("an answer without id: {answer:?}"));
             let (place, method, params) =
                 places.remove(&id).unwrap_or_else(|| panic!("answered twice or never asked: {answer:?}"));
-            if id.is_multiple_of(JUDGED_EVERY) {
+            if id <= JUDGED_ALL || id.is_multiple_of(JUDGED_EVERY) {
                 let judged = PUBLISHED.judge(&method, &params, &Value::Object(answer.clone()));
                 judged.unwrap_or_else(|problem| panic!("{method} {params}: {problem}"));
             }

@@ -90,35 +90,32 @@ pub struct Client {
     reader: BufReader<TcpStream>,
     next: u64,
     /// Method and params by id, of what was sent and is well formed.
-    asked: HashMap<String, (String, Value)>,
+    asked: Asked,
 }
 
-impl Client {
-    pub fn to(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let reader = BufReader::new(stream.try_clone().unwrap());
-        Self { stream, reader, next: 0, asked: HashMap::new() }
-    }
+/// What was asked and is not answered yet, so that each answer is held against what is published of its method.
+#[derive(Default)]
+struct Asked(HashMap<String, (String, Value)>);
 
-    pub fn raw(&mut self, text: impl AsRef<[u8]>) {
-        for line in text.as_ref().split(|byte| *byte == b'\n') {
+impl Asked {
+    /// Requests and batches, a line each.
+    fn read(&mut self, text: &[u8]) {
+        for line in text.split(|byte| *byte == b'\n') {
             match serde_json::from_slice(line) {
                 Ok(Value::Array(members)) => members.iter().for_each(|member| self.note(member)),
                 Ok(member) => self.note(&member),
                 Err(_) => {}
             }
         }
-        self.stream.write_all(text.as_ref()).unwrap();
     }
 
     fn note(&mut self, request: &Value) {
         if let (Some(id), Some(method)) = (request.get("id"), request["method"].as_str()) {
             let params = request.get("params").cloned().unwrap_or_else(|| json!({}));
-            let before = self.asked.insert(id.to_string(), (method.to_owned(), params));
+            let before = self.0.insert(id.to_string(), (method.to_owned(), params));
             if before.is_some_and(|(before, _)| before != method) {
                 // One id for several requests: nobody knows which is answered.
-                self.asked.insert(id.to_string(), (String::new(), Value::Null));
+                self.0.insert(id.to_string(), (String::new(), Value::Null));
             }
         }
     }
@@ -131,7 +128,7 @@ impl Client {
         if answer.get("method").is_some() {
             return PUBLISHED.judge_notification(answer).unwrap_or_else(|problem| panic!("{problem}: {answer}"));
         }
-        let Some((method, params)) = self.asked.remove(&answer["id"].to_string()) else { return };
+        let Some((method, params)) = self.0.remove(&answer["id"].to_string()) else { return };
         let unknown = answer["error"]["data"]["kind"] == "method_not_found";
         if !unknown
             && !method.is_empty()
@@ -139,6 +136,20 @@ impl Client {
         {
             panic!("{method} {params}: {problem}");
         }
+    }
+}
+
+impl Client {
+    pub fn to(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        Self { stream, reader, next: 0, asked: Asked::default() }
+    }
+
+    pub fn raw(&mut self, text: impl AsRef<[u8]>) {
+        self.asked.read(text.as_ref());
+        self.stream.write_all(text.as_ref()).unwrap();
     }
 
     /// Sends without waiting; answers the id.
@@ -159,7 +170,7 @@ impl Client {
     /// The next line without its end, held against what is published.
     pub fn judged_line(&mut self) -> String {
         let line = self.text_line();
-        self.judge(&serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}")));
+        self.asked.judge(&serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}")));
         line
     }
 
@@ -169,7 +180,7 @@ impl Client {
             Ok(0) => None,
             Ok(_) => {
                 let answer = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
-                self.judge(&answer);
+                self.asked.judge(&answer);
                 Some(answer)
             }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
@@ -269,5 +280,12 @@ pub fn http_with(address: std::net::SocketAddr, request: &str, headers: &str, bo
     let mut text = String::new();
     let _ = stream.read_to_string(&mut text);
     let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    (status, text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    let answer = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
+    if let (true, Ok(answered)) = (request == "POST /rpc", serde_json::from_str(&answer)) {
+        let mut asked = Asked::default();
+        // A body is one value, over as many lines as it likes.
+        asked.read(&body.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect::<Vec<u8>>());
+        asked.judge(&answered);
+    }
+    (status, answer)
 }
