@@ -12,9 +12,15 @@ mod first_client;
 async fn the_example_of_the_client_takes_addresses_and_gives_them_back() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&directory.path().join("data"));
-    first_client::tour(&server.address.to_string()).await.unwrap();
+    let readme = include_str!("../../README.md");
+    let (_, shown) = readme.split_once("$ cargo run --release --example first_client\n").unwrap();
+    let (shown, _) = shown.split_once("```").unwrap();
     // As often as one likes.
-    first_client::tour(&server.address.to_string()).await.unwrap();
+    for _ in 0..2 {
+        let mut said = String::new();
+        first_client::tour(&server.address.to_string(), |line| said += &(line + "\n")).await.unwrap();
+        assert_eq!(said, shown);
+    }
     let mut raw = Client::connect(server.address).await.unwrap();
     assert_eq!(raw.networks().await.len(), 1);
     assert_eq!(raw.list_all().await.len(), 0);
