@@ -148,7 +148,7 @@ impl Metrics {
                 "From handing a group to the store until it is durable. A rise means a slow disk or a busy store, felt by every client.",
                 SECONDS,
             ),
-            commits: counter("allod_commits_total", "Group commits that became durable."),
+            commits: counter("allod_commits_total", "Group commits that became durable. A rise is load; none beside requests means that nothing is changed, or that the store stands still."),
             commit_failures: counters(
                 "allod_commit_failures_total",
                 "Commits that did not end well, by class. Any rise needs a look at the store and the log.",
@@ -184,7 +184,7 @@ impl Metrics {
                 "allod_forwarded_requests_total",
                 "Requests handed to the node that owns the register. Clients that ask that node itself save a hop.",
             ),
-            connections: gauge("allod_connections", "Open client connections."),
+            connections: gauge("allod_connections", "Open client connections. A rise without more requests means clients that keep what they do not use; at server.max_connections more are refused."),
             connections_accepted: counter(
                 "allod_connections_accepted_total",
                 "Connections accepted. A rise without more open ones means clients that reconnect.",
@@ -199,13 +199,13 @@ impl Metrics {
                 "Connections that went on on another reactor thread, by reason: full, because theirs was always busy and that one was not; follows, because the network that a quiet one asks is there. Some at the beginning of a load are normal; a steady rise of full means threads that are busy in turns.",
                 &["reason"],
             ),
-            http_connections: gauge("allod_http_connections", "Open connections to the HTTP port."),
+            http_connections: gauge("allod_http_connections", "Open connections to the HTTP port. A rise means scrapes or streams that are not ended; beyond their bound more are refused."),
             http_refused: counters(
                 "allod_http_refused_total",
                 "What was refused or cut off over HTTP, by reason. A rise of connections, bodies, bytes or streams means too many at once; of unfinished or slow, clients that do not send what they began or do not read.",
                 &["reason"],
             ),
-            watches: gauge("allod_watches", "Subscriptions to events, over TCP and HTTP."),
+            watches: gauge("allod_watches", "Subscriptions to events, over TCP and HTTP. A rise means more listeners: each change is told to all of them."),
             watches_ended: counters(
                 "allod_watches_ended_total",
                 "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a history that is too short for them or a failover that lost changes.",

@@ -27,13 +27,41 @@ const SUBNET: &[&str] = &["family", "network", "realm", "subnet"];
 const POOL: &[&str] = &["family", "kind", "network", "pool", "realm", "subnet"];
 
 pub(super) const METRICS: &[MetricSpec] = &[
-    gauge("allod_realm_networks", &["realm"], "Networks of the realm."),
-    gauge("allod_realm_addresses_size", REALM, "Per realm and family. All addresses of its subnets."),
-    gauge("allod_realm_addresses_held", REALM, "Per realm and family. Held addresses."),
-    gauge("allod_realm_addresses_reserved", REALM, "Per realm and family. Addresses kept from automatic grants."),
-    gauge("allod_realm_addresses_cooling", REALM, "Per realm and family. Addresses let go a short time ago."),
-    gauge("allod_realm_addresses_declined", REALM, "Per realm and family. Addresses at which somebody else answered."),
-    gauge("allod_realm_addresses_free", REALM, "Per realm and family. Free addresses."),
+    gauge(
+        "allod_realm_networks",
+        &["realm"],
+        "Networks of the realm. A rise means that networks were made or restored.",
+    ),
+    gauge(
+        "allod_realm_addresses_size",
+        REALM,
+        "Per realm and family. All addresses of its subnets. A rise means that subnets or pools were added or grew.",
+    ),
+    gauge(
+        "allod_realm_addresses_held",
+        REALM,
+        "Per realm and family. Held addresses. Compare with size: where all are held it refuses.",
+    ),
+    gauge(
+        "allod_realm_addresses_reserved",
+        REALM,
+        "Per realm and family. Addresses kept from automatic grants. A rise means that somebody reserved or drains a part.",
+    ),
+    gauge(
+        "allod_realm_addresses_cooling",
+        REALM,
+        "Per realm and family. Addresses let go a short time ago. A rise means churn: they are free again after the cooldown.",
+    ),
+    gauge(
+        "allod_realm_addresses_declined",
+        REALM,
+        "Per realm and family. Addresses at which somebody else answered. Any rise means machines that use addresses they do not hold.",
+    ),
+    gauge(
+        "allod_realm_addresses_free",
+        REALM,
+        "Per realm and family. Free addresses. A fall towards 0 means not_enough_capacity soon.",
+    ),
     gauge(
         "allod_network_addresses_size",
         NETWORK,
@@ -47,7 +75,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_network_addresses_held_static",
         NETWORK,
-        "Per network and family. Of the held ones those that were claimed by address.",
+        "Per network and family. Of the held ones those that were claimed by address. A rise means clients that choose their addresses themselves.",
     ),
     gauge(
         "allod_network_addresses_obsolete",
@@ -57,7 +85,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_network_addresses_reserved",
         NETWORK,
-        "Per network and family. Addresses kept from automatic grants: reserved ranges, unusable ones, draining ones.",
+        "Per network and family. Addresses kept from automatic grants: reserved ranges, unusable ones, draining ones. A rise means that somebody reserved or drains a part.",
     ),
     gauge(
         "allod_network_addresses_cooling",
@@ -84,13 +112,21 @@ pub(super) const METRICS: &[MetricSpec] = &[
         NETWORK,
         "Per network and family. When nothing is free any more if it goes on as in the last ten minutes; absent if it does not fill, or not within a year.",
     ),
-    gauge("allod_network_reservations", ONE, "Reservations held; a block is one."),
+    gauge(
+        "allod_network_reservations",
+        ONE,
+        "Reservations held; a block is one. A rise without more machines means owners that never let go.",
+    ),
     gauge(
         "allod_network_conflicts",
         ONE,
         "Addresses that two claim since a failover. Above 0 nothing new is granted: allod cluster conflicts.",
     ),
-    counter("allod_network_grants_total", ONE, "Reservations granted since this node serves the network."),
+    counter(
+        "allod_network_grants_total",
+        ONE,
+        "Reservations granted since this node serves the network. A rise is demand; as steep as that of releases it is churn.",
+    ),
     counter(
         "allod_network_releases_total",
         &["network", "realm", "reason"],
@@ -112,22 +148,66 @@ pub(super) const METRICS: &[MetricSpec] = &[
         ONE,
         "How long the oldest of them waits. A rise means that nothing comes free that fits it.",
     ),
-    gauge("allod_subnet_addresses_size", SUBNET, "Per subnet. All its addresses."),
-    gauge("allod_subnet_addresses_held", SUBNET, "Per subnet. Held addresses."),
-    gauge("allod_subnet_addresses_reserved", SUBNET, "Per subnet. Addresses kept from automatic grants."),
-    gauge("allod_subnet_addresses_cooling", SUBNET, "Per subnet. Addresses let go a short time ago."),
-    gauge("allod_subnet_addresses_declined", SUBNET, "Per subnet. Addresses at which somebody else answered."),
-    gauge("allod_subnet_addresses_free", SUBNET, "Per subnet. Free addresses."),
-    gauge("allod_pool_addresses_size", POOL, "Per pool, by its name or range. All its addresses."),
-    gauge("allod_pool_addresses_held", POOL, "Per pool. Held addresses."),
-    gauge("allod_pool_addresses_reserved", POOL, "Per pool. Addresses kept from automatic grants."),
-    gauge("allod_pool_addresses_cooling", POOL, "Per pool. Addresses let go a short time ago."),
-    gauge("allod_pool_addresses_declined", POOL, "Per pool. Addresses at which somebody else answered."),
+    gauge(
+        "allod_subnet_addresses_size",
+        SUBNET,
+        "Per subnet. All its addresses. A rise means that subnets or pools were added or grew.",
+    ),
+    gauge(
+        "allod_subnet_addresses_held",
+        SUBNET,
+        "Per subnet. Held addresses. Compare with size: where all are held it refuses.",
+    ),
+    gauge(
+        "allod_subnet_addresses_reserved",
+        SUBNET,
+        "Per subnet. Addresses kept from automatic grants. A rise means that somebody reserved or drains a part.",
+    ),
+    gauge(
+        "allod_subnet_addresses_cooling",
+        SUBNET,
+        "Per subnet. Addresses let go a short time ago. A rise means churn: they are free again after the cooldown.",
+    ),
+    gauge(
+        "allod_subnet_addresses_declined",
+        SUBNET,
+        "Per subnet. Addresses at which somebody else answered. Any rise means machines that use addresses they do not hold.",
+    ),
+    gauge(
+        "allod_subnet_addresses_free",
+        SUBNET,
+        "Per subnet. Free addresses. A fall towards 0 means not_enough_capacity soon.",
+    ),
+    gauge(
+        "allod_pool_addresses_size",
+        POOL,
+        "Per pool, by its name or range. All its addresses. A rise means that subnets or pools were added or grew.",
+    ),
+    gauge(
+        "allod_pool_addresses_held",
+        POOL,
+        "Per pool. Held addresses. Compare with size: where all are held it refuses.",
+    ),
+    gauge(
+        "allod_pool_addresses_reserved",
+        POOL,
+        "Per pool. Addresses kept from automatic grants. A rise means that somebody reserved or drains a part.",
+    ),
+    gauge(
+        "allod_pool_addresses_cooling",
+        POOL,
+        "Per pool. Addresses let go a short time ago. A rise means churn: they are free again after the cooldown.",
+    ),
+    gauge(
+        "allod_pool_addresses_declined",
+        POOL,
+        "Per pool. Addresses at which somebody else answered. Any rise means machines that use addresses they do not hold.",
+    ),
     gauge("allod_pool_addresses_free", POOL, "Per pool. Free addresses. At 0 the next pool or subnet is drawn from."),
     gauge(
         "allod_pool_largest_free_block_addresses",
         POOL,
-        "Per pool. Addresses of the largest block that could be granted from it.",
+        "Per pool. Addresses of the largest block that could be granted from it. Small beside the free ones means that these are scattered.",
     ),
     gauge(
         "allod_metrics_networks_dropped",

@@ -63,12 +63,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_there_once_with_their_labels_in_order_and_a_help_that_is_a_sentence() {
+    fn names_are_there_once_with_their_labels_in_order_and_a_help_that_says_what_a_change_means() {
         let mut names = HashSet::new();
         for MetricSpec { name, help, labels, counts } in all() {
             assert!(names.insert(name), "{name} is there twice");
             assert!(labels.is_sorted(), "{name}: {labels:?}");
             assert!(help.ends_with('.'), "{name}: {help}");
+            // What it is, and then what it tells whoever is woken by it.
+            let what = help.split_once(". ").filter(|(of, _)| of.starts_with("Per ")).map_or(*help, |(_, what)| what);
+            assert!(what[..what.len() - 1].contains(['.', ':', ';']), "{name}: {help}");
             assert_eq!(name.ends_with("_total"), *counts, "{name}");
         }
     }

@@ -5,7 +5,11 @@ use crate::actors::service::Shared;
 use crate::store::ShardId;
 
 pub(super) const METRICS: &[MetricSpec] = &[
-    gauge("allod_networks", &[], "Networks served."),
+    gauge(
+        "allod_networks",
+        &[],
+        "Networks served. A rise means that networks were made or restored; 0 on the owner, that the register is empty.",
+    ),
     gauge(
         "allod_shard_epoch",
         &["shard"],
@@ -27,7 +31,11 @@ pub(super) const METRICS: &[MetricSpec] = &[
         "1 while the store takes changes, 0 when it is full, hindered or failed, or restored and not accepted yet: act at \
          once, /readyz says why.",
     ),
-    gauge("allod_store_replicas_wanted", &[], "Replicas of Redis that must have a change before it is acknowledged."),
+    gauge(
+        "allod_store_replicas_wanted",
+        &[],
+        "Replicas of Redis that must have a change before it is acknowledged. It is what store.redis_replicas says: a change means another configuration.",
+    ),
     gauge(
         "allod_store_replicas_answering",
         &[],
@@ -57,9 +65,21 @@ pub(super) const METRICS: &[MetricSpec] = &[
         &[],
         "Bytes that the store takes on disk. A steady rise means compaction does not keep up.",
     ),
-    counter("allod_store_flushes_total", &[], "Groups flushed by the store."),
-    counter("allod_store_log_bytes_total", &[], "Bytes written to the store's log."),
-    counter("allod_store_compactions_total", &[], "Compactions finished."),
+    counter(
+        "allod_store_flushes_total",
+        &[],
+        "Groups flushed by the store. A rise is load; compare with commits: a flush is for as many as wait.",
+    ),
+    counter(
+        "allod_store_log_bytes_total",
+        &[],
+        "Bytes written to the store's log. A rise is load; a steeper one than that of commits means larger changes.",
+    ),
+    counter(
+        "allod_store_compactions_total",
+        &[],
+        "Compactions finished. A rise is normal under load; none beside a rising log means that compaction does not keep up.",
+    ),
     counter(
         "allod_store_compaction_failures_total",
         &[],
