@@ -59,6 +59,8 @@
 //!    refusals and faults: [`server::faults`]).
 //! 8. [`server::connection`] writes all that was answered with one call.
 //!
+//! With `log.level = "info,allod=trace"` each of these logs a line, in this order.
+//!
 //! What concerns several networks, deployments, or names and space, takes the way of [`actors::coordinator`] and [`actors::directory`]
 //! instead of step 3, and is committed by the same committer.
 //!

@@ -220,6 +220,7 @@ impl Committer {
             let changes: usize = batches.iter().flat_map(|b| &b.acts).map(|act| act.steps.len()).sum();
             self.shared.metrics.batch_changes.observe(changes as f64);
             let number = self.next_group;
+            tracing::trace!(group = number, changes, shards = batches.len(), "handed to the store");
             let group =
                 Group { number, batches, proofs, units, begun: Instant::now(), sent: 0, doubtful: false, result: None };
             self.in_flight.push_back(group);
@@ -345,6 +346,7 @@ impl Committer {
                         return self.stop("the store acknowledged other batches than it was given");
                     }
                     let Some(mut group) = self.in_flight.pop_front() else { break };
+                    tracing::trace!(group = group.number, units = group.units.len(), "durable");
                     self.durable(&group, &committed);
                     for unit in &group.units {
                         self.leave(unit, |standing| standing.in_flight -= 1);

@@ -302,6 +302,7 @@ impl Connection {
                     return Ok(());
                 }
                 Ok(count) => {
+                    tracing::trace!(peer = %self.peer, bytes = count, "read");
                     let now = Instant::now();
                     self.session.begin(now);
                     self.server.balance.look(now);
@@ -403,6 +404,7 @@ impl Connection {
             match stream.try_write(&self.session.out[self.session.taken..]) {
                 Ok(0) => return Err(End::Reset),
                 Ok(count) => {
+                    tracing::trace!(peer = %self.peer, bytes = count, "written");
                     self.session.taken += count;
                     self.last_progress = Instant::now();
                 }

@@ -294,6 +294,7 @@ impl Session {
         let now = Instant::now();
         match told {
             Told::Replies(replies) => {
+                tracing::trace!(session = self.number, answers = replies.len(), "answered");
                 for Reply { ticket, answer } in replies {
                     self.replied(ticket, answer, now);
                 }

@@ -31,6 +31,7 @@ mod history;
 mod kills;
 mod kills_deploy;
 mod ledger;
+mod logs;
 mod migrate;
 mod plan;
 mod process;

@@ -87,6 +87,7 @@ impl NetworkActor {
         self.still_missed(&mut item.command);
         match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
             Ok(Ok((Decision { steps, mut outcome }, _))) => {
+                tracing::trace!(network = %self.id(), ticket = item.ticket, steps = steps.len(), "decided");
                 if !item.dry_run || item.command.is_read() {
                     self.hear_of_claimants(&item.command, &mut outcome, moment.now);
                 }
@@ -106,6 +107,7 @@ impl NetworkActor {
                 unit.answer(item.ticket, Ok(outcome), wrote);
             }
             Ok(Err(fault)) => {
+                tracing::trace!(network = %self.id(), ticket = item.ticket, kind = ?fault, "refused");
                 self.undecide();
                 if item.wait.is_some() && !item.dry_run && fault.is_no_capacity() {
                     self.begin_to_wait(item, unit, ctx);

@@ -200,6 +200,7 @@ impl Session {
             asked_on => self.asked_on = asked_on,
         }
         for RequestGroup { to, items } in self.groups.drain() {
+            tracing::trace!(session = self.number, requests = items.len(), "sent to a network");
             match (to, &*self.role) {
                 (To::Here { route, by_name }, Role::Owner(shared)) => {
                     coordinator::send(shared, &route, by_name, items, &self.outlet, self.read);

@@ -337,6 +337,7 @@ impl Writer {
         active.at = begin + length;
         self.group += 1;
         self.digest = digest;
+        tracing::trace!(log_group = self.group, bytes = length, "flushed");
         self.shared.counters.flushes.fetch_add(1, Ordering::Relaxed);
         self.shared.counters.log_bytes.fetch_add(length, Ordering::Relaxed);
         Ok(begin)

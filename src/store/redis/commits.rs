@@ -83,6 +83,7 @@ pub(super) async fn run(
             }
             let ended = match judge(&shared, &batches, &links, answer) {
                 Ok(committed) => {
+                    tracing::trace!(shards = committed.len(), "carried out by Redis");
                     shared.journal().applied(&moves);
                     confirmed(&shared, &batches, committed, since, &confirms).await
                 }
