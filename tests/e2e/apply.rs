@@ -193,7 +193,7 @@ fn all_that_differs_in_a_network_is_one_commit_and_applied_twice_changes_nothing
     assert_eq!(code, 2, "{said}");
     for line in [
         "network `office`\n  ~ rename it from `lan`\n",
-        "~ cidr: 10.0.0.0/24 → 10.0.0.0/25 (subnet 10.0.0.0/24)",
+        "- cidr: 10.0.0.0/24 → 10.0.0.0/25 (subnet 10.0.0.0/24)",
         "~ dhcp: true → false (subnet 10.0.0.0/24)",
         "+ reserve 10.0.0.70 (subnet 10.0.0.0/24)",
         "+ subnet 10.0.0.128/25",

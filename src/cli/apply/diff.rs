@@ -37,7 +37,7 @@ impl Step {
         Value::Object(params)
     }
 
-    /// Whether something goes: a network, subnet, pool, reserved range, or a setting.
+    /// Whether something goes: a network, subnet, pool, reserved range, a part of one of them, or a setting.
     pub fn takes_away(&self) -> bool {
         self.words.iter().any(|line| line.starts_with('-'))
     }

@@ -123,7 +123,10 @@ fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usi
 fn modified(wanted: &Value, there: &Value, prune: bool) -> Result<(Map<String, Value>, Vec<String>), String> {
     let (mut set, mut words) = (Map::new(), Vec::new());
     if wanted["cidr"] != there["cidr"] {
-        words.push(format!("~ cidr: {} → {}", text(there, "cidr"), text(wanted, "cidr")));
+        let cidr = |of: &Value| text(of, "cidr").parse::<Range>();
+        let smaller = cidr(wanted).is_ok_and(|after| cidr(there).is_ok_and(|before| !after.covers(before)));
+        let sign = if smaller { '-' } else { '~' };
+        words.push(format!("{sign} cidr: {} → {}", text(there, "cidr"), text(wanted, "cidr")));
         set.insert("cidr".to_owned(), wanted["cidr"].clone());
     }
     for (member, default) in settings() {
@@ -171,8 +174,8 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
     };
     let present = list(there, "pools");
     let (mut result, mut words, mut met, mut formers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for pool in listed {
-        let wanted_range = range(pool)?;
+    let ranges = listed.iter().map(|pool| range(pool)).collect::<Result<Vec<_>, _>>()?;
+    for (pool, &wanted_range) in listed.iter().zip(&ranges) {
         let mut former = None;
         for (at, there) in present.iter().enumerate() {
             let other = range(there)?;
@@ -188,7 +191,9 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
         match former.map(|at| present[at]) {
             None => words.push(format!("+ pool {}", text(pool, "range"))),
             Some(former) if pool_of(former, None, true) != becomes => {
-                words.push(format!("~ pool {} → {}", pool_words(former), pool_words(&becomes)));
+                // Of what it was, is anything in no pool of the file?
+                let sign = if without(range(former)?, ranges.iter().copied()).is_empty() { '~' } else { '-' };
+                words.push(format!("{sign} pool {} → {}", pool_words(former), pool_words(&becomes)));
             }
             Some(_) => {}
         }

@@ -308,9 +308,32 @@ fn pools_that_a_smaller_subnet_cuts_are_shown_and_asked_about() {
         ("pools = [{ range = \"10.0.0.10-10.0.0.20\" }]\n", Some(json!([{"range": "10.0.0.10-10.0.0.20"}]))),
     ] {
         let steps = steps(&read(&format!("{shrunk}{pools}")), std::slice::from_ref(&network), false).unwrap();
-        assert_eq!(words(&steps), ["~ cidr: 10.0.0.0/24 → 10.0.0.0/26 (subnet 10.0.0.0/24)", gone]);
+        assert_eq!(words(&steps), ["- cidr: 10.0.0.0/24 → 10.0.0.0/26 (subnet 10.0.0.0/24)", gone]);
         assert!(steps[0].takes_away());
         assert_eq!(steps[0].params["set"]["subnets"][0].get("pools").cloned(), expected);
+    }
+}
+
+#[test]
+fn a_pool_or_a_subnet_that_becomes_smaller_takes_something_away() {
+    let mut network = lan();
+    network["subnets"][0]["reserved"] = json!([]);
+    network["subnets"][0]["pools"] = json!([{"range": "10.0.0.10-10.0.0.20"}]);
+    let file = |cidr: &str, pools: &str| {
+        let pools = pools.split(' ').map(|range| format!("{{ range = \"{range}\" }}")).collect::<Vec<_>>().join(", ");
+        format!("[[network]]\nname = \"lan\"\n[[network.subnets]]\ncidr = \"{cidr}\"\npools = [{pools}]\n")
+    };
+    for (cidr, pools, takes_away) in [
+        ("10.0.0.0/24", "10.0.0.10-10.0.0.30", false),
+        ("10.0.0.0/24", "10.0.0.10-10.0.0.19", true),
+        // All of it is in a pool still.
+        ("10.0.0.0/24", "10.0.0.10-10.0.0.15 10.0.0.16-10.0.0.20", false),
+        ("10.0.0.0/24", "10.0.0.10-10.0.0.14 10.0.0.16-10.0.0.20", true),
+        ("10.0.0.0/23", "10.0.0.10-10.0.0.20", false),
+        ("10.0.0.0/25", "10.0.0.10-10.0.0.20", true),
+    ] {
+        let steps = steps(&read(&file(cidr, pools)), std::slice::from_ref(&network), false).unwrap();
+        assert_eq!((steps.len(), steps[0].takes_away()), (1, takes_away), "{cidr} {pools}: {:?}", words(&steps));
     }
 }
 
