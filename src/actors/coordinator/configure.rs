@@ -145,10 +145,12 @@ impl Coordinator {
         let meant = !matches!(refusal, Refusal::InvalidArgument { .. });
         let named =
             self.shared.routes.find(input.name.as_str()).filter(|route| route.name.as_ref() == Some(&input.name));
-        if !meant || named.is_none() {
-            return Err(refusal.into());
-        }
         let taken = Refusal::NameTaken { what: format!("network `{}`", input.name), differs: Vec::new() };
+        if !meant || named.is_none() {
+            // What is there already may be of a time when it was not refused.
+            let stands = if if_absent && named.is_some() { self.compare(input, taken).await.ok() } else { None };
+            return stands.ok_or_else(|| refusal.into());
+        }
         if !if_absent {
             return Err(taken.into());
         }
