@@ -33,6 +33,7 @@ pub mod map;
 pub mod migrate;
 pub mod network;
 pub mod output;
+pub mod pages;
 pub mod perform;
 pub mod phrase;
 pub mod plan;

@@ -149,26 +149,10 @@ async fn pools_lost(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
 
 /// All pages of a list as one answer, or the one page that was asked for.
 async fn pages(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
-    let mut result = session.make(ask).await?;
     if ask.params.contains_key("limit") || ask.params.contains_key("count_only") {
-        return Ok(result);
+        return session.make(ask).await;
     }
-    let progress = Progress::spinner("listing");
-    while let Some(next) = result.get("next").cloned() {
-        let page = session.make(&ask.clone().with("after", next)).await?;
-        let more: Vec<Value> = page.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
-        if let Some(Value::Array(all)) = result.get_mut(list) {
-            all.extend(more);
-            progress.at(all.len() as u64);
-        }
-        if let Value::Object(members) = &mut result {
-            match page.get("next") {
-                Some(next) => drop(members.insert("next".to_owned(), next.clone())),
-                None => drop(members.shift_remove("next")),
-            }
-        }
-    }
-    Ok(result)
+    super::pages::all(session, ask, list).await
 }
 
 /// Repeats a release of bounded size until nothing is left, as one answer.
