@@ -40,6 +40,7 @@ pub mod plan;
 pub mod progress;
 pub mod quote;
 pub mod reload;
+pub mod repeat;
 pub mod schema;
 pub mod serve_args;
 pub mod session;

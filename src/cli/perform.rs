@@ -10,6 +10,7 @@ use super::output::{list, number_of, reservation_rows};
 use super::phrase;
 use super::progress::Progress;
 use super::quote::{owner_options, shell};
+use super::repeat;
 use super::session::{Done, Session};
 use super::shrink::lost;
 use crate::core::address::Range;
@@ -55,8 +56,8 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
     session.print(ask.method, &ask.params, &result)?;
     if dry_run {
         session.say("dry run: nothing was changed");
-    } else if let Some(words) = remark(&ask, &result) {
-        session.say(&words);
+    } else {
+        [repeat::unchanged(&ask, &result), remark(&ask, &result)].iter().flatten().for_each(|words| session.say(words));
     }
     if ask.method == "network.get" && is_deleted(session, &ask, &result).await {
         let id = shell(ask.text("network").unwrap_or_default());
