@@ -13,6 +13,17 @@ use rand::{RngCore, SeedableRng, rngs::SmallRng};
 
 use crate::core::types::{ShardTime, WallTime};
 
+/// What the two clocks of a shard said at one look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// Time of the shard.
+    pub now: ShardTime,
+    /// Since when it has not stood still.
+    pub since: ShardTime,
+    /// For people. Of one shard it goes back only where somebody set the wall clock back.
+    pub wall: WallTime,
+}
+
 /// Source of time and randomness.
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Milliseconds since some fixed point, never going back (CLOCK_BOOTTIME).
@@ -154,6 +165,7 @@ struct Reading {
     at: u64,
     /// Shard time since which it has not stood still: whoever could not renew has time for it from then on.
     since: u64,
+    beside: WallOffset,
 }
 
 /// How often each shard's time is looked at, at least, by a process that runs.
@@ -164,11 +176,12 @@ const STOOD_STILL_MS: u64 = 4_000;
 impl ShardClock {
     /// A shard whose last batch was written at `head`.
     pub fn new(head: ShardTime, clock: &dyn Clock) -> Self {
-        Self { reading: Mutex::new(Reading { time: head.0, at: clock.boot_ms(), since: head.0 }) }
+        let beside = WallOffset::default();
+        Self { reading: Mutex::new(Reading { time: head.0, at: clock.boot_ms(), since: head.0, beside }) }
     }
 
-    /// Shard time now, and since when it has not stood still. `serving`: the store takes changes, as far as is known.
-    pub fn now(&self, clock: &dyn Clock, serving: bool) -> (ShardTime, ShardTime) {
+    /// What it is now. `serving`: the store takes changes, as far as is known.
+    pub fn now(&self, clock: &dyn Clock, serving: bool) -> Moment {
         // Nothing under this lock can panic half-way.
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let boot = clock.boot_ms();
@@ -179,25 +192,37 @@ impl ShardClock {
             reading.since = reading.time;
         }
         reading.at = reading.at.max(boot);
-        (ShardTime(reading.time), ShardTime(reading.since))
+        let (now, since) = (ShardTime(reading.time), ShardTime(reading.since));
+        // All networks of the shard are told one time: what they do becomes one history.
+        Moment { now, since, wall: reading.beside.wall(now, clock.wall()) }
     }
 }
 
 /// The wall clock beside a shard's time. Both are read in whole milliseconds that begin at different moments, so by
-/// themselves they drift one apart and back, and the end of a lease with them, each time that somebody looks.
+/// themselves they drift one apart and back, and the end of a lease with them, each time that somebody looks. Where the
+/// thread is put off between the two readings they are further apart for once, and a clock that is slewed falls behind.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct WallOffset {
+struct WallOffset {
     ahead_ms: i64,
+    /// What was told last.
+    told_ms: u64,
 }
+
+/// A wall clock that goes back by no more was not set but slewed, or read late the time before: until it is there again,
+/// time stands still, so that what happened later never seems to have happened before.
+const SLEWED_MS_MAX: u64 = 1_000;
 
 impl WallOffset {
     /// What the wall clock says at a shard's time, on a millisecond. A clock that was set is followed at once.
-    pub fn wall(&mut self, now: ShardTime, wall: WallTime) -> WallTime {
+    fn wall(&mut self, now: ShardTime, wall: WallTime) -> WallTime {
         let ahead_ms = wall.0.wrapping_sub(now.0) as i64;
         if ahead_ms.abs_diff(self.ahead_ms) > 1 {
             self.ahead_ms = ahead_ms;
         }
-        WallTime(now.0.wrapping_add_signed(self.ahead_ms))
+        let says = now.0.wrapping_add_signed(self.ahead_ms);
+        let goes_back = self.told_ms.saturating_sub(says);
+        self.told_ms = if goes_back <= SLEWED_MS_MAX { says.max(self.told_ms) } else { says };
+        WallTime(self.told_ms)
     }
 }
 
@@ -205,15 +230,20 @@ impl WallOffset {
 mod tests {
     use super::*;
 
+    fn times(shard: &ShardClock, clock: &dyn Clock, serving: bool) -> (ShardTime, ShardTime) {
+        let Moment { now, since, wall: _ } = shard.now(clock, serving);
+        (now, since)
+    }
+
     #[test]
     fn shard_time_ignores_the_wall_clock_and_goes_on_from_the_head() {
         let clock = ManualClock::new(WallTime(5_000_000), 1);
         let shard = ShardClock::new(ShardTime(700), &clock);
         clock.set_wall(WallTime(1));
         let at_head = ShardTime(700);
-        assert_eq!(shard.now(&clock, true), (at_head, at_head));
+        assert_eq!(times(&shard, &clock, true), (at_head, at_head));
         clock.advance_ms(30);
-        assert_eq!(shard.now(&clock, true), (ShardTime(730), at_head));
+        assert_eq!(times(&shard, &clock, true), (ShardTime(730), at_head));
     }
 
     #[test]
@@ -221,13 +251,13 @@ mod tests {
         let clock = ManualClock::new(WallTime(5_000_000), 1);
         let shard = ShardClock::new(ShardTime(700), &clock);
         clock.advance_ms(50);
-        assert_eq!(shard.now(&clock, true), (ShardTime(750), ShardTime(700)));
+        assert_eq!(times(&shard, &clock, true), (ShardTime(750), ShardTime(700)));
         for _ in 0..3 {
             clock.advance_ms(60_000);
-            assert_eq!(shard.now(&clock, false), (ShardTime(750), ShardTime(750)));
+            assert_eq!(times(&shard, &clock, false), (ShardTime(750), ShardTime(750)));
         }
         clock.advance_ms(10_000);
-        assert_eq!(shard.now(&clock, true), (ShardTime(10_750), ShardTime(750)), "from when it was looked at last");
+        assert_eq!(times(&shard, &clock, true), (ShardTime(10_750), ShardTime(750)), "from when it was looked at last");
     }
 
     /// A clock on which a process stands still.
@@ -257,11 +287,11 @@ mod tests {
         let clock = Stopped(ManualClock::new(WallTime(5_000_000), 1));
         let shard = ShardClock::new(ShardTime(700), &clock);
         clock.0.advance_ms(1_000);
-        assert_eq!(shard.now(&clock, true), (ShardTime(1_700), ShardTime(700)));
+        assert_eq!(times(&shard, &clock, true), (ShardTime(1_700), ShardTime(700)));
         clock.0.advance_ms(3_600_000);
-        assert_eq!(shard.now(&clock, true), (ShardTime(1_700), ShardTime(1_700)));
+        assert_eq!(times(&shard, &clock, true), (ShardTime(1_700), ShardTime(1_700)));
         clock.0.advance_ms(1_000);
-        assert_eq!(shard.now(&clock, true), (ShardTime(2_700), ShardTime(1_700)));
+        assert_eq!(times(&shard, &clock, true), (ShardTime(2_700), ShardTime(1_700)));
     }
 
     #[test]
@@ -282,5 +312,31 @@ mod tests {
         assert_eq!([at(101, 5_100), at(102, 5_103), at(103, 5_102)], [5_101, 5_102, 5_103]);
         assert_eq!(at(104, 5_106), 5_106, "it was set");
         assert_eq!(at(105, 90), 90, "and back");
+    }
+
+    #[test]
+    fn a_look_at_the_wall_clock_that_took_a_while_moves_no_time_forth_and_back() {
+        let mut beside = WallOffset::default();
+        let mut at = |now: u64, wall: u64| beside.wall(ShardTime(now), WallTime(wall)).0;
+        assert_eq!(at(100, 5_100), 5_100);
+        // The thread was put off between the two readings.
+        let told = [at(101, 5_109), at(102, 5_102), at(103, 5_103)];
+        assert!(told.is_sorted(), "{told:?}");
+        // The wall clock is slowed down to what it ought to be.
+        let told: Vec<u64> = (0..200).map(|passed| at(104 + 10 * passed, 5_104 + 9 * passed)).collect();
+        assert!(told.is_sorted(), "{told:?}");
+        assert!(told[199].abs_diff(5_104 + 9 * 199) <= 2, "it is followed");
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_set_is_followed_by_the_time_of_a_shard() {
+        let clock = ManualClock::new(WallTime(5_000_000), 1);
+        let shard = ShardClock::new(ShardTime(700), &clock);
+        assert_eq!(shard.now(&clock, true).wall, WallTime(5_000_000));
+        clock.advance_ms(10);
+        clock.set_wall(WallTime(4_999_950));
+        assert_eq!(shard.now(&clock, true).wall, WallTime(5_000_000), "it was slewed: time stands still");
+        clock.set_wall(WallTime(9_000));
+        assert_eq!(shard.now(&clock, true).wall, WallTime(9_000));
     }
 }

@@ -49,6 +49,7 @@ use self::queue::UnitQueue;
 use self::unit::{CLASSES, ShardLine, class_of, disown, highest, line_of};
 pub use self::unit::{Drained, Enqueue, Reload, Retire, Staged, Unit, UnitPart, chain};
 use super::clock::LOOKED_AT_EVERY;
+use super::published::Tally;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Reply, Told};
 use crate::core::types::NetworkId;
@@ -399,6 +400,8 @@ impl Committer {
     fn settle_all(&self, units: &mut [Unit]) {
         for unit in &mut *units {
             unit.place(|shard| Some(self.lines.get(&shard)?.tip(shard)));
+            // Before the answers: whoever has one finds it counted.
+            unit.parts.iter().for_each(|part| part.lane.deeds.add(part.tally));
         }
         for run in units.chunk_by_mut(|one, next| one.is_answered_with(next)) {
             let replies = run.iter_mut().flat_map(|unit| std::mem::take(&mut unit.answers)).map(|staged| staged.reply);
@@ -420,6 +423,7 @@ impl Committer {
 
     /// Its memory is disowned already: the answers say so, whatever was decided.
     fn refuse(&mut self, mut unit: Unit, applied: Applied, problem: &str) {
+        unit.parts.iter_mut().for_each(|part| part.tally = Tally::default());
         for staged in &mut unit.answers {
             let (applied, problem) = match (staged.wrote, applied) {
                 (true, _) | (false, Applied::No) => (applied, problem.to_owned()),

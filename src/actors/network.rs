@@ -64,7 +64,7 @@ use self::queue::WaitQueue;
 use self::staging::{Staging, StopReason, loading, stopped};
 use self::sweeping::Misses;
 use self::waiting::Asker;
-use super::clock::{Draws, WallOffset};
+use super::clock::{Draws, Moment};
 use super::committer::Reload;
 use super::directory::Gone;
 use super::macs::ClaimedMacs;
@@ -166,7 +166,6 @@ pub struct NetworkActor {
     phase: Phase,
     deferred: VecDeque<Deferred>,
     draws: Draws,
-    beside: WallOffset,
     /// Generations that were drawn for the last decision: the first, and how many.
     drawn: Cell<(Generation, u64)>,
     panics: VecDeque<tokio::time::Instant>,
@@ -208,7 +207,6 @@ impl NetworkActor {
             phase: Phase::Serving,
             deferred: VecDeque::new(),
             draws,
-            beside: WallOffset::default(),
             drawn: Cell::default(),
             panics: VecDeque::new(),
             loads: 0,
@@ -233,11 +231,11 @@ impl NetworkActor {
     }
 
     fn moment(&mut self) -> command::Context {
-        let (now, since) = self.shared.shard_moment(self.lane.shard);
+        let Moment { now, since, wall } = self.shared.shard_moment(self.lane.shard);
         self.network.goes_on_from(since);
         command::Context {
             now,
-            wall: self.beside.wall(now, self.shared.clock.wall()),
+            wall,
             entropy: self.draws.draw(),
             mac_elsewhere: None,
             generations: Generation::default(),

@@ -73,37 +73,43 @@ pub const ENDS: [(&str, EventKind); 5] = [
     ("declined", EventKind::Declined),
 ];
 
-/// What a network did since this node serves it.
+/// What steps come to for who counts: grants, and ends by reason.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    grants: u32,
+    ends: [u32; ENDS.len()],
+}
+
+impl Tally {
+    /// Adds these steps.
+    pub fn note(&mut self, steps: &[Step]) {
+        for event in steps.iter().filter_map(|step| step.event.as_ref()) {
+            if event.kind == EventKind::Granted {
+                self.grants += 1;
+            } else if let Some(at) = ENDS.iter().position(|(_, kind)| *kind == event.kind) {
+                self.ends[at] += 1;
+            }
+        }
+    }
+}
+
+/// What became durable of a network since this node serves it. Beside its durable line, as only the committer knows: what a
+/// network decided may be given up.
 #[derive(Debug, Default)]
 pub struct Deeds {
     grants: AtomicU64,
     ends: [AtomicU64; ENDS.len()],
-    refusals: [AtomicU64; KINDS.len()],
 }
 
 impl Deeds {
-    /// Steps were decided and carried out.
-    pub(super) fn note(&self, steps: &[Step]) {
-        let mut grants = 0;
-        for event in steps.iter().filter_map(|step| step.event.as_ref()) {
-            if event.kind == EventKind::Granted {
-                grants += 1;
-            } else if let Some(at) = ENDS.iter().position(|(_, kind)| *kind == event.kind) {
-                self.ends[at].fetch_add(1, Ordering::Relaxed);
-            }
+    /// This is durable.
+    pub fn add(&self, tally: Tally) {
+        if tally == Tally::default() {
+            return;
         }
-        if grants > 0 {
-            self.grants.fetch_add(grants, Ordering::Relaxed);
-        }
-    }
-
-    /// A request is answered so: if that is a refusal, it counts. Not for what is decided and answered to nobody: a dry run,
-    /// or a try of a request that goes on waiting.
-    pub(super) fn note_answer(&self, fault: &Fault) {
-        if let Fault::Refused(refusal) = fault
-            && let Some(count) = self.refusals.get(usize::from(refusal.precedence()))
-        {
-            count.fetch_add(1, Ordering::Relaxed);
+        self.grants.fetch_add(u64::from(tally.grants), Ordering::Relaxed);
+        for (count, more) in self.ends.iter().zip(tally.ends).filter(|(_, more)| *more > 0) {
+            count.fetch_add(u64::from(more), Ordering::Relaxed);
         }
     }
 
@@ -116,10 +122,26 @@ impl Deeds {
     pub fn ends(&self) -> impl Iterator<Item = (&'static str, u64)> {
         ENDS.iter().zip(&self.ends).map(|((reason, _), count)| (*reason, count.load(Ordering::Relaxed)))
     }
+}
+
+/// What a network refused since this node serves it.
+#[derive(Debug, Default)]
+pub struct Refusals([AtomicU64; KINDS.len()]);
+
+impl Refusals {
+    /// A request is answered so: if that is a refusal, it counts. Not for what is decided and answered to nobody: a dry run,
+    /// or a try of a request that goes on waiting.
+    pub(super) fn note_answer(&self, fault: &Fault) {
+        if let Fault::Refused(refusal) = fault
+            && let Some(count) = self.0.get(usize::from(refusal.precedence()))
+        {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     /// Requests that were refused, by kind.
-    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        KINDS.iter().zip(&self.refusals).map(|(kind, count)| (*kind, count.load(Ordering::Relaxed)))
+    pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        KINDS.iter().zip(&self.0).map(|(kind, count)| (*kind, count.load(Ordering::Relaxed)))
     }
 }
 
@@ -132,8 +154,8 @@ pub struct Published {
     pub decided: AtomicU64,
     /// Times that its memory was loaded again.
     pub reloads: AtomicU64,
-    /// What it did.
-    pub deeds: Deeds,
+    /// What it refused.
+    pub refusals: Refusals,
     /// How fast its addresses of IPv4, and of IPv6, are used up.
     trends: Mutex<[Trend; 2]>,
     waiting: AtomicUsize,

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::network::NetworkActor;
 use super::places::{Placed, Places};
-use super::published::Published;
+use super::published::{Deeds, Published};
 use crate::core::types::{Name, NetworkId};
 use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 use crate::store::ShardId;
@@ -41,6 +41,8 @@ pub struct Lane {
     pub settled: AtomicU64,
     /// Does anything of it end by itself: a lease, a cooldown, a probation?
     pub awaits: AtomicBool,
+    /// What of it became durable.
+    pub deeds: Deeds,
     /// The reactor thread of its actor; none before it has one.
     place: OnceLock<Placed>,
 }
@@ -49,7 +51,7 @@ impl Lane {
     /// A network whose memory was just loaded or made.
     pub fn new(id: NetworkId, shard: ShardId) -> Self {
         let (incarnation, settled, awaits) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        Self { id, shard, incarnation, settled, awaits, place: OnceLock::new() }
+        Self { id, shard, incarnation, settled, awaits, deeds: Deeds::default(), place: OnceLock::new() }
     }
 
     /// The reactor thread of its actor, if it has one.

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 pub(super) use self::loading::networks_of;
 use self::loading::{networks_and_records, take_and_load};
-use super::clock::{Clock, ShardClock};
+use super::clock::{Clock, Moment, ShardClock};
 use super::committer::{self, Committer, Enqueue, Reload, Staged, Unit, UnitPart};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, MovedSubnet, Reloaded};
@@ -140,11 +140,11 @@ impl Shared {
 
     /// Time of a shard now. It stands still while the store takes nothing, and until clients are served.
     pub fn shard_time(&self, shard: ShardId) -> ShardTime {
-        self.shard_moment(shard).0
+        self.shard_moment(shard).now
     }
 
-    /// Time of a shard now, and since when it has not stood still.
-    pub fn shard_moment(&self, shard: ShardId) -> (ShardTime, ShardTime) {
+    /// The same, with since when it has not stood still, and what the wall clock says.
+    pub fn shard_moment(&self, shard: ShardId) -> Moment {
         let serving = self.serves.load(Ordering::Acquire) && self.store.health() == StoreHealth::Ready;
         self.shards[usize::from(shard.0)].now(&*self.clock, serving)
     }

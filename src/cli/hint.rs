@@ -27,7 +27,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             "the server could not read the request; see that client and server fit: `allod server info`".to_owned()
         }
         ErrorKind::MethodNotFound => "`allod call rpc.discover` lists the methods that the server knows".to_owned(),
-        ErrorKind::InvalidArgument if error.message.contains("without `l2.mac_prefix`") => {
+        ErrorKind::InvalidArgument if error.message.contains("`mac` cannot be \"auto\"") => {
             let network = network.as_deref().unwrap_or("NETWORK");
             format!("`allod network update {network} --mac-prefix aa:00:00` gives it one")
         }

@@ -10,6 +10,7 @@ use super::output::{list, number_of, reservation_rows};
 use super::phrase;
 use super::progress::Progress;
 use super::quote::{owner_options, shell};
+use super::repeat;
 use super::session::{Done, Session};
 use super::shrink::lost;
 use crate::core::address::Range;
@@ -55,8 +56,8 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
     session.print(ask.method, &ask.params, &result)?;
     if dry_run {
         session.say("dry run: nothing was changed");
-    } else if let Some(words) = remark(&ask, &result) {
-        session.say(&words);
+    } else {
+        [repeat::unchanged(&ask, &result), remark(&ask, &result)].iter().flatten().for_each(|words| session.say(words));
     }
     if ask.method == "network.get" && is_deleted(session, &ask, &result).await {
         let id = shell(ask.text("network").unwrap_or_default());
@@ -149,26 +150,10 @@ async fn pools_lost(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
 
 /// All pages of a list as one answer, or the one page that was asked for.
 async fn pages(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
-    let mut result = session.make(ask).await?;
     if ask.params.contains_key("limit") || ask.params.contains_key("count_only") {
-        return Ok(result);
+        return session.make(ask).await;
     }
-    let progress = Progress::spinner("listing");
-    while let Some(next) = result.get("next").cloned() {
-        let page = session.make(&ask.clone().with("after", next)).await?;
-        let more: Vec<Value> = page.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
-        if let Some(Value::Array(all)) = result.get_mut(list) {
-            all.extend(more);
-            progress.at(all.len() as u64);
-        }
-        if let Value::Object(members) = &mut result {
-            match page.get("next") {
-                Some(next) => drop(members.insert("next".to_owned(), next.clone())),
-                None => drop(members.shift_remove("next")),
-            }
-        }
-    }
-    Ok(result)
+    super::pages::all(session, ask, list).await
 }
 
 /// Repeats a release of bounded size until nothing is left, as one answer.

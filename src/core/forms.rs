@@ -156,11 +156,28 @@ pub fn of_subnet_patch(subnet: &SubnetRef, set: &SubnetPatch) -> Result<(), Refu
     }
 }
 
-/// `network.update`: what its subnets tell of themselves.
+/// The beginning of the MACs that a network makes. What is stored may be of a time when more was taken.
+pub(super) fn mac_prefix(prefix: &str, field: &str) -> Result<(), Refusal> {
+    let Ok(first) = format!("{prefix}:00:00:01").parse::<Mac>() else {
+        return Err(Refusal::invalid(
+            field,
+            format!("cannot be {prefix:?}: it is three hexadecimal bytes, as aa:00:00"),
+        ));
+    };
+    first.has_no_interface().map_or(Ok(()), |why| {
+        let problem = format!("cannot be {prefix}: no interface has a MAC under it, as {why}; take one as aa:00:00");
+        Err(Refusal::invalid(field, problem))
+    })
+}
+
+/// `network.update`: what its layer 2 and its subnets tell of themselves.
 ///
 /// # Errors
 /// `invalid_argument`, with its place in the request.
 pub fn of_network_patch(set: &NetworkPatch) -> Result<(), Refusal> {
+    if let Some(prefix) = set.l2.given().and_then(|l2| l2.mac_prefix.given()) {
+        mac_prefix(prefix, "set.l2.mac_prefix")?;
+    }
     let (mut ids, mut cidrs) = (BTreeMap::new(), BTreeMap::new());
     for (index, entry) in set.subnets.iter().flatten().enumerate() {
         let path = format!("set.subnets[{index}].");

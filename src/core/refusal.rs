@@ -89,6 +89,19 @@ impl Missing {
             Missing::Conflict => "conflict",
         }
     }
+
+    /// What shows the things of this sort that there are.
+    fn where_to_look(self) -> &'static str {
+        match self {
+            Missing::Network => "network.list shows those that there are",
+            Missing::Subnet | Missing::Pool | Missing::ReservedRange => "network.get shows those that there are",
+            Missing::Reservation => "ip.list shows what is held",
+            Missing::Deployment => "deployment.list shows those that there are",
+            Missing::Sweep => "claimant.mark makes one",
+            Missing::Node => "cluster.nodes shows those that there are",
+            Missing::Conflict => "cluster.conflicts shows those that there are",
+        }
+    }
 }
 
 /// A refusal. One variant per cause.
@@ -103,13 +116,13 @@ pub enum Refusal {
         problem: String,
     },
     /// What is named does not exist.
-    #[error("{} {what} does not exist{}", .missing.noun(), hint_of(.hint))]
+    #[error("{} {what} does not exist; {}", .missing.noun(), .hint.as_deref().unwrap_or(.missing.where_to_look()))]
     NotFound {
         /// What sort of thing.
         missing: Missing,
         /// How it was named, ready for a sentence: `` `lan` ``.
         what: String,
-        /// What to do, as a sentence without full stop.
+        /// What to do, as a sentence without full stop; none: look where such things are shown.
         hint: Option<String>,
     },
     /// Static asked of a dynamic network, and the like.
@@ -139,7 +152,7 @@ pub enum Refusal {
         network: Name,
     },
     /// Two pools of one subnet.
-    #[error("pool {} overlaps pool {} of network `{network}`; pools never overlap", .asked.as_typed(), .with.as_typed())]
+    #[error("pool {} overlaps pool {} of network `{network}`; pools never overlap, so choose another range", .asked.as_typed(), .with.as_typed())]
     PoolOverlap {
         /// What was asked for.
         asked: Range,
@@ -253,7 +266,7 @@ pub enum Refusal {
         differs: Vec<Cow<'static, str>>,
     },
     /// A name is taken, or what is there differs from what `if_absent` asks for.
-    #[error("{what} already exists{}", differs_of(.differs))]
+    #[error("{what} already exists{}; name another one{}", differs_of(.differs), if .differs.is_empty() { "" } else { ", or change that one" })]
     NameTaken {
         /// What, ready for the beginning of a sentence.
         what: String,
@@ -450,10 +463,6 @@ fn first_of(count: u64, first: &[Address]) -> String {
 
 fn differs_of(differs: &[Cow<'static, str>]) -> String {
     if differs.is_empty() { String::new() } else { format!(", but differs in {}", differs.join(", ")) }
-}
-
-fn hint_of(hint: &Option<String>) -> String {
-    hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"))
 }
 
 fn narrowed(by: Option<&str>) -> String {

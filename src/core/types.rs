@@ -313,6 +313,20 @@ impl fmt::Display for SlotKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub u64);
 
+impl Mac {
+    /// The bit of the first byte that tells a group of interfaces (multicast, broadcast among it) from one.
+    const GROUP: u64 = 1 << 40;
+
+    /// Why no interface has it, as a fragment. What was recorded before such a one was refused may have it still.
+    pub fn has_no_interface(self) -> Option<&'static str> {
+        if self.0 & Self::GROUP != 0 {
+            Some("its first byte is odd, so it is of a group (multicast)")
+        } else {
+            (self.0 == 0).then_some("it is all zeros")
+        }
+    }
+}
+
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0.to_be_bytes();
@@ -401,6 +415,16 @@ mod tests {
         assert_eq!("52-54-00-AB-cd-09".parse::<Mac>().unwrap().to_string(), "52:54:00:ab:cd:09");
         for text in ["", "52:54:00:12:34", "52:54:00-12:34:56", "zz:54:00:12:34:56", "525400123456"] {
             assert!(text.parse::<Mac>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mac_of_a_group_and_one_of_zeros_have_no_interface() {
+        for text in ["01:00:5e:00:00:01", "33:33:00:00:00:01", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"] {
+            assert!(text.parse::<Mac>().unwrap().has_no_interface().is_some(), "{text}");
+        }
+        for text in ["52:54:00:12:34:56", "02:ff:ff:ff:ff:ff", "00:00:00:00:00:01", "fe:01:01:01:01:01"] {
+            assert_eq!(text.parse::<Mac>().unwrap().has_no_interface(), None, "{text}");
         }
     }
 

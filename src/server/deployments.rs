@@ -52,7 +52,10 @@ pub(super) fn order(
     for (at, instance) in instances.iter().enumerate() {
         if building.places.contains_key(&instance.id) {
             let field = format!("instances[{at}].id");
-            let refused = RpcError::invalid(field, format!("instance `{}` is listed twice", instance.id));
+            let refused = RpcError::invalid(
+                field,
+                format!("instance `{}` is listed twice; list it once, with all its networks", instance.id),
+            );
             return Err(refused.with(|data| data.instance = Some(instance.id.clone())));
         }
         building.know(instance);
@@ -115,7 +118,7 @@ fn wanted(network: &InstanceNetwork, field: &str) -> Result<Wanted, RpcError> {
     ];
     let given: Vec<&str> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
     if let [first, second, ..] = given[..] {
-        let message = format!("`{field}`: `{first}` and `{second}` exclude each other");
+        let message = format!("`{field}`: `{first}` and `{second}` exclude each other; name one of them");
         return Err(RpcError::invalid(format!("{field}.{second}"), message));
     }
     Ok(match network.address {
@@ -135,12 +138,14 @@ fn enough(ranges: &[Range], instances: usize, field: impl Fn() -> String) -> Res
     sorted.sort_unstable_by_key(|range| (range.first(), range.last()));
     if let Some(pair) = sorted.windows(2).find(|pair| pair[0].overlaps(pair[1])) {
         let (one, other) = (pair[0], pair[1]);
-        let problem = format!("lists {} twice, in {} and {}", other.first(), one.as_typed(), other.as_typed());
+        let problem =
+            format!("lists {} twice, in {} and {}; list it once", other.first(), one.as_typed(), other.as_typed());
         return Err(RpcError::invalid(field(), format!("`{}` {problem}", field())));
     }
     let listed = ranges.iter().fold(0u128, |sum, range| sum.saturating_add(range.size()));
     if listed < instances as u128 {
-        let problem = format!("has {} for {}", counted(listed, "address"), counted(instances, "instance"));
+        let problem =
+            format!("has {} for {}; list one for each", counted(listed, "address"), counted(instances, "instance"));
         return Err(RpcError::invalid(field(), format!("`{}` {problem}", field())));
     }
     Ok(())
@@ -160,7 +165,10 @@ impl Building {
         for (which, id) in group.instances.iter().enumerate() {
             if !members.insert(id) {
                 let field = format!("groups[{at}].instances[{which}]");
-                let refused = RpcError::invalid(field, format!("instance `{id}` is in group `{}` twice", group.name));
+                let refused = RpcError::invalid(
+                    field,
+                    format!("instance `{id}` is in group `{}` twice; name it once", group.name),
+                );
                 return Err(refused.with(|data| data.instance = Some(id.clone())));
             }
             if !self.places.contains_key(id) {

@@ -13,6 +13,7 @@ mod errors;
 mod help;
 mod history;
 mod outputs;
+mod paged;
 mod refused;
 mod responder;
 mod said;

@@ -75,3 +75,45 @@ fn a_dry_run_shows_what_the_question_shows() {
         assert!(dry.ends_with("dry run: nothing was changed\n"), "{dry}");
     }
 }
+
+/// A repeat is answered with what is there: what else it says is not recorded, and must not be lost without a word.
+#[test]
+fn what_a_repeat_did_not_change_is_said_with_what_changes_it() {
+    let held = |created: bool| {
+        json!({"network": "lan", "address": "10.0.0.5", "prefix_length": 32, "owner": "web/0", "note": "old",
+            "mac": "52:54:00:12:34:56", "transient": false, "release_with_claimant": false, "created": created})
+    };
+    let server = Responder::start(move |method, params| match method {
+        "ip.acquire" => Ok(json!({"reservations": [held(true), held(false)]})),
+        _ => Ok(held(params["owner"] == "new")),
+    });
+    for (line, said) in [
+        (
+            "ip allocate lan --owner web/0 --note new --hostname web",
+            "10.0.0.5 was held before: a repeat leaves its note and hostname as they are; `allod ip update lan 10.0.0.5` \
+             changes them\n",
+        ),
+        (
+            "ip claim lan 10.0.0.5 --owner web/0 --mac 52:54:00:12:34:99",
+            "10.0.0.5 was held before: a repeat leaves its mac as it is; `allod ip update lan 10.0.0.5` changes it\n",
+        ),
+        (
+            "ip acquire lan --owner web/0 --ip any --ip any --transient --note new",
+            "10.0.0.5 was held before: a repeat leaves its note and transient as they are; `allod ip update lan 10.0.0.5` \
+             changes what may be changed of a reservation\n",
+        ),
+        (
+            "ip allocate lan --owner web/0 --release-with-claimant",
+            "10.0.0.5 was held before: a repeat leaves its \
+             release_with_claimant as it is; it is said when an address is taken, and not changed\n",
+        ),
+        // The same in another spelling, what one shall be made for that is there, and what is new.
+        ("ip allocate lan --owner web/0 --note old --mac 52-54-00-12-34-56", ""),
+        ("ip allocate lan --owner web/0 --mac auto", ""),
+        ("ip allocate lan --owner new --note other", ""),
+        ("ip allocate lan --owner web/0 --note new --dry-run", "dry run: nothing was changed\n"),
+    ] {
+        let output = allod(&server.address, &line.split(' ').collect::<Vec<_>>());
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), said), "{line}");
+    }
+}

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::faulty::Fault;
 use crate::support::{Client, TestServer, http};
 
 /// All values by name and labels, as they are written.
@@ -258,4 +259,52 @@ fn what_a_deployment_and_a_move_are_refused_counts_in_the_network_that_refused()
         assert_eq!(client.kind("subnet.move", asked), "conflict");
         assert_eq!((count("conflict", "lan"), count("conflict", "dmz")), (counted, 0.0));
     }
+}
+
+#[test]
+fn what_a_list_of_all_networks_passes_over_counts_as_no_refusal() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (at, name) in ["lan", "dmz"].iter().enumerate() {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/30")}]}));
+        client.ok("ip.allocate", json!({"network": name, "owner": "a"}));
+    }
+    let missing = |network: &str| {
+        let labels = format!("{{kind=\"not_found\",network=\"{network}\",realm=\"default\"}}");
+        scrape(&server).get(&format!("allod_network_refusals_total{labels}")).copied().unwrap_or_default()
+    };
+    // Only one of the two has this subnet, and none this pool.
+    let listed = client.ok("ip.list", json!({"subnet": "10.0.0.0/30"}));
+    assert_eq!(listed["reservations"].as_array().unwrap().len(), 1);
+    assert_eq!(client.ok("ip.list", json!({"pool": "nowhere", "count_only": true}))["count"], 0);
+    assert_eq!((missing("lan"), missing("dmz")), (0.0, 0.0));
+    assert_eq!(client.kind("ip.list", json!({"network": "dmz", "subnet": "10.0.0.0/30"})), "not_found");
+    assert_eq!((missing("lan"), missing("dmz")), (0.0, 1.0), "what is told counts");
+}
+
+#[test]
+fn a_grant_counts_when_it_is_durable_and_not_when_it_is_given_up() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let done = || {
+        let found = scrape(&server);
+        let of = |name: &str| found.get(&format!("allod_network_{name}")).copied().unwrap_or_default();
+        let one = "network=\"lan\",realm=\"default\"";
+        (of(&format!("grants_total{{{one}}}")), of(&format!("releases_total{{{one},reason=\"released\"}}")))
+    };
+    client.allocate("a");
+    assert_eq!(done(), (1.0, 0.0));
+    let several = json!({"owner": "b", "ips": [{"network": "lan"}, {"network": "lan"}]});
+    for (method, params) in [
+        ("ip.allocate", json!({"network": "lan", "owner": "b"})),
+        ("ip.release", json!({"network": "lan", "owner": "a"})),
+        ("ip.acquire", several.clone()),
+    ] {
+        server.store.next([Fault::Full]);
+        assert_eq!(client.kind(method, params), "unavailable", "{method}");
+        assert_eq!(done(), (1.0, 0.0), "{method}");
+    }
+    client.ok("ip.acquire", several);
+    client.ok("owner.release", json!({"owner": "a"}));
+    assert_eq!(done(), (3.0, 1.0));
 }

@@ -1,5 +1,10 @@
 //! A MAC is unique in its realm, whichever of its networks carries it.
 
+use std::sync::Arc;
+
+use allod::core::state::{Entry, Key, NetworkConfig, Reservation, State, Step};
+use allod::core::types::Version;
+use allod::store::{Act, Batch, Seq, ShardId, Store, Token};
 use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer, line};
@@ -151,4 +156,112 @@ fn of_two_networks_that_want_the_same_macs_at_once_each_mac_goes_to_one() {
     assert!(given.iter().all(|count| *count == 1), "{given:?}");
     let held = first.ok("ip.list", json!({"count_only": true}));
     assert_eq!(held["count"], 400);
+}
+
+/// No interface has one of a group (its first byte is odd) or all zeros: whoever records it mistook something.
+#[test]
+fn a_mac_that_no_interface_can_have_is_refused_wherever_one_is_given() {
+    let server = TestServer::new();
+    let mut client = three_networks(&server);
+    client.ok("ip.allocate", json!({"network": "one", "owner": "held"}));
+    let refused = |client: &mut Client, method: &str, params: Value, field: &str| {
+        let answer = client.call(method, params);
+        let data = &answer["error"]["data"];
+        assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!(field)), "{method}: {answer}");
+        answer["error"]["message"].as_str().unwrap().to_owned()
+    };
+    for mac in ["01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff", "53-54-00-12-34-56", "00:00:00:00:00:00"] {
+        let message = refused(&mut client, "ip.allocate", with_mac("one", "a", mac), "mac");
+        assert!(message.contains("no interface has it"), "{message}");
+        let claim = json!({"network": "one", "owner": "a", "address": "10.0.0.9", "mac": mac});
+        refused(&mut client, "ip.claim", claim, "mac");
+        refused(&mut client, "ip.acquire", json!({"owner": "a", "mac": mac, "ips": [{"network": "one"}]}), "mac");
+        let update = json!({"network": "one", "owner": "held", "set": {"mac": mac}});
+        refused(&mut client, "ip.update", update, "set.mac");
+        // What was recorded before this was refused is still found by it.
+        assert_eq!(client.ok("ip.list", json!({"mac": mac}))["reservations"], json!([]));
+    }
+    for prefix in ["01:00:5e", "ff-ff-ff"] {
+        let l2 = json!({"mac_prefix": prefix});
+        let message = refused(&mut client, "network.create", json!({"name": "n", "l2": l2}), "l2.mac_prefix");
+        assert!(message.contains("its first byte is odd"), "{message}");
+        let update = json!({"network": "nowhere", "set": {"l2": l2}});
+        refused(&mut client, "network.update", update, "set.l2.mac_prefix");
+    }
+    client.ok("network.update", json!({"network": "one", "set": {"l2": {"mac_prefix": "00:00:00"}}}));
+    let made = client.ok("ip.allocate", with_mac("one", "a", "auto"));
+    assert!(made["mac"].as_str().unwrap().starts_with("00:00:00:"), "{made}");
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
+/// Rewrites what a register has, as if it had been written before a MAC was looked at: networks make MACs under `prefix`, and
+/// what is held has `mac`.
+fn rewrite(store: &dyn Store, prefix: &str, mac: &str) {
+    for shard in (0..store.info().shards).map(ShardId) {
+        let token = Token(0x7000 + u128::from(shard.0));
+        let head = wait(store.take(shard, token)).unwrap();
+        let mut acts = Vec::new();
+        for network in wait(store.load(shard, token)).unwrap().networks {
+            let mut config = NetworkConfig::clone(&network.config);
+            let (id, before, wall) = (config.id, config.version.0, config.created_at);
+            (config.l2.mac_prefix, config.version) = (Some(prefix.into()), Version(before + 1));
+            let state = Some(State::Config(Arc::new(config)));
+            let mut steps = vec![Step { key: Key::Config, expect: Some(before), state, event: None }];
+            for (address, entry) in network.entries {
+                let Entry::Held(held) = entry else { continue };
+                let mut now = Reservation::clone(&held);
+                now.details.as_mut().unwrap().mac = Some(mac.parse().unwrap());
+                let state = Some(State::Entry(Entry::Held(Arc::new(now))));
+                steps.push(Step { key: Key::Address(address), expect: Some(held.generation.0), state, event: None });
+            }
+            acts.push(Act { network: id, wall, by: "test".into(), reason: None, transaction: None, steps });
+        }
+        let (seq, generation) = (Seq(head.seq.0 + 1), head.generation);
+        let batch = Batch { shard, epoch: head.epoch, token, seq, time: head.time, generation, acts };
+        wait(store.commit([batch].into())).unwrap();
+    }
+    wait(store.release()).unwrap();
+    wait(store.close());
+}
+
+#[test]
+fn what_was_recorded_before_such_a_mac_was_refused_is_served_as_before_and_can_be_mended() {
+    let open = crate::stores::reopened(2);
+    let (prefix, mac) = ("01:00:5e", "01:00:5e:00:00:01");
+    let server = TestServer::over(open(), |_| {});
+    let mut client = server.client();
+    let with =
+        |prefix: &str| json!({"name": "one", "l2": {"mac_prefix": prefix}, "subnets": [{"cidr": "10.0.0.0/24"}]});
+    client.ok("network.create", with("aa:00:00"));
+    client.ok("ip.allocate", with_mac("one", "a", "auto"));
+    drop(client);
+    server.stop();
+    rewrite(&*open(), prefix, mac);
+
+    let server = TestServer::over(open(), |_| {});
+    let mut client = server.client();
+    let listed = client.ok("ip.list", json!({"mac": mac}));
+    assert_eq!((&listed["reservations"][0]["owner"], &listed["reservations"][0]["mac"]), (&json!("a"), &json!(mac)));
+    assert_eq!(client.ok("network.get", json!({"network": "one"}))["l2"]["mac_prefix"], prefix);
+    // What is there already is what a file at the start asks for, and other members change without it.
+    let mut again = with(prefix);
+    again["if_absent"] = json!(true);
+    assert_eq!(client.ok("network.create", again)["created"], false);
+    client.ok("network.update", json!({"network": "one", "set": {"l2": {"link": "br0"}}}));
+    client.ok("ip.update", json!({"network": "one", "owner": "a", "set": {"note": "old"}}));
+    let handed = json!({"network": "one", "address": "10.0.0.1", "owner": "a", "to": {"owner": "b"}});
+    assert_eq!(client.ok("ip.transfer", handed)["reservations"][0]["mac"], mac);
+    // None is made under such a prefix any more, until it is mended.
+    let refused = client.call("ip.allocate", with_mac("one", "c", "auto"));
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert_eq!(refused["error"]["data"]["field"], "mac", "{refused}");
+    assert!(message.contains("`l2.mac_prefix`") && message.contains("network.update"), "{message}");
+    client.ok("network.update", json!({"network": "one", "set": {"l2": {"mac_prefix": "aa:00:01"}}}));
+    let made = client.ok("ip.update", json!({"network": "one", "owner": "b", "set": {"mac": null}}));
+    assert_eq!(made.get("mac"), None);
+    let made = client.ok("ip.update", json!({"network": "one", "owner": "b", "set": {"mac": "auto"}}));
+    assert!(made["mac"].as_str().unwrap().starts_with("aa:00:01:"), "{made}");
 }

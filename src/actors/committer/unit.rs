@@ -7,6 +7,7 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use crate::actors::network::Loaded;
+use crate::actors::published::Tally;
 use crate::actors::routes::Lane;
 use crate::actors::{Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::state::{Entry, State};
@@ -35,20 +36,24 @@ pub struct UnitPart {
     pub bytes: usize,
     /// The changes, in order.
     pub acts: Vec<Act>,
+    /// What they come to, once they are durable.
+    pub tally: Tally,
 }
 
 impl UnitPart {
     /// Nothing of a network, but of this shard: its owner must be proved before the answers of the unit leave.
     pub fn proof(shard: ShardId) -> Self {
         let lane = Arc::new(Lane::new(NetworkId(0), shard));
-        Self { lane, incarnation: 0, changes: 0, bytes: 0, acts: Vec::new() }
+        Self { lane, incarnation: 0, changes: 0, bytes: 0, acts: Vec::new(), tally: Tally::default() }
     }
 
     /// What these acts change.
     pub fn new(lane: Arc<Lane>, incarnation: u64, acts: Vec<Act>) -> Self {
         let changes = acts.iter().map(|act| act.steps.len()).sum();
         let bytes = acts.iter().map(Act::bytes_max).sum();
-        Self { lane, incarnation, changes, bytes, acts }
+        let mut tally = Tally::default();
+        acts.iter().for_each(|act| tally.note(&act.steps));
+        Self { lane, incarnation, changes, bytes, acts, tally }
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{Coordinator, Done, Outcomes, Tell, lost, no_directory};
+use crate::actors::clock::Moment;
 use crate::actors::committer::{Enqueue, Reload, Staged, Unit, UnitPart};
 use crate::actors::directory::{CatalogCheck, DurableNetwork, Gone, Intend, Lock, SettleAct, Unlock};
 use crate::actors::routes::{Lane, Route};
@@ -84,9 +85,9 @@ impl Coordinator {
     pub(super) async fn create(&self, input: &NetworkInput, if_absent: bool, tell: &mut Tell) {
         let id = NetworkId(crate::core::command::derived_id(self.shared.clock.entropy(), 0));
         let shard = self.shared.shard_of(id);
-        let wall = self.shared.clock.wall();
+        let Moment { now, wall, since: _ } = self.shared.shard_moment(shard);
         let context = Context {
-            now: self.shared.shard_time(shard),
+            now,
             wall,
             entropy: self.shared.clock.entropy(),
             mac_elsewhere: None,
@@ -144,10 +145,12 @@ impl Coordinator {
         let meant = !matches!(refusal, Refusal::InvalidArgument { .. });
         let named =
             self.shared.routes.find(input.name.as_str()).filter(|route| route.name.as_ref() == Some(&input.name));
-        if !meant || named.is_none() {
-            return Err(refusal.into());
-        }
         let taken = Refusal::NameTaken { what: format!("network `{}`", input.name), differs: Vec::new() };
+        if !meant || named.is_none() {
+            // What is there already may be of a time when it was not refused.
+            let stands = if if_absent && named.is_some() { self.compare(input, taken).await.ok() } else { None };
+            return stands.ok_or_else(|| refusal.into());
+        }
         if !if_absent {
             return Err(taken.into());
         }

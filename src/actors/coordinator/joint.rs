@@ -202,7 +202,7 @@ impl Coordinator {
     /// something as well, which is told to nobody, do not count it.
     pub(super) fn note_answer(&self, decided_by: &Route, fault: &Fault) {
         if !self.dry_run {
-            decided_by.published.deeds.note_answer(fault);
+            decided_by.published.refusals.note_answer(fault);
         }
     }
 

@@ -48,11 +48,11 @@ impl Coordinator {
         let mut page = empty();
         if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
             let after = after.filter(|after| after.id == route.id).and_then(|after| after.address);
-            self.list_in(&route, &filter, after, &mut page).await?;
+            self.list_in_one(&route, &filter, after, &mut page).await?;
         } else {
             // In another realm nothing is listed, but a subnet or pool that is not there is still said to be missing.
             let mut unseen = ListPage::default();
-            self.list_in(&route, &filter, None, &mut unseen).await?;
+            self.list_in_one(&route, &filter, None, &mut unseen).await?;
             page.at = unseen.at;
         }
         let at = page.at.unwrap_or_else(|| begin.place(route.lane.shard));
@@ -108,10 +108,22 @@ impl Coordinator {
         match self.list_in(route, filter, after, page).await {
             // A subnet or pool that only some networks have; or deleted while we walked.
             Err(fault) if is_gone(&fault) => Ok(()),
-            listed => listed,
+            listed => listed.inspect_err(|fault| self.note_answer(route, fault)),
         }
     }
 
+    /// Adds what the one network holds that was asked for. What it refuses is the answer.
+    async fn list_in_one(
+        &self,
+        route: &Arc<Route>,
+        filter: &Filter,
+        after: Option<Address>,
+        page: &mut ListPage,
+    ) -> Result<(), Box<Fault>> {
+        self.list_in(route, filter, after, page).await.inspect_err(|fault| self.note_answer(route, fault))
+    }
+
+    /// What is refused counts nowhere yet: it may be passed over, and told to nobody.
     async fn list_in(
         &self,
         route: &Arc<Route>,
@@ -122,7 +134,7 @@ impl Coordinator {
         while !page.is_full() {
             let room = if page.count_only { LIST_SLICE_RECORDS_MAX } else { page.limit + 1 - page.views.len() };
             let slice = ListSlice { filter: filter.clone(), after, limit: room, count_only: page.count_only };
-            let listed = self.ask(route, Command::List(Box::new(slice))).await?;
+            let listed = self.ask_item(route, self.item(Command::List(Box::new(slice)), true)).await?;
             let Outcome::Listed { views, count, next, at } = listed else { return Ok(()) };
             // What changes between two slices is told to who watches from the first.
             page.at = page.at.or(at.map(|at| *at));

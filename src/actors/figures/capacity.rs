@@ -335,15 +335,15 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
         let waited = now_ms.saturating_sub(since_ms) as f64 / 1_000.0;
         families.put("allod_network_waiting_oldest_seconds", &[name, realm], waited);
     }
-    families.put("allod_network_grants_total", &[name, realm], published.deeds.grants() as f64);
-    for (reason, count) in published.deeds.ends() {
+    families.put("allod_network_grants_total", &[name, realm], route.lane.deeds.grants() as f64);
+    for (reason, count) in route.lane.deeds.ends() {
         // The others only where they occur: they would multiply what each scrape carries. But a first one that is declined is
         // to be seen as a rise: there is an alert.
         if count > 0 || ["released", "declined"].contains(&reason) {
             families.put("allod_network_releases_total", &[name, realm, reason], count as f64);
         }
     }
-    for (kind, count) in published.deeds.refusals() {
+    for (kind, count) in published.refusals.by_kind() {
         if count > 0 || kind == "not_enough_capacity" {
             families.put("allod_network_refusals_total", &[kind, name, realm], count as f64);
         }

@@ -113,7 +113,6 @@ impl NetworkActor {
             self.phase = Phase::Gone;
         }
         self.note_scopes(steps);
-        self.published.deeds.note(steps);
         self.claimants_stepped(steps);
         Ok(())
     }

@@ -3,6 +3,7 @@
 use compact_str::CompactString;
 
 use crate::actors::committer::Staged;
+use crate::actors::published::Tally;
 use crate::actors::{Answer, Applied, Fault, NotReadyReason, Outlet, Reply, answer_all};
 use crate::core::command;
 use crate::core::outcome::Outcome;
@@ -61,6 +62,8 @@ pub(super) struct Staging {
     pub(super) changes: usize,
     /// Bytes of the acts, at most.
     pub(super) bytes: usize,
+    /// What the acts come to.
+    pub(super) tally: Tally,
     pub(super) answers: Vec<Staged>,
     /// The request that is being decided.
     current: Option<u32>,
@@ -74,6 +77,7 @@ impl Staging {
             acts: Vec::with_capacity(requests),
             changes: 0,
             bytes: 0,
+            tally: Tally::default(),
             answers: Vec::with_capacity(requests),
             current: None,
         }
@@ -92,6 +96,7 @@ impl Staging {
         steps: Vec<Step>,
     ) {
         self.changes += steps.len();
+        self.tally.note(&steps);
         let act = Act { network, wall: moment.wall, by, reason, transaction: None, steps };
         self.bytes += act.bytes_max();
         self.acts.push(act);

@@ -213,7 +213,7 @@ impl NetworkActor {
             Ok(Err(fault)) => {
                 self.undecide();
                 let Some((_, _, waited_ms)) = self.leaves(arrival) else { return };
-                self.published.deeds.note_answer(&fault);
+                self.published.refusals.note_answer(&fault);
                 unit.answer(ticket, Err(fault.after_waiting(waited_ms)), false);
             }
             Err(()) => {

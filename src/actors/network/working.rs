@@ -113,7 +113,7 @@ impl NetworkActor {
                     self.begin_to_wait(item, unit, ctx);
                 } else {
                     if !item.dry_run {
-                        self.published.deeds.note_answer(&fault);
+                        self.published.refusals.note_answer(&fault);
                     }
                     unit.answer(item.ticket, Err(fault), false);
                 }
@@ -158,6 +158,7 @@ impl NetworkActor {
             changes: unit.changes,
             bytes: unit.bytes,
             acts: std::mem::take(&mut unit.acts),
+            tally: unit.tally,
         };
         let (outlet, answers) = (unit.outlet.take(), std::mem::take(&mut unit.answers));
         self.shared.enqueue(Enqueue(Unit::new(vec![part], outlet, answers)));

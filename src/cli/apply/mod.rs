@@ -31,10 +31,12 @@ pub mod subnets;
 
 use serde_json::{Value, json};
 
+use super::args::Ask;
 use super::document::{self, Form};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::network::Apply;
+use super::pages;
 use super::session::{Done, Session};
 use super::shown;
 use crate::core::plural::counted;
@@ -145,21 +147,14 @@ pub(super) async fn networks(session: &mut Session, realm: Option<&str>) -> Done
 }
 
 /// All networks of the server, or of a realm, asked for with these params.
-pub(super) async fn networks_with(session: &mut Session, realm: Option<&str>, mut params: Value) -> Done<Vec<Value>> {
-    let mut all = Vec::new();
-    if let Some(realm) = realm {
-        params["realm"] = json!(realm);
-    }
-    loop {
-        let mut page = session.call("network.list", params.clone()).await?;
-        if let Value::Array(networks) = page["networks"].take() {
-            all.extend(networks);
-        }
-        match page.get("next") {
-            Some(next) => params["after"] = next.clone(),
-            None => return Ok(all),
-        }
-    }
+pub(super) async fn networks_with(session: &mut Session, realm: Option<&str>, params: Value) -> Done<Vec<Value>> {
+    let ask = Ask::new("network.list", &params);
+    let ask = realm.map_or_else(|| ask.clone(), |realm| ask.clone().with("realm", realm));
+    let mut all = pages::all(session, &ask, "networks").await?;
+    Ok(match all.get_mut("networks").map(Value::take) {
+        Some(Value::Array(networks)) => networks,
+        _ => Vec::new(),
+    })
 }
 
 #[cfg(test)]

@@ -34,6 +34,8 @@ use serde_json::{Map, Value, json};
 
 use super::apply::{file, networks, networks_with};
 use super::exit::Exit;
+use super::failure::Failure;
+use super::pages;
 use super::progress::Progress;
 use super::session::{Done, Session};
 use crate::core::plural::counted;
@@ -100,7 +102,7 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     let listed: HashSet<&Value> = networks.iter().filter_map(|network| network.get("id")).collect();
     let (mut written, mut left_out) = (0u64, 0u64);
     loop {
-        let page = session.call("ip.list", current.clone()).await?;
+        let page = page(session, &current).await?;
         for held in page["reservations"].as_array().into_iter().flatten() {
             // Of one that is remembered, or new since: an import would not know it.
             if held.get("network_id").is_some_and(|id| listed.contains(id)) {
@@ -147,6 +149,21 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
         ));
     }
     Ok(Exit::Success)
+}
+
+/// A page of what is exported. What is written already cannot be begun again.
+async fn page(session: &mut Session, params: &Value) -> Done<Value> {
+    let members = params.as_object().cloned().unwrap_or_default();
+    session.try_call("ip.list", members).await.map_err(|error| {
+        let failure = if pages::is_forgotten(&error) {
+            let reason = "networks or subnets changed so much meanwhile that the list of what is held cannot be gone on with: what \
+                          was written is incomplete";
+            Failure::new("export the register", reason, "export again, to a new file: this one lacks its last line, and no import takes it")
+        } else {
+            Failure::of_method("ip.list", params, &error)
+        };
+        failure.into()
+    })
 }
 
 /// How many addresses are declined and how many cool: nobody holds them, and no export has them.

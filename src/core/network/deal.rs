@@ -95,7 +95,10 @@ impl Network {
             for wish in rest {
                 let next = self.next_of(&mut list, wish).ok_or_else(|| {
                     let zone = wish.zone.as_deref().map_or_else(String::new, |zone| format!(" in zone `{zone}`"));
-                    let problem = format!("has too few addresses of network `{}`{zone}", self.config.name);
+                    let problem = format!(
+                        "has too few addresses of network `{}`{zone}; list one for each instance",
+                        self.config.name
+                    );
                     Refusal::invalid(of_group.field(), problem)
                 });
                 if let Some(address) = refused.note(wish, next) {

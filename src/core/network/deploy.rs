@@ -233,7 +233,10 @@ impl Network {
 
     fn wished_twice(&self, address: Address, taker: &SlotKey, held: &Reservation) -> Refusal {
         Refusal::Taken {
-            problem: format!("{address} of network `{}` is wished for {taker}, too", self.config.name),
+            problem: format!(
+                "{address} of network `{}` is wished for {taker}, too; wish for it once",
+                self.config.name
+            ),
             network: None,
             address: Some(address),
             held_by: Some(Box::new(held_by(held))),
@@ -385,7 +388,7 @@ impl Network {
             if let Wanted::Static(address) = wish.wanted
                 && let Some(other) = addresses.insert(address, wish)
             {
-                let problem = format!("{address} is wished for instance `{}`, too", other.owner);
+                let problem = format!("{address} is wished for instance `{}`, too; wish for it once", other.owner);
                 refused.note::<()>(
                     wish,
                     Err(Refusal::Taken { problem, network: None, address: Some(address), held_by: None }),

@@ -270,7 +270,11 @@ impl Network {
     /// Does the network take claims at all?
     pub(super) fn takes_claims(&self) -> Result<(), Refusal> {
         if self.config.kind == NetworkKind::Dynamic {
-            let problem = format!("network `{}` is dynamic: the infrastructure picks its addresses", self.config.name);
+            let problem = format!(
+                "network `{}` is dynamic: the infrastructure picks its addresses; ask for none by name, and record what it picked \
+                 with ip.bind",
+                self.config.name
+            );
             return Err(Refusal::WrongKind { problem, address: None });
         }
         Ok(())
@@ -305,9 +309,15 @@ impl Network {
         let Some(subnet) = self.layout.subnet_of(address) else { return Ok(()) };
         let config = &self.subnets[subnet];
         let problem = if wanted.is_some_and(|wanted| wanted != subnet) {
-            format!("{address} does not lie in the subnet named beside it but in {}", config.cidr)
+            format!(
+                "{address} does not lie in the `subnet` named beside it but in {}; leave out one of the two",
+                config.cidr
+            )
         } else if let Some(zone) = wish.zone.as_ref().filter(|zone| !config.serves(zone)) {
-            format!("subnet {} of {address} does not serve zone `{zone}`", config.cidr)
+            format!(
+                "subnet {} of {address} does not serve zone `{zone}`; name an address of one that does",
+                config.cidr
+            )
         } else {
             return Ok(());
         };
@@ -320,7 +330,7 @@ impl Network {
         let pool = self.layout.pool_of(address).filter(|&index| self.layout.pools[index].range.covers(block));
         if self.config.static_only && pool.is_none_or(|index| self.pool_config(index).kind != PoolKind::Static) {
             let problem = format!(
-                "network `{}` takes claims in its static pools only, and {address} lies in none",
+                "network `{}` takes claims in its static pools only, and {address} lies in none; network.get shows them",
                 self.config.name
             );
             return Err(Refusal::WrongKind { problem, address: Some(address) });
@@ -328,7 +338,10 @@ impl Network {
         let problem = if subnet.is_none() {
             format!("{address} lies in no subnet of network `{}`; network.get shows them", self.config.name)
         } else if block.size() > 1 && pool.is_none() {
-            format!("block {block} does not lie wholly inside one pool of network `{}`", self.config.name)
+            format!(
+                "block {block} does not lie wholly inside one pool of network `{}`; network.get shows them",
+                self.config.name
+            )
         } else {
             return Ok(());
         };
@@ -365,7 +378,7 @@ impl Network {
         match draft.taken(block) {
             None => Ok(()),
             Some(range) => Err(Refusal::Taken {
-                problem: format!("{} is asked for twice in this request", range.first()),
+                problem: format!("{} is asked for twice in this request; name each address once", range.first()),
                 network: None,
                 address: Some(range.first()),
                 held_by: None,
@@ -428,9 +441,12 @@ impl Network {
         let subnet = &self.subnets[subnet];
         if let Some(gateway) = subnet.gateway.filter(|gateway| block.contains(*gateway)) {
             return if block.size() == 1 {
-                format!("the gateway of subnet {}, which is never handed out", subnet.cidr)
+                format!("the gateway of subnet {}, which is never handed out; ask for another address", subnet.cidr)
             } else {
-                format!("the first of a block that contains {gateway}, the gateway of subnet {}", subnet.cidr)
+                format!(
+                    "the first of a block that contains {gateway}, the gateway of subnet {}; ask for another block",
+                    subnet.cidr
+                )
             };
         }
         // Of a subnet of one or two addresses none is set apart.
@@ -442,8 +458,11 @@ impl Network {
             (Family::V6, true, _) if has_edges => format!("the subnet-router anycast address of subnet {cidr}"),
             _ => "an address of no network".to_owned(),
         };
-        let part = if block.size() == 1 { part } else { format!("the first of a block that contains {part}") };
-        format!("{part}, which is never handed out")
+        if block.size() == 1 {
+            format!("{part}, which is never handed out; ask for another address")
+        } else {
+            format!("the first of a block that contains {part}, which is never handed out; ask for another block")
+        }
     }
 
     fn slot_taken(&self, holder: &SlotKey, address: Address, differs: Vec<&'static str>) -> Refusal {

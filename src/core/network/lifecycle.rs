@@ -72,7 +72,7 @@ impl Network {
         let mut draft = Draft::new(self, context);
         match (&held.claimant, claimant) {
             (Some(bound), Some(named)) if bound != named => Err(Refusal::Taken {
-                problem: format!("{address} is bound to `{bound}`, not to `{named}`"),
+                problem: format!("{address} is bound to `{bound}`, not to `{named}`; name `{bound}`, if that is meant"),
                 network: None,
                 address: Some(address),
                 held_by: Some(Box::new(held_by(held))),

@@ -149,7 +149,9 @@ pub(super) fn decline(ask: params::IpDecline) -> Result<Errand, RpcError> {
 
 pub(super) fn get(ask: params::IpGet) -> Result<Errand, RpcError> {
     Ok(match (ask.network, ask.realm) {
-        (Some(_), Some(_)) => return Err(RpcError::invalid("realm", "`realm` and `network` exclude each other")),
+        (Some(_), Some(_)) => {
+            return Err(RpcError::invalid("realm", "`realm` and `network` exclude each other; name one of them"));
+        }
         (Some(network), None) => Errand::One(network, Command::Get(ask.address)),
         (None, realm) => {
             let realm = Some(realm.unwrap_or_else(Name::default_realm));

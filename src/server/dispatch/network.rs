@@ -91,7 +91,9 @@ pub(super) fn pool_add(ask: params::PoolAdd, shape: &mut Shape) -> Result<Errand
     let if_absent = ask.if_absent.unwrap_or(false);
     shape.if_absent = if_absent;
     match (ask.range, &ask.subnet) {
-        (Some(_), Some(_)) => return Err(RpcError::invalid("subnet", "`range` and `subnet` exclude each other")),
+        (Some(_), Some(_)) => {
+            return Err(RpcError::invalid("subnet", "`range` and `subnet` exclude each other; name one of them"));
+        }
         (None, None) => return Err(RpcError::invalid("range", "`range` or `subnet` must be given")),
         (Some(_), None) | (None, Some(_)) => {}
     }

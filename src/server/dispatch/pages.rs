@@ -78,12 +78,16 @@ pub(super) fn history(ask: params::EventsHistory) -> Result<Job, RpcError> {
 }
 
 fn event_cursor(field: &str, text: &str) -> Result<Cursor, RpcError> {
-    place::parse(text)
-        .ok_or_else(|| RpcError::invalid(field, format!("`{field}` is no cursor that this server gave out")))
+    place::parse(text).ok_or_else(|| {
+        RpcError::invalid(
+            field,
+            format!("`{field}` is no cursor that this server gave out; take one of an answer or event"),
+        )
+    })
 }
 
 fn no_cursor() -> RpcError {
-    RpcError::invalid("after", "`after` is no `next` of an earlier page of this list")
+    RpcError::invalid("after", "`after` is no `next` of an earlier page of this list; begin without it")
 }
 
 fn network_cursor(text: &str) -> Result<ListPlace, RpcError> {

@@ -76,21 +76,21 @@ macro_rules! params {
             must_create?: bool,
             /// Where the slot holds another address, that one is released in the same commit.
             replace?: bool,
-            /// Made obsolete only by the second apply of a deployment that does not list it.
+            /// Made obsolete only by the second apply of a deployment that does not list it. A repeat leaves that as it is.
             transient?: bool,
             /// Released by itself if not renewed in this time; without it the reservation is permanent.
             ttl_seconds?: $crate::wire::values::TtlSeconds,
             /// Who uses the address now.
             claimant?: $crate::core::types::Claimant,
-            /// Unbinding or sweeping the claimant releases the reservation.
+            /// Unbinding or sweeping the claimant releases the reservation. A repeat leaves that as it is.
             release_with_claimant?: bool,
             /// Labels; where given, they replace those of an existing reservation.
             labels?: $crate::wire::values::LabelMap,
-            /// A note for people.
+            /// A note for people. A repeat leaves it as it is and answers that: ip.update changes it.
             note?: $crate::wire::values::Note,
-            /// Host name.
+            /// Host name. A repeat leaves it as it is and answers that: ip.update changes it.
             hostname?: $crate::wire::values::Hostname,
-            /// Hardware address, or "auto" to have one made.
+            /// Hardware address, or "auto" to have one made. A repeat leaves it as it is and answers that: ip.update changes it.
             mac?: $crate::wire::values::MacChoice,
             /// How long to wait for capacity where there is none. A claim finds no lack of capacity, and waits for nothing.
             wait_seconds?: $crate::wire::values::WaitSeconds,

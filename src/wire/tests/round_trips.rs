@@ -79,7 +79,8 @@ proptest! {
         params.ttl_seconds = ttl.map(|ttl| TtlSeconds::new(ttl).unwrap());
         params.labels = labels;
         params.brief = brief;
-        params.mac = mac.map(|mac| MacChoice::Mac(crate::core::types::Mac(mac)));
+        let one = mac.map(crate::core::types::Mac).filter(|mac| mac.has_no_interface().is_none());
+        params.mac = one.map(MacChoice::Mac);
         params.note = note;
         again(&params);
     }

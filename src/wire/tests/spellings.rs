@@ -89,7 +89,10 @@ fn macs() {
     taken::<Mac>(&[(r#""52-54-00-AB-CD-09""#, r#""52:54:00:ab:cd:09""#)]);
     refused::<Mac>(&[r#""auto""#, r#""52:54:00""#]);
     taken::<MacChoice>(&[(r#""auto""#, r#""auto""#), (r#""52:54:00:12:34:56""#, r#""52:54:00:12:34:56""#)]);
-    refused::<MacChoice>(&[r#""AUTO""#, "null", r#""""#]);
+    refused::<MacChoice>(&[r#""AUTO""#, "null", r#""""#, r#""01:00:5e:00:00:01""#, r#""00:00:00:00:00:00""#]);
+    // Of what was recorded before.
+    taken::<Mac>(&[(r#""01:00:5e:00:00:01""#, r#""01:00:5e:00:00:01""#)]);
+    taken::<MacPrefix>(&[(r#""01:00:5e""#, r#""01:00:5e""#)]);
     taken::<MacPrefix>(&[(r#""52:54:0A""#, r#""52:54:0a""#), (r#""52-54-00""#, r#""52:54:00""#)]);
     refused::<MacPrefix>(&[
         r#""""#,

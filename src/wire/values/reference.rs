@@ -120,7 +120,7 @@ impl fmt::Display for PoolRef {
 pub enum MacChoice {
     /// `"auto"`: made under the network's `l2.mac_prefix`.
     Auto,
-    /// This one.
+    /// This one, which an interface may have.
     Mac(Mac),
 }
 
@@ -129,9 +129,17 @@ impl FromStr for MacChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(MacChoice::Auto),
-            _ => text.parse().map(MacChoice::Mac).map_err(|_: InvalidText| {
-                format!("is {:?}, neither \"auto\" nor a MAC (52:54:00:12:34:56)", shortened(text))
-            }),
+            _ => {
+                let mac: Mac = text.parse().map_err(|_: InvalidText| {
+                    format!("is {:?}, neither \"auto\" nor a MAC (52:54:00:12:34:56)", shortened(text))
+                })?;
+                match mac.has_no_interface() {
+                    Some(why) => Err(format!(
+                        "cannot be {mac}: {why}, and no interface has it; give that of the interface, or \"auto\""
+                    )),
+                    None => Ok(MacChoice::Mac(mac)),
+                }
+            }
         }
     }
 }
@@ -156,6 +164,6 @@ text_on_the_wire!(PoolRef, "PoolRef", "the name or range of a pool", PoolRef::fr
     "description": "All pools of a name, or the pool with this range"
 });
 text_on_the_wire!(MacChoice, "MacChoice", "a MAC or \"auto\"", MacChoice::from_str, {
-    "type": "string", "pattern": "^(auto|[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5})$",
-    "description": "A hardware address, or \"auto\" to have one made"
+    "type": "string", "pattern": "^(auto|[0-9A-Fa-f][02468ACEace]([:-][0-9A-Fa-f]{2}){5})$",
+    "description": "A hardware address that an interface may have, or \"auto\" to have one made"
 });

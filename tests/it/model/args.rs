@@ -217,8 +217,10 @@ pub fn is_note(text: &str) -> bool {
 }
 
 pub fn is_mac(text: &str) -> bool {
-    let pairs: Vec<&str> = text.split(':').collect();
-    text == "auto" || pairs.len() == 6 && pairs.iter().all(|p| p.len() == 2 && u8::from_str_radix(p, 16).is_ok())
+    let byte = |pair: &str| u8::from_str_radix(pair, 16).ok().filter(|_| pair.len() == 2);
+    let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
+    // No interface has one of a group, or of zeros.
+    text == "auto" || bytes.is_some_and(|of| of.len() == 6 && of[0] % 2 == 0 && of.iter().any(|byte| *byte > 0))
 }
 
 /// Prefixes that no subnet may be.

@@ -144,3 +144,36 @@ fn a_compilation_instance_that_is_noted_makes_no_new_plan() {
     let second = shop.apply(&automatic(&["web/0", "web/1"]));
     assert_eq!(super::addresses_of(&second["obsolete"]), ["10.0.0.3"], "the second plan that does not list it");
 }
+
+/// A slot holds one address, and an owner that took another one by itself may have its machine at either: nothing is let go
+/// that nobody named.
+#[test]
+fn what_a_revert_cannot_make_current_again_stays_held_until_it_is_let_go_by_address_or_by_the_next_plan() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
+    shop.commit(&first);
+    let moved = shop.apply(&named(&[("a", "10.0.0.50"), ("b", "10.0.0.60")]));
+    for owner in ["a", "b"] {
+        let slot = json!({"network": "lan", "scope": "shop", "owner": owner});
+        shop.client.ok("ip.release", slot.clone());
+        shop.client.ok("ip.allocate", slot);
+    }
+    assert!(shop.revert(&moved).is_empty(), "what it granted is released already");
+    assert_eq!(shop.held("a"), (vec!["10.0.0.2".into()], vec!["10.0.0.10".into()]));
+    assert_eq!(shop.held("b"), (vec!["10.0.0.3".into()], vec!["10.0.0.20".into()]));
+    assert_eq!(
+        shop.client.kind("ip.claim", json!({"network": "lan", "address": "10.0.0.10", "owner": "thief"})),
+        "already_in_use"
+    );
+    assert!(shop.get()["uncommitted_since"].is_string(), "it is told to wait for an end");
+    // By hand, and named.
+    let by_hand = json!({"network": "lan", "scope": "shop", "owner": "a", "address": "10.0.0.10"});
+    assert_eq!(shop.client.ok("ip.release", by_hand)["released"], json!(["10.0.0.10"]));
+    // Or by the plan that wishes what is there.
+    let next = shop.apply(&automatic(&["a", "b"]));
+    assert_eq!(slots(&next), [is("kept", "2"), is("kept", "3")]);
+    assert_eq!(shop.commit(&next), ["10.0.0.20"]);
+    assert!(shop.get()["uncommitted_since"].is_null());
+}

@@ -10,7 +10,7 @@ use crate::store::ShardId;
 fn unit(networks: &[u128], changes: usize, bytes: usize) -> Unit {
     let part = |id: &u128| {
         let lane = Arc::new(Lane::new(NetworkId(*id), ShardId(0)));
-        UnitPart { lane, incarnation: 0, changes, bytes, acts: Vec::new() }
+        UnitPart { changes, bytes, ..UnitPart::new(lane, 0, Vec::new()) }
     };
     Unit::new(networks.iter().map(part).collect(), None, Vec::new())
 }

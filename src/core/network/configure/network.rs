@@ -21,6 +21,7 @@ use super::{
     patch_tags, subnet, subnet_step, subnets,
 };
 use crate::core::command::{Context, NetworkInput, NetworkPatch, Patch, SubnetInput, subnet_id};
+use crate::core::forms;
 use crate::core::network::{Network, Standing};
 use crate::core::outcome::{Decision, NetworkView, Outcome};
 use crate::core::refusal::Refusal;
@@ -100,7 +101,9 @@ pub(super) fn update(mut draft: ConfigDraft<'_>, set: &NetworkPatch, ctx: Contex
             patch_option(&mut config.l2.mode, &members.mode);
             patch_option(&mut config.l2.link, &members.link);
             patch_option(&mut config.l2.mac_prefix, &members.mac_prefix);
-            normalize_mac_prefix(&mut config.l2, "set.l2.mac_prefix", verdict);
+            if members.mac_prefix.given().is_some() {
+                normalize_mac_prefix(&mut config.l2, "set.l2.mac_prefix", verdict);
+            }
         }
     }
     patch(&mut config.policy, &set.policy, Policy::Lowest);
@@ -230,15 +233,9 @@ fn holds_limits(stored: Limits, given: Limits) -> bool {
 /// Writes a MAC prefix in lower case, so that it has one spelling; refuses what is none.
 fn normalize_mac_prefix(l2: &mut L2, field: &str, verdict: &mut FirstRefusal) {
     let Some(prefix) = &mut l2.mac_prefix else { return };
-    let mut parts = prefix.split(':');
-    let is_byte = |part: Option<&str>| {
-        part.is_some_and(|part| part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit()))
-    };
-    if is_byte(parts.next()) && is_byte(parts.next()) && is_byte(parts.next()) && parts.next().is_none() {
-        *prefix = prefix.to_ascii_lowercase();
-    } else {
-        let problem = format!("cannot be {prefix:?}: it is three hexadecimal bytes, as aa:00:00");
-        verdict.refuse(Refusal::invalid(field, problem));
+    *prefix = prefix.to_ascii_lowercase();
+    if let Err(refusal) = forms::mac_prefix(prefix, field) {
+        verdict.refuse(refusal);
     }
 }
 

@@ -166,7 +166,8 @@ pub(super) fn build(
     for (index, input) in inputs.iter().enumerate() {
         let range = input.range.unwrap_or(cidr.range());
         if !cidr.range().covers(range) {
-            let problem = format!("{path}pools[{index}]: pool {range} reaches outside subnet {cidr}");
+            let problem =
+                format!("{path}pools[{index}]: pool {range} reaches outside subnet {cidr}; name a range inside it");
             verdict.refuse(Refusal::OutOfRange { problem, address: None });
             continue;
         }

@@ -79,7 +79,10 @@ pub(super) fn build(
         if cidr.range().covers(input.range) {
             merge(&mut reserved, reserved_range(input));
         } else {
-            let problem = format!("{path}reserved[{index}]: {} reaches outside subnet {cidr}", input.range);
+            let problem = format!(
+                "{path}reserved[{index}]: {} reaches outside subnet {cidr}; name a range inside it",
+                input.range
+            );
             verdict.refuse(Refusal::OutOfRange { problem, address: None });
         }
     }

@@ -168,7 +168,7 @@ fn check_values(subnet: &SubnetConfig, path: &str, verdict: &mut FirstRefusal) {
 /// A dynamic network carries no addresses, so it has no subnets.
 pub(super) fn takes_no_subnets(network: &Name, kind: NetworkKind) -> Option<Refusal> {
     (kind == NetworkKind::Dynamic).then(|| Refusal::WrongKind {
-        problem: format!("network `{network}` is dynamic and has no subnets: the infrastructure picks its addresses"),
+        problem: format!("network `{network}` is dynamic and has no subnets: the infrastructure picks its addresses; networks of another `kind` have them"),
         address: None,
     })
 }
@@ -238,7 +238,9 @@ impl Neighbours {
         }
         if let Some(other) = self.dhcp.get(&subnet.cidr.family()).filter(|_| subnet.dhcp) {
             let family = subnet.cidr.family();
-            let problem = format!("is set for {other} already; one {family} subnet of a network can have it");
+            let problem = format!(
+                "is set for {other} already; one {family} subnet of a network can have it, so take it away there first"
+            );
             verdict.refuse(Refusal::invalid(format!("{path}dhcp"), problem));
         }
         if let Some((with, ())) = self.prefixes.overlapping(subnet.cidr.range()).next() {

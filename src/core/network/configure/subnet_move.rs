@@ -204,19 +204,24 @@ fn over_limits(network: &Network, moved: &Moved) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// What to do about a MAC that is in the way.
+const TAKE_AWAY: &str = "take it away there, or from what moves, with ip.update";
+
 /// The first MAC that something carries in both networks.
 fn mac_taken(network: &Network, moved: &Moved, context: Context) -> Option<Refusal> {
     moved.entries.iter().find_map(|(_, entry)| match entry {
         Entry::Held(reservation) => {
             let mac = reservation.details.as_ref()?.mac?;
             if let Some((_, address)) = context.mac_elsewhere.filter(|(used, _)| *used == mac) {
-                let problem =
-                    format!("MAC {mac} is used by {address} in the realm of network `{}`", network.config().name);
+                let problem = format!(
+                    "MAC {mac} is used by {address} in the realm of network `{}`; {TAKE_AWAY}",
+                    network.config().name
+                );
                 return Some(Refusal::Taken { problem, network: None, address: Some(address), held_by: None });
             }
             let (address, carrier) = network.holdings.mac(mac)?;
             Some(Refusal::Taken {
-                problem: format!("MAC {mac} is used by {address} of network `{}`", network.config().name),
+                problem: format!("MAC {mac} is used by {address} of network `{}`; {TAKE_AWAY}", network.config().name),
                 network: None,
                 address: Some(address),
                 held_by: Some(held_by(carrier)),

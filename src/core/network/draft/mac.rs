@@ -5,6 +5,7 @@
 use super::{Draft, held_by};
 use crate::core::address::Address;
 use crate::core::command::MacWish;
+use crate::core::forms;
 use crate::core::refusal::Refusal;
 use crate::core::types::Mac;
 
@@ -37,14 +38,21 @@ impl Draft<'_> {
             Some(MacWish::Given(mac)) => match taken(mac) {
                 None => Ok(Some(mac)),
                 Some((None, None)) => Err(crate::core::forms::mac_for_several(mac)),
-                Some((holder, elsewhere)) => Err(Refusal::Taken {
-                    problem: format!(
-                        "MAC {mac} is used by another reservation of the realm; a MAC is unique in its realm"
-                    ),
-                    network: None,
-                    address: holder.map(|(address, _)| address).or(elsewhere),
-                    held_by: holder.map(|(_, reservation)| Box::new(held_by(reservation))),
-                }),
+                Some((holder, elsewhere)) => {
+                    let held_by = holder.map(|(_, reservation)| Box::new(held_by(reservation)));
+                    let address = holder.map(|(address, _)| address).or(elsewhere);
+                    let by = address.map_or_else(|| "another reservation".to_owned(), |address| address.to_string());
+                    let of = held_by.as_ref().map_or_else(String::new, |by| format!(", held by {}", by.holder));
+                    Err(Refusal::Taken {
+                        problem: format!(
+                            "MAC {mac} is used by {by}{of}; a MAC is unique in its realm: give another, or take it away there \
+                             with ip.update"
+                        ),
+                        network: None,
+                        address,
+                        held_by,
+                    })
+                }
             },
             Some(MacWish::Auto) => {
                 let prefix = self.network.config.l2.mac_prefix.as_deref().unwrap_or_default();
@@ -54,17 +62,21 @@ impl Draft<'_> {
                         "cannot be \"auto\" in a network without `l2.mac_prefix`; set it with network.update",
                     ));
                 };
+                if let Err(Refusal::InvalidArgument { problem, .. }) = forms::mac_prefix(prefix, "") {
+                    // Stored when it was not refused yet.
+                    let problem = format!(
+                        "cannot be \"auto\" here: `l2.mac_prefix` of the network {problem}, with network.update"
+                    );
+                    return Err(Refusal::invalid("mac", problem));
+                }
+                let is_free = |mac: &Mac| mac.has_no_interface().is_none() && taken(*mac).is_none();
                 // Random draws first; a prefix so full that they all meet another MAC is searched from the first of them on.
                 let draw = |attempt: u64| {
                     Mac(base | (crate::core::command::derived_id(self.context.entropy, attempt) as u64 & 0xff_ffff))
                 };
-                let drawn = (0..64).map(draw).find(|mac| taken(*mac).is_none());
+                let drawn = (0..64).map(draw).find(is_free);
                 let start = draw(0).0 & 0xff_ffff;
-                let searched = || {
-                    (0..SEARCHED_MAX)
-                        .map(|step| Mac(base | (start + step) & 0xff_ffff))
-                        .find(|mac| taken(*mac).is_none())
-                };
+                let searched = || (0..SEARCHED_MAX).map(|step| Mac(base | (start + step) & 0xff_ffff)).find(is_free);
                 match drawn.or_else(searched) {
                     Some(mac) => Ok(Some(mac)),
                     None => Err(Refusal::Taken {

@@ -1,0 +1,83 @@
+//! Lists of several pages as one answer: fetched to the end before anything is shown.
+//!
+//! A list goes by the names of the moment at which it began. A server that does not know these any more (another node serves by
+//! now, or too much was made, removed, renamed or moved since) refuses the next page, and names `after`, rather than leave
+//! something out. Nothing was shown by then, so the list is begun again; not for ever, where it never comes to its end.
+//!
+//! Before: `perform`, `apply`. Who shows a page before it has the next one (`archive`) asks [`is_forgotten`] what went wrong.
+
+use serde_json::Value;
+
+use super::args::Ask;
+use super::failure::Failure;
+use super::phrase;
+use super::progress::Progress;
+use super::session::{Done, Session};
+use crate::client::ClientError;
+
+/// So often a list is begun again before it is given up.
+const BEGUN_AGAIN_MAX: usize = 3;
+
+/// All pages of the list that is asked for; its items are in `list`.
+///
+/// # Errors
+/// What the server says; and that the list never came to its end.
+pub async fn all(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
+    for begun_again in 0..=BEGUN_AGAIN_MAX {
+        if begun_again == 1 {
+            session.say("networks or subnets changed while they were listed; the list is begun again");
+        }
+        if let Some(whole) = to_its_end(session, ask, list).await? {
+            return Ok(whole);
+        }
+    }
+    Err(never_ends(ask).into())
+}
+
+/// None: the server could not go on behind a page.
+async fn to_its_end(session: &mut Session, ask: &Ask, list: &str) -> Done<Option<Value>> {
+    let mut whole = session.make(ask).await?;
+    let progress = Progress::spinner("listing");
+    while let Some(next) = whole.get("next").cloned() {
+        let more = ask.clone().with("after", next);
+        let page = match session.try_call(more.method, more.params.clone()).await {
+            Ok(page) => page,
+            Err(error) if is_forgotten(&error) => return Ok(None),
+            Err(error) => return Err(Failure::of_call(&more, &error).into()),
+        };
+        let items: Vec<Value> = page.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        if let Some(Value::Array(all)) = whole.get_mut(list) {
+            all.extend(items);
+            progress.at(all.len() as u64);
+        }
+        if let Value::Object(members) = &mut whole {
+            match page.get("next") {
+                Some(next) => drop(members.insert("next".to_owned(), next.clone())),
+                None => drop(members.shift_remove("next")),
+            }
+        }
+    }
+    Ok(Some(whole))
+}
+
+/// Did the server refuse to go on behind the page that it was told?
+pub fn is_forgotten(error: &ClientError) -> bool {
+    error.rpc().is_some_and(|error| {
+        error.kind == "invalid_argument" && error.data.get("field").and_then(Value::as_str) == Some("after")
+    })
+}
+
+fn never_ends(ask: &Ask) -> Failure {
+    let asked = phrase::of(ask.method, &Value::Object(ask.params.clone()));
+    let reason = format!(
+        "networks or subnets changed each of the {} times that it was begun: what was read is incomplete, and nothing of it is \
+         shown",
+        BEGUN_AGAIN_MAX + 1
+    );
+    let hint = if ask.method == "ip.list" && ask.text("network").is_none() {
+        "try again in a moment, or list one network at a time, `--network NAME`, which goes on whatever changes elsewhere"
+    } else {
+        "try again in a moment, when fewer networks and subnets are made, removed, renamed or moved"
+    };
+    Failure::new(asked, reason, hint)
+}
