@@ -57,8 +57,10 @@ async fn a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_
     run.nodes.cluster.signal(0, "-CONT");
     run.gets_on(200, "after it slept").await;
     // Nobody else wanted it, and still its old token is over: a lease that lapsed is not renewed.
+    // What it had begun may be granted first: on a busy machine that is much.
+    eventually("it goes on under a new token", || epoch(&run) > before).await;
+    run.gets_on(200, "after it took the register anew").await;
     let taken = epoch(&run);
-    assert!(taken > before, "it goes on under its old token\n{}", run.nodes.logs());
     goes_back(&mut run);
     run.gets_on(200, "after it went back").await;
     assert!(epoch(&run) >= taken);
