@@ -333,6 +333,7 @@ async fn bring_up(
     let present = Arc::downgrade(&server);
     let present = Box::new(move || present.upgrade()?.seat.role().actors().cloned());
     figures::watch(&server.metrics, present, config.metrics.networks_max);
+    figures::watch_store(&server.metrics, &store);
     if let Some(peers) = &mut peers {
         peers.listen(Forwarded::of(&server), server.stop.clone(), &server.peers);
     }
