@@ -131,7 +131,8 @@
 //! neighbour has one.* So a batch takes a share of each network first, by changes and by bytes, and what is larger goes on in
 //! steps. `actors::committer::queue`; shown by `a_hot_network_leaves_its_neighbours_their_share_of_a_group`,
 //! `units_of_a_network_keep_their_order_however_groups_are_filled`,
-//! `a_network_that_remembers_much_is_closed_first_and_ends_in_slices`.
+//! `a_network_that_remembers_much_is_closed_first_and_ends_in_slices`,
+//! `a_purge_that_was_broken_off_is_finished_by_whoever_has_the_network_next`.
 //!
 //! **A panic is one `internal`.** *A bug leaves a network half changed in memory.* So changes are handed on only after they
 //! were applied; a panic loads the network again, and three in a minute stop it and no other. Shown by

@@ -3,6 +3,7 @@
 //! ```text
 //! check configuration ▶ open store ▶ listen for nodes ▶ take and load shards ▶ start actors ▶ make what the network file has
 //!         ▶ listen for clients ▶ `ready …` ▶ tell the supervisor
+//! SIGTERM before `ready` ▶ let go of what was taken ▶ close store
 //! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ drain commits ▶ let the next owner begin
 //!         ▶ wait for clients that are slow to take their answers ▶ close connections ▶ close store
 //! SIGHUP ▶ read the configuration again, and take over the log level (`signals`)
@@ -200,16 +201,22 @@ pub fn run(args: ServeArgs) -> u8 {
     // Before anything that takes long: it is no reason to end.
     signals::on_hangup(signals::ReadSettings { file, flags, config: config.clone() });
     let kind = config.store.kind;
+    let stop = CancellationToken::new();
     let started = open_store(&config).and_then(|store| {
+        // A start may wait for others for long, and the first process of a container hears no signal that it does not listen for.
+        signals::stop_on_signals(stop.clone());
         let mut options = Options::new(config, store);
         options.networks = args.networks;
-        start(options)
+        start_until(options, stop.clone())
     });
     let running = match started {
         Ok(running) => running,
+        Err(cannot) if stop.is_cancelled() => {
+            tracing::info!(problem = cannot.problem, "stopped before it was ready");
+            return 0;
+        }
         Err(cannot) => return cannot.end(),
     };
-    signals::stop_on_signals(running.stopper());
     println!("ready tcp={} http={}", running.tcp, running.http);
     let watched = supervisor::watch(&running);
     let ended = running.wait();
@@ -237,7 +244,12 @@ pub fn run(args: ServeArgs) -> u8 {
 /// # Errors
 /// What stands in the way.
 pub fn start(options: Options) -> Result<Running, CannotStart> {
-    let stop = CancellationToken::new();
+    start_until(options, CancellationToken::new())
+}
+
+/// As [`start`]. It may be asked to stop before it is ready, too: then it lets go of what it took, and that is what stands in
+/// the way.
+fn start_until(options: Options, stop: CancellationToken) -> Result<Running, CannotStart> {
     let (told, ready) = std::sync::mpsc::sync_channel(1);
     let stop_inside = stop.clone();
     let thread = std::thread::Builder::new()
@@ -272,7 +284,18 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
     let store = Arc::clone(&options.store);
     let shutdown = Duration::from_secs(options.config.server.shutdown_seconds);
     let mut reactors: Vec<_> = arbiters.iter().map(|arbiter| Reactor::from(arbiter.handle())).collect();
-    let ended = match bring_up(options, stop.clone(), reactors.clone()).await {
+    let asked = stop;
+    // The server may stop itself; that is not to be asked to.
+    let stop = asked.child_token();
+    let brought_up = tokio::select! {
+        biased;
+        brought_up = bring_up(options, stop.clone(), reactors.clone()) => brought_up,
+        () = asked.cancelled() => {
+            lease::leave(&*store).await;
+            Err(CannotStart::new("it was asked to stop", "start it again"))
+        }
+    };
+    let ended = match brought_up {
         Err(cannot) => {
             // Nobody waits any more only if the caller died.
             let _ = ready.send(Err(cannot.clone()));
@@ -283,6 +306,8 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
             reactors.push(System::current().arbiter().clone().into());
             let _ = ready.send(Ok(Up { tcp, http, reactors }));
             let ended = keeper.keep(&stop).await;
+            // Whoever speaks to the supervisor hears of it, whatever it ends of.
+            asked.cancel();
             take_down(&server, &mut keeper, &stop, shutdown).await;
             match ended {
                 Ended::Stopped => keeper.end().await,
@@ -333,6 +358,7 @@ async fn bring_up(
     let present = Arc::downgrade(&server);
     let present = Box::new(move || present.upgrade()?.seat.role().actors().cloned());
     figures::watch(&server.metrics, present, config.metrics.networks_max);
+    figures::watch_store(&server.metrics, &store);
     if let Some(peers) = &mut peers {
         peers.listen(Forwarded::of(&server), server.stop.clone(), &server.peers);
     }

@@ -185,8 +185,8 @@ pub struct NetworkActor {
     waiting: WaitQueue<Asker>,
     /// Serving them goes on with the next message: everything else waits until it is done.
     behind: bool,
-    /// It was deleted last with `purge`: what is held is let go, and then it is no more.
-    purged: bool,
+    /// It was loaded as one that is purged: whoever let go of what is held may have ended half-way, and it goes on by itself.
+    left_over: bool,
 }
 
 impl NetworkActor {
@@ -197,6 +197,7 @@ impl NetworkActor {
         let incarnation = lane.incarnation.load(Ordering::Acquire);
         let scopes = network.scope_names().into_iter().collect();
         let misses = Misses::new(Arc::clone(&shared.sweeps));
+        let left_over = network.config().purged;
         Self {
             shared,
             network,
@@ -217,7 +218,7 @@ impl NetworkActor {
             misses,
             waiting: WaitQueue::default(),
             behind: false,
-            purged: false,
+            left_over,
         }
     }
 
@@ -267,7 +268,7 @@ impl NetworkActor {
     /// Asks to be woken for the next lease, cooldown or probation that ends, and for the next waiter whose time is over.
     fn wake_when_due(&self, ctx: &Context<Self>, dirty: bool) {
         self.tell_waiting();
-        let due = self.network.next_due();
+        let due = self.next_due();
         self.lane.awaits.store(due.is_some(), Ordering::Relaxed);
         let now = || self.shared.shard_time(self.lane.shard).0;
         let due_in_ms = due.map(|due| (due.0 + self.shared.clock.cut_off_ms()).saturating_sub(now()));
@@ -435,6 +436,7 @@ impl NetworkActor {
         let now = self.shared.shard_time(self.lane.shard);
         match Network::load(image.config, image.subnets, image.entries, floor, now) {
             Ok(network) => {
+                self.left_over = network.config().purged;
                 self.network = network;
                 self.misses.clear();
                 self.waiting.note_all();

@@ -19,7 +19,8 @@ use super::clock::{Clock, Moment, ShardClock};
 use super::committer::{self, Committer, Enqueue, Reload, Staged, Unit, UnitPart};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, MovedSubnet, Reloaded};
-use super::events::{Feed, held::Walks, names::NamedNetwork, scribe};
+use super::events::names::{BEHIND, NamedNetwork};
+use super::events::{Feed, held::Walks, scribe};
 use super::generations::Generations;
 use super::macs::Macs;
 use super::mailbox::{self, BOUNDED_ELSEWHERE};
@@ -480,7 +481,7 @@ fn start_committers(shared: &Arc<Shared>, heads: Vec<(ShardId, Head)>) {
 fn start_networks(shared: &Arc<Shared>, networks: Vec<Network>) {
     for network in &networks {
         let id = network.config().id;
-        let since = (shared.feed.tip(shared.shard_of(id)).seq, u32::MAX);
+        let since = (shared.feed.tip(shared.shard_of(id)).seq, BEHIND);
         shared.feed.names.note(id, since, NamedNetwork::of(network.config()));
     }
     let routes = networks

@@ -122,6 +122,15 @@ pub enum Ask {
     Bye,
 }
 
+/// How a node stands to the register, for those that forward to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStanding {
+    /// It owns the register, or is about to give or to get it. The store may name as its owner who only tried to become it.
+    pub owns: bool,
+    /// Why it does not serve the register, in a few words for probes; none: it does.
+    pub unready: Option<CompactString>,
+}
+
 /// What the accepting node says.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answered {
@@ -144,11 +153,8 @@ pub enum Answered {
         /// Who does, as far as it knows.
         owner: Option<NodeId>,
     },
-    /// Why the node does not serve the register just now; none: it does. Said first, and at each change.
-    Standing {
-        /// A few words, for probes.
-        unready: Option<CompactString>,
-    },
+    /// How the node stands to the register just now. Said first, and at each change.
+    Standing(PeerStanding),
     /// The sign of life.
     Pong,
     /// The node stops: what is asked from here on it does not begin. It waits for [`Ask::Bye`].
@@ -355,11 +361,8 @@ pub fn encode_answers(answered: Answered, max: usize, out: &mut Vec<u8>) {
         Answered::Job { ticket, .. } => {
             let _ = encode(&Answered::Job { ticket, answer: Err(too_long()) }, max, out);
         }
-        Answered::Waits(_)
-        | Answered::NotOwner { .. }
-        | Answered::Standing { .. }
-        | Answered::Pong
-        | Answered::Closing => {}
+        Answered::Waits(_) | Answered::NotOwner { .. } | Answered::Standing(_) | Answered::Pong | Answered::Closing => {
+        }
     }
 }
 

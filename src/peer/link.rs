@@ -22,7 +22,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use compact_str::CompactString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -30,7 +29,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::frame::{Answered, FrameError, Frames, NetworkRef, decode};
+use super::frame::{Answered, FrameError, Frames, NetworkRef, PeerStanding, decode};
 use super::handshake::{self, HandshakeError};
 use super::outstanding::Outstanding;
 use super::secret::Secret;
@@ -135,9 +134,14 @@ impl Link {
         self.inner.state.borrow().is_up()
     }
 
-    /// Why the other node does not serve the register, as it said last.
-    pub fn unready(&self) -> Option<CompactString> {
-        self.inner.with(|outstanding| outstanding.unready())
+    /// How the other node stands to the register, as it said last on this connection; none: it has not said yet.
+    pub fn standing(&self) -> Option<PeerStanding> {
+        self.inner.with(|outstanding| outstanding.standing())
+    }
+
+    /// Does the other node say that it does not own the register?
+    pub fn is_of_no_owner(&self) -> bool {
+        self.standing().is_some_and(|standing| !standing.owns)
     }
 
     /// Waits until it is up, at most so long. Tells whether it is.

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::conversation::Conversation;
-use super::frame::{FrameError, Frames, NetworkRef};
+use super::frame::{FrameError, Frames, NetworkRef, PeerStanding};
 use super::handshake::HandshakeError;
 use super::secret::Secret;
 use super::strangers::Strangers;
@@ -87,12 +87,9 @@ pub trait Serve: Send + Sync + 'static {
     /// [`NotOwner`]: nothing of it was begun.
     fn job(&self, origin: &RemoteAsker, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner>;
 
-    /// Why this node does not serve the register just now, and each change of it; none: it does.
-    fn standing(&self) -> watch::Receiver<Unready>;
+    /// How this node stands to the register just now, and each change of it.
+    fn standing(&self) -> watch::Receiver<PeerStanding>;
 }
-
-/// A few words for probes, if something stands in the way.
-pub type Unready = Option<Arc<str>>;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]

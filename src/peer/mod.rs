@@ -30,8 +30,9 @@
 //! - **Who waits.** A request that waits for capacity is said to ([`frame::Answered::Waits`]) and counts no more as under
 //!   way: it is bounded where it waits. When its client hangs up, the owner is told ([`frame::Ask::HangUp`]); when the
 //!   connection breaks, all that waits for it ends. It is answered all the same, so that every ticket is.
-//! - **Readiness.** A node says to all that are connected, first and at each change, whether it owns the register and
-//!   takes changes ([`frame::Answered::Standing`]): who forwards to it is as ready as it is.
+//! - **Readiness.** A node says to all that are connected, first and at each change, whether it owns the register and whether
+//!   it takes changes ([`frame::PeerStanding`]): who forwards to it is as ready as it is, and names nobody as the owner who says
+//!   that he is none.
 //! - **Nobody else.** Nothing is read from a node that has not proved to know the cluster's secret, nor from one of another
 //!   register or another number of shards ([`handshake`]). The bytes after that are not encrypted and not
 //!   signed: nodes belong into a network of their own, or behind TLS.
@@ -68,7 +69,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
 /// Version of what nodes say to each other. Raised with every change of a type that crosses.
-pub const PROTOCOL_VERSION: u16 = 10;
+pub const PROTOCOL_VERSION: u16 = 11;
 
 /// The connection under which a node asks for itself: no client has that number.
 pub const NO_CLIENT: u64 = u64::MAX;

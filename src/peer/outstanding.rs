@@ -13,10 +13,9 @@
 
 use std::time::Instant;
 
-use compact_str::CompactString;
 use hashbrown::HashMap;
 
-use super::frame::{Answered, Ask, NetworkRef, SentItem, SentOrder, encode_asks};
+use super::frame::{Answered, Ask, NetworkRef, PeerStanding, SentItem, SentOrder, encode_asks};
 use crate::actors::coordinator::{Job, Order};
 use crate::actors::{Applied, BeganToWait, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_QUEUE_BYTES_MAX, PEER_WATCHES_MAX};
@@ -97,8 +96,8 @@ pub(super) struct Outstanding {
     waits: usize,
     /// How many of them wait for events.
     watches: usize,
-    /// Why the other node does not serve the register, as it said last.
-    unready: Option<CompactString>,
+    /// How the other node stands to the register, as it said last.
+    standing: Option<PeerStanding>,
 }
 
 impl Outstanding {
@@ -110,12 +109,12 @@ impl Outstanding {
 
     /// From now on asks are taken.
     pub fn connect(&mut self) {
-        (self.connected, self.unready) = (true, None);
+        (self.connected, self.standing) = (true, None);
     }
 
-    /// Why the other node does not serve the register, as it said last.
-    pub fn unready(&self) -> Option<CompactString> {
-        self.unready.clone()
+    /// How the other node stands to the register, as it said last on this connection; none: it has not said yet.
+    pub fn standing(&self) -> Option<PeerStanding> {
+        self.standing.clone()
     }
 
     /// Asks requests of one network; refuses them at once where they cannot be asked. True if there is something to write.
@@ -270,7 +269,7 @@ impl Outstanding {
                     });
                 }
             }
-            Answered::Standing { unready } => self.unready = unready,
+            Answered::Standing(standing) => self.standing = Some(standing),
             Answered::Pong => {}
             Answered::Closing => {
                 // What was asked before is still answered; nothing comes behind the goodbye.

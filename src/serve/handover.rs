@@ -302,7 +302,7 @@ impl Keeper {
     }
 
     /// Somebody owns the register anew. What is held goes there when the way is up.
-    async fn follow_next(&self, holder: &Holder) {
+    async fn follow_next(&mut self, holder: &Holder) {
         let way = self.peers.as_ref().map(|peers| peers.link(&holder.address));
         if let Some(way) = &way {
             way.connected(CONNECTED_WITHIN).await;

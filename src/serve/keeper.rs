@@ -49,7 +49,7 @@ use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
 use crate::actors::standby::Standby;
 use crate::actors::{Fatal, Fault, NotReadyReason, outlet};
 use crate::limits::NODE_LEASE_MS;
-use crate::peer::link::LinkState;
+use crate::peer::link::{Link, LinkState};
 use crate::server::Server;
 use crate::server::role::Role;
 use crate::server::steward::NodeOrder;
@@ -87,6 +87,8 @@ pub struct Keeper {
     pub(super) ownerless_ms: Option<u64>,
     /// The register in memory, where its owner is about to give it to this node.
     pub(super) warm: Option<Warm>,
+    /// The way to a node that the store names as the owner, and that has not said yet that it is.
+    unheard: Option<Arc<Link>>,
     /// Its tenure ended, and it is not known yet whether another node has the register.
     pub(super) was_fenced: bool,
     /// Boot time until which it lets other nodes go first.
@@ -128,6 +130,7 @@ impl Keeper {
             renewed_ms,
             ownerless_ms: None,
             warm: None,
+            unheard: None,
             was_fenced: false,
             stays_off_ms: 0,
             reach: Reach::default(),
@@ -170,7 +173,10 @@ impl Keeper {
                     // Its lease may be all that is left of it.
                     Some(unrelated) => Some(unrelated.into()),
                     None if matches!(&*self.server.seat.role(), Role::Follower { .. }) => None,
-                    None => Some(CannotBegin::Now("the process before this one owns the register still".to_owned())),
+                    None => Some(CannotBegin::Now(match self.server.nodes.trouble() {
+                        Some(why) => why.to_string(),
+                        None => "the process before this one owns the register still".to_owned(),
+                    })),
                 },
                 // Who it was is known at the next attempt.
                 Err(CannotOwn::Overtaken(problem)) => Some(CannotBegin::Now(problem)),
@@ -289,9 +295,12 @@ impl Keeper {
     }
 
     /// This node does not own the register: who does?
-    pub(super) fn follow(&self, cannot: &CannotOwn) {
+    pub(super) fn follow(&mut self, cannot: &CannotOwn) {
         let role = self.server.seat.role();
-        if matches!(cannot, CannotOwn::Held { .. }) {
+        if let CannotOwn::Held { address, .. } = cannot {
+            if self.is_no_better_off(address) {
+                return;
+            }
             // The store said so.
             self.server.nodes.out_of_trouble();
         }
@@ -305,7 +314,7 @@ impl Keeper {
                 return;
             }
             // Redis is not reached, but the owner is: it knows better.
-            (CannotOwn::Overtaken(_) | CannotOwn::Unreachable(_) | CannotOwn::Damaged(_), _) if is_connected(&role) => {
+            (CannotOwn::Overtaken(_) | CannotOwn::Unreachable(_) | CannotOwn::Damaged(_), _) if is_led(&role) => {
                 return;
             }
             (CannotOwn::Held { .. }, Some(_)) => "another node owns the register, and it has no secret",
@@ -318,6 +327,16 @@ impl Keeper {
             tracing::warn!(?cannot, "this node does not own the register");
             self.wait(why, NotReadyReason::NoOwner);
         }
+    }
+
+    /// Too few replicas let this node begin with the register, and whoever the store names now may only be trying as this one
+    /// did: two would follow each other, and each name the other one as the owner. So it is followed when it says that it is.
+    fn is_no_better_off(&mut self, address: &Arc<str>) -> bool {
+        let way = self.peers.as_ref().filter(|_| !address.is_empty()).map(|peers| peers.link(address));
+        let owns = way.as_ref().is_some_and(|way| way.standing().is_some_and(|standing| standing.owns));
+        // Kept, or it would never be heard.
+        self.unheard = way.filter(|_| self.server.nodes.tried_in_vain() && !owns);
+        self.unheard.is_some()
     }
 
     pub(super) fn wait(&self, why: &'static str, reason: NotReadyReason) {
@@ -563,6 +582,7 @@ impl Keeper {
     }
 }
 
-fn is_connected(role: &Role) -> bool {
-    matches!(role, Role::Follower { link, .. } if link.is_connected())
+/// Is there a way to the node that is followed, and does that not say that it owns nothing?
+fn is_led(role: &Role) -> bool {
+    matches!(role, Role::Follower { link, .. } if link.is_connected() && !link.is_of_no_owner())
 }

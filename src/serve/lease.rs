@@ -50,6 +50,19 @@ pub(super) async fn let_go(store: &dyn Store) {
     }
 }
 
+/// A start is broken off: neither what it took over nor its name is left to run out.
+pub(super) async fn leave(store: &dyn Store) {
+    if store.info().ownership_is_standing {
+        return;
+    }
+    let_go(store).await;
+    match tokio::time::timeout(Duration::from_millis(NODE_LEASE_MS), store.meet(false)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => tracing::debug!(error = chain(&error), "the other nodes learn of its end a little later"),
+        Err(_) => tracing::warn!("the store does not answer: the other nodes learn of its end later"),
+    }
+}
+
 /// Renews the lease for as long as that works. Answers why it does not any more.
 pub(super) async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> Lost {
     if store.info().ownership_is_standing {

@@ -47,8 +47,8 @@ where
     thread.spawn(move || runtime.block_on(deal(signals))).map(drop)
 }
 
-/// From now on these signals ask it to stop; before, they end the process as it stands: of what it was taking over just
-/// then the lease runs out.
+/// From now on these signals ask it to stop, also while it starts; before, while the store is opened, they end the process as it
+/// stands.
 pub(super) fn stop_on_signals(stop: CancellationToken) {
     let listened = listen("signals", &[SignalKind::terminate(), SignalKind::interrupt()], |mut signals| async move {
         let (Some(mut interrupt), Some(mut terminate)) = (signals.pop(), signals.pop()) else { return };

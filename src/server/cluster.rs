@@ -102,6 +102,11 @@ impl Nodes {
         self.trouble.store(None);
     }
 
+    /// Did this node try to own the register of late, and could not for the store?
+    pub fn tried_in_vain(&self) -> bool {
+        self.trouble.load().as_deref().is_some_and(|trouble| trouble.outlasts_meeting && Instant::now() < trouble.until)
+    }
+
     /// Why this node could not use the store, if it tried of late.
     pub fn trouble(&self) -> Option<Arc<str>> {
         let trouble = self.trouble.load();
@@ -126,11 +131,12 @@ fn some(address: &str) -> Option<String> {
 }
 
 impl Server {
-    /// Name of the node that owns the register, if one is known.
+    /// Name of the node that owns the register, if one is known. Not one that says that it does not: the store names as its
+    /// owner also who took the register and may not begin, for want of replicas.
     pub fn owner(&self) -> Option<Arc<str>> {
         match &*self.seat.role() {
             Role::Owner(_) => Some(self.node.as_str().into()),
-            Role::Follower { owner, .. } => Some(Arc::clone(owner)),
+            Role::Follower { owner, link, .. } => (!link.is_of_no_owner()).then(|| Arc::clone(owner)),
             Role::Between | Role::Waiting { .. } => None,
         }
     }

@@ -19,8 +19,8 @@ use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::service::Shared;
 use crate::actors::{Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::core::refusal::{Missing, Refusal};
-use crate::peer::frame::NetworkRef;
-use crate::peer::listener::{NotOwner, RemoteAsker, Serve, Unready};
+use crate::peer::frame::{NetworkRef, PeerStanding};
+use crate::peer::listener::{NotOwner, RemoteAsker, Serve};
 
 /// This node, as the others see it.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Forwarded {
     /// What came between two owners. Bounded by what the other nodes may have under way here.
     held: Mutex<VecDeque<HeldBack>>,
     /// Whether this node owns the register and takes changes, for the others.
-    standing: watch::Sender<Unready>,
+    standing: watch::Sender<PeerStanding>,
 }
 
 /// How often it is seen whether the store takes changes. A change of the role is seen at once.
@@ -62,7 +62,7 @@ impl HeldBack {
 impl Forwarded {
     /// Asks whatever this server's role is at that moment. Must be called on a runtime that lives as long as the server.
     pub fn of(server: &Arc<Server>) -> Arc<Self> {
-        let standing = watch::Sender::new(server.unready_as_owner());
+        let standing = watch::Sender::new(server.standing_as_owner());
         let forwarded = Arc::new(Self { server: Arc::downgrade(server), held: Mutex::default(), standing });
         let (mut roles, present) = (server.seat.changes(), Arc::downgrade(&forwarded));
         tokio::spawn(async move {
@@ -84,10 +84,10 @@ impl Forwarded {
     /// Tells the others, where it has changed.
     fn stands(&self) {
         let Some(server) = self.server.upgrade() else { return };
-        let unready = server.unready_as_owner();
+        let standing = server.standing_as_owner();
         self.standing.send_if_modified(|said| {
-            let changed = *said != unready;
-            *said = unready;
+            let changed = *said != standing;
+            *said = standing;
             changed
         });
     }
@@ -172,7 +172,7 @@ impl Serve for Forwarded {
         Ok(())
     }
 
-    fn standing(&self) -> watch::Receiver<Unready> {
+    fn standing(&self) -> watch::Receiver<PeerStanding> {
         self.standing.subscribe()
     }
 }

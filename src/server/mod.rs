@@ -44,6 +44,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use compact_str::CompactString;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -56,6 +57,7 @@ use crate::actors::clock::Clock;
 use crate::actors::reactor::Reactor;
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::peer::frame::PeerStanding;
 use crate::wire::PROTOCOL_VERSION;
 use crate::wire::nouns::{ServerLimits, ServerStatus};
 
@@ -127,10 +129,14 @@ impl Server {
             Role::Owner(shared) => shared.unwilling(),
             Role::Follower { owner, link, .. } => {
                 let unreached = (!link.is_connected()).then(|| "the node that owns the register is not reached".into());
-                let says = |why| format!("{why} (says node {owner}, which owned the register last)").into();
-                // The owner knows best, and at once. Where this node cannot use the store, the owner most likely cannot
-                // either, and may be none any more.
-                unreached.or_else(|| link.unready().map(says)).or_else(|| self.nodes.trouble())
+                let standing = link.standing().unwrap_or(PeerStanding { owns: true, unready: None });
+                let owns = if standing.owns { ", which owns the register" } else { "" };
+                let says = |why| format!("{why} (says node {owner}{owns})").into();
+                // The owner knows best, and at once; whoever is none knows no better than this node, if that tried. Where this
+                // node cannot use the store, the owner most likely cannot either, and may be none any more.
+                let tried = self.nodes.trouble();
+                let own = tried.clone().filter(|_| !standing.owns);
+                unreached.or(own).or_else(|| standing.unready.map(says)).or(tried)
             }
             Role::Between => Some("the register goes from one node to the next".into()),
             Role::Waiting { why, fault } => Some(self.nodes.trouble().unwrap_or_else(|| match fault {
@@ -140,13 +146,19 @@ impl Server {
         }
     }
 
-    /// Why this node does not serve the register as its owner, if so: a word or two for nodes that forward to it.
-    pub(crate) fn unready_as_owner(&self) -> Option<Arc<str>> {
-        match &*self.seat.role() {
+    /// How this node stands to the register, for nodes that forward to it.
+    pub(crate) fn standing_as_owner(&self) -> PeerStanding {
+        let role = self.seat.role();
+        let unready = match &*role {
             // What another node says of itself is not handed on: two could tell each other for ever.
-            Role::Follower { owner, .. } => Some(format!("node {owner} owns it").into()),
+            Role::Follower { .. } => Some(match self.owner() {
+                Some(owner) => format!("node {owner} owns it").into(),
+                None => self.nodes.trouble().unwrap_or_else(|| "nobody is known to own it".into()),
+            }),
             Role::Owner(_) | Role::Between | Role::Waiting { .. } => self.unready(),
-        }
+        };
+        let owns = matches!(&*role, Role::Owner(_) | Role::Between);
+        PeerStanding { owns, unready: unready.as_deref().map(CompactString::from) }
     }
 
     /// What an acknowledged change survives now. What the owner of the register lacks is known to itself.

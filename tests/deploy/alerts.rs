@@ -50,7 +50,8 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn alerts_are_over_metrics_that_exist_and_the_page_says_what_to_do() {
-    let sources = ["src/metrics.rs", "src/actors/figures/capacity.rs", "src/actors/figures/node.rs"].map(read).concat();
+    let figures = ["capacity", "node", "process"].map(|file| read(&format!("src/actors/figures/{file}.rs"))).concat();
+    let sources = read("src/metrics.rs") + &figures;
     let page = read("deploy/README.md");
     for (alert, expression) in alerts() {
         for metric in metrics_in(&expression) {

@@ -115,6 +115,19 @@ impl Starting {
         self.log_text()
     }
 
+    /// Sends it a signal.
+    #[allow(dead_code, reason = "for tests of nodes that are stopped before they are ready")]
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Waits until it ends. Its exit code, none of a signal; and what it logged.
+    #[allow(dead_code, reason = "for tests of nodes that are stopped before they are ready")]
+    pub fn ends(mut self) -> (Option<i32>, String) {
+        (self.child.wait().unwrap().code(), self.log_text())
+    }
+
     /// Ends it without any notice, as a power cut would, but for what the kernel has been given.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

@@ -1,4 +1,5 @@
-//! What nodes say of themselves while Redis is away, and what their clients are told: every node knows what the owner knows.
+//! What nodes say of themselves while Redis or its replicas are away, and what their clients are told: every node knows what the
+//! owner knows, and none takes another one for the owner that is none.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +8,14 @@ use serde_json::json;
 use super::client::{Answer, Client};
 use super::nodes::Cluster;
 use super::redis::Redis;
-use super::run::eventually;
+use super::run::{Nodes, Setting, eventually};
 use super::server::http_get;
 
 /// Longer than a frame between nodes takes on a busy machine, and shorter than any lease.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
+
+/// In which every node without a register tries to own it several times, each for as long as replicas are waited for.
+const WATCHED: Duration = Duration::from_secs(8);
 
 /// Waits until a node says this of itself; how long that took.
 fn says(cluster: &Cluster, node: usize, ready: bool) -> Duration {
@@ -70,6 +74,51 @@ async fn what_an_operator_has_to_do_to_redis_is_said_where_he_looks() {
     eventually("it ends, and says where to read on", || {
         let log = cluster.log(0);
         log.contains("hint: ") && log.contains("deploy/README.md has what to do first, under \"The store is lost\"")
+    })
+    .await;
+}
+
+/// The owner is gone, and so is the replica that each of the others would need to begin: both try in turn, and the store names
+/// whoever tries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_too_few_replicas_to_own_the_register_no_node_names_another_one_as_its_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(primary) = Redis::replicating(directory.path(), "primary", None) else { return };
+    let replica = Redis::replicating(directory.path(), "replica", Some(primary.port())).unwrap();
+    eventually("the replica follows", || replica.text(&["INFO", "replication"]).contains("master_link_status:up"))
+        .await;
+    let setting = Setting { nodes: 3, store: "redis_replicas = 1", ..Setting::default() };
+    let mut nodes = Nodes::over(directory, primary, setting);
+    nodes.client(0).await.call("network.create", json!({"name": "lan"})).await.ok();
+    replica.signal("-STOP");
+    nodes.cluster.kill(0);
+    let why = |node: usize| http_get(nodes.cluster.http(node), "/readyz");
+    eventually("both know what stands in the way", || (1..3).all(|node| why(node).contains("replicas wanted"))).await;
+    let end = Instant::now() + WATCHED;
+    while Instant::now() < end {
+        for node in 1..3 {
+            let mut client = nodes.client(node).await;
+            let seen = client.call("cluster.nodes", json!({})).await.ok();
+            let owners: Vec<_> =
+                seen["nodes"].as_array().unwrap().iter().filter(|node| node["owner"] == true).collect();
+            assert!(owners.is_empty(), "node {node} says {owners:?}\n{}", nodes.logs());
+            let told = why(node);
+            let names = told.contains("owns") || told.contains("owned");
+            assert!(told.contains("replicas wanted") && !names, "node {node}: {told}\n{}", nodes.logs());
+            let told = client.call("network.get", json!({"network": "lan"})).await;
+            let Answer::Refused(_, error) = told else { panic!("node {node}: {told:?}") };
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains("replicas wanted"), "node {node}: {error}\n{}", nodes.logs());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    replica.signal("-CONT");
+    let owner = nodes.cluster.owner_but(Some(0)).await;
+    let named = |node: &serde_json::Value| node["owner"] == true && node["name"] == format!("node-{owner}");
+    eventually("both name who owns it then", || {
+        let said = |node| nodes.cluster.allod(node, &["cluster", "nodes", "--format", "json"]);
+        let seen = |node| serde_json::from_str::<serde_json::Value>(&said(node)).unwrap();
+        (1..3).all(|node| seen(node)["nodes"].as_array().unwrap().iter().any(named))
     })
     .await;
 }

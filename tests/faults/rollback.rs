@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::run::{Run, Setting, eventually};
+use super::run::{Nodes, Run, Setting, eventually, insist};
 
 /// A Redis that goes back to its last snapshot whenever it is killed.
 const SNAPSHOTS: Setting<'static> = Setting { redis: &[], nodes: 1, store: "", wired: false, environments: Vec::new() };
@@ -109,6 +109,37 @@ async fn a_redis_that_goes_back_past_hand_overs_is_given_back_all_of_it_by_the_n
         (0..2).for_each(|node| run.nodes.cluster.serves_still(node));
         run.end().await;
     }
+}
+
+/// A tenure may end right after a heal: whoever watches by `increase()` is to see it all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_gave_back_is_shown_by_it_also_when_another_node_owns_the_register() {
+    const HEALED: &str = "allod_store_healed_batches_total";
+    let Some(mut nodes) = Nodes::set(Setting { nodes: 2, ..SNAPSHOTS }) else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    let shown = |nodes: &Nodes, node: usize| {
+        let metrics = nodes.cluster.metrics(node);
+        metrics.lines().any(|line| line.starts_with(HEALED)).then(|| nodes.cluster.figure(node, HEALED))
+    };
+    assert_eq!(
+        [shown(&nodes, owner), shown(&nodes, 1 - owner)],
+        [Some(0.0); 2],
+        "a rise begins at what was there before"
+    );
+    let mut client = nodes.client(owner).await;
+    let subnets = json!([{"cidr": "10.0.0.0/24"}]);
+    client.call("network.create", json!({"name": "lan", "subnets": subnets})).await.ok();
+    nodes.redis.ask(&["SAVE"]);
+    for n in 0..5 {
+        client.call("ip.allocate", json!({"network": "lan", "owner": format!("o{n}")})).await.ok();
+    }
+    nodes.redis.crash();
+    eventually("what is missing is given back", || shown(&nodes, owner).is_some_and(|healed| healed > 0.0)).await;
+    let healed = shown(&nodes, owner);
+    insist(&mut client, "cluster.drain", &json!({})).await;
+    nodes.cluster.owner_but(Some(owner)).await;
+    assert_eq!(shown(&nodes, owner), healed, "{}", nodes.cluster.metrics(owner));
+    assert_eq!(shown(&nodes, 1 - owner), Some(0.0), "each node counts what it gave back itself");
 }
 
 /// With its file nothing is missing; without one it comes back empty, and is not taken for a new one.

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::clock::RealLeases;
 use crate::ended::{ask, parts};
+use crate::faulty::Fault;
 use crate::stores;
 use crate::support::{Client, TestServer, http};
 
@@ -107,6 +108,51 @@ fn a_network_that_is_made_again_after_the_clock_went_back_repeats_no_generation(
         }
         server.running.stop();
     }
+}
+
+/// Whoever asked for it is gone, and so is the network's name: nobody would ask for the rest.
+#[test]
+fn a_purge_that_was_broken_off_is_finished_by_whoever_has_the_network_next() {
+    let reopen = stores::reopened(2);
+    let server = TestServer::over(reopen(), |options| options.config.server.shutdown_seconds = 1);
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/20"}]}));
+    let ips: Vec<Value> = (0..50).map(|_| json!({"network": "lan"})).collect();
+    // More than leaves at once.
+    for n in 0..50 {
+        client.ok("ip.acquire", json!({"owner": format!("o{n}"), "ips": ips}));
+    }
+    let id = client.ok("network.get", json!({"network": "lan"}))["id"].clone();
+    // One that is closed to be remembered is none of these.
+    let kept = client.ok("network.create", json!({"name": "kept", "subnets": [{"cidr": "10.1.0.0/24"}]}))["id"].clone();
+    client.ok("ip.allocate", json!({"network": "kept", "owner": "a"}));
+    client.ok("network.delete", json!({"network": "kept", "force": true}));
+    // It is closed, some of what it holds is let go of, and the rest is not.
+    server.store.next([Fault::None, Fault::None, Fault::Hang]);
+    let line =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "network.delete", "params": {"network": "lan", "purge": true}});
+    let begun = server.store.commits();
+    client.raw(format!("{line}\n"));
+    let end = Instant::now() + Duration::from_secs(60);
+    while server.store.commits() < begun + 3 {
+        assert!(Instant::now() < end, "it does not get that far");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.running.stop();
+
+    let server = TestServer::over(reopen(), |_| {});
+    let mut client = server.client();
+    let end = Instant::now() + Duration::from_secs(60);
+    let again = json!({"name": "again", "subnets": [{"cidr": "10.0.0.0/20"}]});
+    while client.call("network.create", again.clone()).get("result").is_none() {
+        assert!(Instant::now() < end, "its space is not free");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(client.kind("network.get", json!({ "network": id })), "not_found");
+    let history = client.ok("events.history", json!({"network": id, "owner": "o49", "limit": 1_000}));
+    let by: Vec<&Value> = history["events"].as_array().unwrap().iter().map(|event| &event["by"]).collect();
+    assert!(by.contains(&&json!("purge")), "{by:?}");
+    assert_eq!(client.ok("network.usage", json!({"network": kept}))["held"], "1");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The history ends somewhere: by size and by age, over every store, and whoever asks beyond is told so.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,10 @@ const SHORT: Kept = Kept { bytes: 1 << 30, seconds: 1 };
 
 fn files(kept: Kept) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
     let directory = tempfile::tempdir().unwrap();
+    (files_in(directory.path(), kept), Some(directory))
+}
+
+fn files_in(directory: &Path, kept: Kept) -> Arc<dyn Store> {
     let options = embedded::EmbeddedOptions {
         segment_bytes: 32 << 10,
         snapshot_log_bytes: 32 << 10,
@@ -34,7 +39,7 @@ fn files(kept: Kept) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
         history_seconds: kept.seconds,
         ..embedded::EmbeddedOptions::default()
     };
-    (Arc::new(EmbeddedStore::open(directory.path(), 1, options).unwrap()), Some(directory))
+    Arc::new(EmbeddedStore::open(directory, 1, options).unwrap())
 }
 
 fn memory(kept: Kept) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
@@ -152,6 +157,58 @@ fn memory_forgets_what_a_network_was_called_with_its_history() {
 #[test]
 fn files_forget_what_a_network_was_called_with_its_history() {
     what_a_network_was_called_is_forgotten_with_its_history(files(LITTLE));
+}
+
+/// A node had the register, and a chapter of its index; then another one, which has an index elsewhere, until nothing of that
+/// chapter is kept any more, nor of a change of a name behind it.
+#[test]
+fn a_name_that_ended_before_the_history_that_is_kept_is_not_told_of_what_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let all = Kept { bytes: 1 << 30, seconds: 1 << 30 };
+    let server = TestServer::over(files_in(directory.path(), all), |_| {});
+    let mut client = server.with_lan();
+    let noted = || std::fs::read(directory.path().join("HISTORY")).unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while !noted().windows(3).any(|bytes| bytes == b"lan") {
+        assert!(Instant::now() < end, "there is never a chapter");
+        keeps_busy(&mut client, "lan");
+    }
+    server.stop();
+    let store = || files_in(directory.path(), LITTLE);
+
+    let server = TestServer::over(store(), |options| options.hooks.without_index = true);
+    let mut client = server.client();
+    client.ok("network.update", json!({"network": "lan", "set": {"name": "office"}}));
+    client.ok("ip.allocate", json!({"network": "office", "owner": "behind"}));
+    let end = Instant::now() + Duration::from_secs(60);
+    while !history(&mut client, json!({"owner": "behind"})).is_empty() {
+        assert!(Instant::now() < end, "it is never forgotten");
+        keeps_busy(&mut client, "office");
+    }
+    client.ok("ip.allocate", json!({"network": "office", "owner": "kept"}));
+    server.stop();
+
+    for start in ["the first", "the next"] {
+        let server = TestServer::over(store(), |_| {});
+        let mut client = server.client();
+        let found = history(&mut client, json!({"owner": "kept"}));
+        assert_eq!(
+            (told(&found), &found[0]["network"]),
+            (vec!["granted kept".to_owned()], &json!("office")),
+            "{start}"
+        );
+        assert_eq!(client.kind("events.history", json!({"network": "lan"})), "not_found", "{start}");
+        server.stop();
+    }
+}
+
+/// Takes a good part of a chapter, and of what is kept.
+fn keeps_busy(client: &mut Client, network: &str) {
+    let ips: Vec<Value> = (0..50).map(|_| json!({"network": network})).collect();
+    for _ in 0..10 {
+        client.ok("ip.acquire", json!({"owner": "busy", "ips": ips}));
+        client.ok("owner.release", json!({"owner": "busy"}));
+    }
 }
 
 /// A cursor as part of a query.

@@ -24,6 +24,7 @@ pub fn plain_network(id: NetworkId, name: &str) -> NetworkConfig {
         version: Version(1),
         created_at: WallTime(1),
         closed: false,
+        purged: false,
         conflicts: Vec::new(),
     }
 }

@@ -5,7 +5,6 @@
 //! commit is in doubt, the client is answered at once, and the store is asked what became of it before the lock ends.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -25,10 +24,6 @@ use crate::core::state::SubnetConfig;
 use crate::core::types::{Generation, NetworkId, ShardTime, SubnetId, Version};
 use crate::limits::BATCH_CHANGES_MAX;
 use crate::store::Act;
-
-/// How often, and how soon, what is left of a network that was to be purged is tried again.
-const PURGE_TRIES: usize = 60;
-const PURGE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The lock and the intent of one act. Dropped, both end.
 pub(super) struct LockedAct {
@@ -266,27 +261,8 @@ impl Coordinator {
         }
         tell.tell(answer.map(Done::Outcome));
         if in_doubt && let Some((standing, _)) = self.as_stored(&route.lane).await {
-            let is_closed = standing.config.closed;
+            // What is left of one that was to be purged goes by itself from here on (see `actors::network`).
             act.settle(standing, None).await;
-            drop(act);
-            if purge && is_closed {
-                self.finish_purge(route).await;
-            }
-        }
-    }
-
-    /// Nobody may ask again for the rest of what was to be let go: it goes as soon as the store takes that.
-    async fn finish_purge(&self, route: &Arc<Route>) {
-        for _ in 0..PURGE_TRIES {
-            if self.shared.is_over() || self.shared.gives_away() {
-                return;
-            }
-            match self.purge(route).await {
-                Err(fault) if matches!(*fault, Fault::Unavailable { .. } | Fault::NotReady { .. }) => {
-                    tokio::time::sleep(PURGE_AGAIN).await;
-                }
-                Ok(()) | Err(_) => return,
-            }
         }
     }
 

@@ -26,6 +26,9 @@ impl NamedNetwork {
 /// Of a network, from which batch and step on it had which name; ascending.
 type Times = Vec<((u64, u32), Arc<NamedNetwork>)>;
 
+/// Of a batch, behind all of its steps.
+pub const BEHIND: u32 = u32::MAX;
+
 /// Names of all networks that were heard of, and of which something is left: they are listed, or in the history.
 #[derive(Debug, Default)]
 pub struct Names(RwLock<HashMap<NetworkId, Times>>);
@@ -79,6 +82,23 @@ impl Names {
         names.keys().copied().filter(|&id| !is_listed(id)).collect()
     }
 
+    /// All of the history that is kept was read, up to where networks were loaded and noted as they stood [`BEHIND`] a batch. One
+    /// that was called otherwise last was renamed in what is kept no more: by another node, which owned the register meanwhile.
+    /// Nothing that is left happened under the old name, so it is forgotten. Answers which networks these are, and up to where.
+    pub fn read_up(&self) -> HashMap<NetworkId, u64> {
+        let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let renamed = names.iter_mut().filter_map(|(&id, times)| {
+            let loaded = times.iter().position(|((_, step), _)| *step == BEHIND)?;
+            let last = &times[loaded.checked_sub(1)?].1;
+            if *last == times[loaded].1 {
+                return None;
+            }
+            times.drain(..loaded);
+            Some((id, times[0].0.0))
+        });
+        renamed.collect()
+    }
+
     /// Nobody can ask for what these were called any more.
     pub fn forget(&self, networks: &HashSet<NetworkId>) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|id, _| !networks.contains(id));
@@ -93,7 +113,7 @@ impl Names {
     /// of a network of which nothing is known its id.
     pub fn at(&self, network: NetworkId, place: &Place) -> Arc<NamedNetwork> {
         let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let when = (place.seq, place.steps.unwrap_or(u32::MAX));
+        let when = (place.seq, place.steps.unwrap_or(BEHIND));
         let found = names.get(&network).and_then(|times| {
             let at = times.partition_point(|(since, _)| *since <= when);
             times.get(at.saturating_sub(1)).map(|(_, named)| Arc::clone(named))
@@ -124,5 +144,25 @@ mod tests {
         assert_eq!([at(1, None), at(2, Some(1)), at(7, Some(2))], ["old", "old", "old"]);
         assert_eq!([at(7, Some(3)), at(7, None), at(8, None), at(10, Some(1))], ["new"; 4]);
         assert_eq!(names.at(NetworkId(5), &Place::default()).name.as_str(), NetworkId(5).to_string());
+    }
+
+    #[test]
+    fn a_name_that_ended_in_what_is_kept_no_more_is_not_told_of_what_is() {
+        let (names, renamed, kept, gone) = (Names::default(), NetworkId(1), NetworkId(2), NetworkId(3));
+        for (network, name) in [(renamed, "now"), (kept, "kept")] {
+            names.note(network, (20, BEHIND), named(name));
+        }
+        // As it was written down by this node, and for the last two what it read of the rest.
+        names.note(renamed, (2, 1), named("once"));
+        names.note(kept, (2, 2), named("before"));
+        names.note(gone, (3, 1), named("gone"));
+        names.note(kept, (15, 1), named("kept"));
+        names.note(renamed, (25, 1), named("later"));
+        let at = |id, seq| names.at(id, &Place { seq, steps: Some(0), ..Place::default() }).name.to_string();
+        assert_eq!(at(renamed, 14), "once");
+        assert_eq!(names.read_up(), HashMap::from([(renamed, 20)]));
+        assert_eq!([at(renamed, 14), at(renamed, 21), at(renamed, 26)], ["now", "now", "later"]);
+        assert_eq!([at(kept, 14), at(kept, 16), at(gone, 14)], ["before", "kept", "gone"]);
+        assert!(names.called("once").is_empty());
     }
 }

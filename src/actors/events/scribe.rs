@@ -170,7 +170,9 @@ impl Scribe {
     /// Reads on. True: there may be more at once.
     async fn round(&mut self, shared: &Shared) -> Result<bool, StoreError> {
         self.forget_networks(shared);
-        if self.begun.iter().zip(&self.ends).all(|(begun, end)| end.seq >= begun.seq) {
+        let is_read_up = self.begun.iter().zip(&self.ends).all(|(begun, end)| end.seq >= begun.seq);
+        if is_read_up && !shared.feed.is_read_up.is_cancelled() {
+            shared.chapters.forget_names_before(&shared.feed.names.read_up());
             shared.feed.is_read_up.cancel();
         }
         let tips = shared.feed.end();

@@ -1,18 +1,21 @@
 //! Figures of networks and of the store for `/metrics`, read from what the actors publish whenever somebody scrapes.
 //!
-//! Only the node that owns the register has any: a network is exported once. Beside `metrics`, which counts what happens.
+//! Of the register only the node that owns it has any: a network is exported once. What a process did with its store it tells
+//! itself, always. Beside `metrics`, which counts what happens.
 //!
 //! | file | does |
 //! | --- | --- |
 //! | `capacity` | space: realms, networks, subnets, pools |
-//! | `node` | the store, the shards, deployments |
+//! | `node` | the shards, deployments, whether the store takes changes |
+//! | `process` | what this process did with its store |
 //! | `families` | how values become what a scrape gets |
 
 mod capacity;
 mod families;
 mod node;
+mod process;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -20,6 +23,7 @@ use prometheus::proto::MetricFamily;
 use self::families::{Families, MetricSpec, descs};
 use super::service::Shared;
 use crate::metrics::Metrics;
+use crate::store::Store;
 
 /// Tells which actors' figures are shown now, if any.
 pub type Present = Box<dyn Fn() -> Option<Arc<Shared>> + Send + Sync>;
@@ -27,11 +31,17 @@ pub type Present = Box<dyn Fn() -> Option<Arc<Shared>> + Send + Sync>;
 /// Adds the figures of whatever actors there are at a scrape to a server's metrics. So many networks, those with the least
 /// free space, get rows of their own.
 pub fn watch(metrics: &Metrics, present: Present, networks_max: usize) {
-    let collector = ActorFigures { present, networks_max, descs: descs(all()) };
+    let collector = ActorFigures { present, networks_max, descs: descs(of_register()) };
     metrics.registry.register(Box::new(collector)).expect("registered once per server");
 }
 
-fn all() -> impl Iterator<Item = &'static MetricSpec> {
+/// Adds what this process did with its store, whoever owns the register at a scrape.
+pub fn watch_store(metrics: &Metrics, store: &Arc<dyn Store>) {
+    let collector = StoreCollector { store: Arc::downgrade(store), descs: descs(process::METRICS) };
+    metrics.registry.register(Box::new(collector)).expect("registered once per server");
+}
+
+fn of_register() -> impl Iterator<Item = &'static MetricSpec> {
     capacity::METRICS.iter().chain(node::METRICS)
 }
 
@@ -49,9 +59,28 @@ impl Collector for ActorFigures {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(shared) = (self.present)() else { return Vec::new() };
-        let mut families = Families::of(all());
+        let mut families = Families::of(of_register());
         capacity::fill(&mut families, shared.routes.all(), shared.clock.boot_ms(), self.networks_max);
         node::fill(&mut families, &shared);
+        families.finish()
+    }
+}
+
+/// Asks the store, at each scrape. Whoever keeps the metrics does not keep the store.
+struct StoreCollector {
+    store: Weak<dyn Store>,
+    descs: Vec<Desc>,
+}
+
+impl Collector for StoreCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descs.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let Some(store) = self.store.upgrade() else { return Vec::new() };
+        let mut families = Families::of(process::METRICS);
+        process::fill(&mut families, &store.figures());
         families.finish()
     }
 }
@@ -65,7 +94,7 @@ mod tests {
     #[test]
     fn names_are_there_once_with_their_labels_in_order_and_a_help_that_says_what_a_change_means() {
         let mut names = HashSet::new();
-        for MetricSpec { name, help, labels, counts } in all() {
+        for MetricSpec { name, help, labels, counts } in of_register().chain(process::METRICS) {
             assert!(names.insert(name), "{name} is there twice");
             assert!(labels.is_sorted(), "{name}: {labels:?}");
             assert!(help.ends_with('.'), "{name}: {help}");

@@ -1,6 +1,6 @@
-//! The store, the shards and the deployments of the register.
+//! The shards and the deployments of the register, and how its store stands for the node that owns it.
 
-use super::families::{Families, MetricSpec, counter, gauge};
+use super::families::{Families, MetricSpec, gauge};
 use crate::actors::service::Shared;
 use crate::store::ShardId;
 
@@ -49,46 +49,10 @@ pub(super) const METRICS: &[MetricSpec] = &[
          back.",
     ),
     gauge(
-        "allod_store_redo_bytes",
-        &[],
-        "Bytes of changes on this node's disk that too few replicas of Redis had. At store.redis_heal_bytes nothing more is \
-         acknowledged.",
-    ),
-    gauge(
         "allod_store_appends",
         &[],
         "1 while Redis has an append-only file, 0 while it has none: a restart of Redis then loses what was acknowledged. Not there \
          where the store is no Redis, or that cannot be asked.",
-    ),
-    gauge(
-        "allod_store_disk_bytes",
-        &[],
-        "Bytes that the store takes on disk. A steady rise means compaction does not keep up.",
-    ),
-    counter(
-        "allod_store_flushes_total",
-        &[],
-        "Groups flushed by the store. A rise is load; compare with commits: a flush is for as many as wait.",
-    ),
-    counter(
-        "allod_store_log_bytes_total",
-        &[],
-        "Bytes written to the store's log. A rise is load; a steeper one than that of commits means larger changes.",
-    ),
-    counter(
-        "allod_store_compactions_total",
-        &[],
-        "Compactions finished. A rise is normal under load; none beside a rising log means that compaction does not keep up.",
-    ),
-    counter(
-        "allod_store_compaction_failures_total",
-        &[],
-        "Compactions that failed. A rise means a full or failing disk.",
-    ),
-    counter(
-        "allod_store_healed_batches_total",
-        &[],
-        "Batches that Redis had lost and was given again. Any rise means that Redis went back: look at its failover.",
     ),
 ];
 
@@ -111,13 +75,6 @@ pub(super) fn fill(families: &mut Families, shared: &Shared) {
         ("allod_store_replicas_wanted", figures.replicas_wanted),
         ("allod_store_replicas_answering", figures.replicas_answering),
         ("allod_store_degraded", u64::from(figures.degraded)),
-        ("allod_store_redo_bytes", figures.redo_bytes),
-        ("allod_store_disk_bytes", figures.disk_bytes),
-        ("allod_store_flushes_total", figures.flushes),
-        ("allod_store_log_bytes_total", figures.log_bytes),
-        ("allod_store_compactions_total", figures.compactions),
-        ("allod_store_compaction_failures_total", figures.compaction_failures),
-        ("allod_store_healed_batches_total", figures.healed_batches),
     ] {
         families.put(name, &[], value as f64);
     }

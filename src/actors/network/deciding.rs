@@ -17,6 +17,7 @@ use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, State, Step};
 use crate::core::types::{Generation, Owner, ShardTime};
+use crate::limits::EXPIRE_STEPS_MAX;
 use crate::store::StoreHealth;
 
 /// When to ask again where an operator is to decide.
@@ -165,9 +166,19 @@ impl NetworkActor {
         };
     }
 
+    /// When something ends next; what is left of a network that is purged goes at once.
+    pub(super) fn next_due(&self) -> Option<ShardTime> {
+        if self.is_left_over() { Some(ShardTime::default()) } else { self.network.next_due() }
+    }
+
+    /// Is what it holds still to be let go of by itself?
+    fn is_left_over(&self) -> bool {
+        self.left_over && self.network.config().purged
+    }
+
     /// Ends what is due, one bounded step; the rest comes with the next message or tick.
     pub(super) fn run_due(&mut self, unit: &mut Staging, moment: command::Context, ctx: &mut Context<Self>) {
-        let Some(due) = self.network.next_due() else { return };
+        let Some(due) = self.next_due() else { return };
         // What began late in a millisecond ends late in one: never early.
         let over = ShardTime(moment.now.0.saturating_sub(self.shared.clock.cut_off_ms()));
         // A store that takes nothing new would refuse what comes of it.
@@ -175,15 +186,19 @@ impl NetworkActor {
         if !matches!(self.phase, Phase::Serving) || due > over || !takes() {
             return;
         }
-        match self.decide(&Command::Expire, command::Context { now: over, ..moment }) {
+        let (command, by) = match self.is_left_over() {
+            true => (Command::Purge { limit: EXPIRE_STEPS_MAX }, "purge"),
+            false => (Command::Expire, "lease"),
+        };
+        match self.decide(&command, command::Context { now: over, ..moment }) {
             Ok(Ok(Decision { steps, outcome })) => {
                 if !steps.is_empty() {
                     if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {
                         return self.panicked(unit, None);
                     }
-                    unit.change(self.id(), moment, CompactString::const_new("lease"), None, steps);
+                    unit.change(self.id(), moment, CompactString::const_new(by), None, steps);
                 }
-                if matches!(outcome, Outcome::Expired { more: true, .. }) {
+                if matches!(outcome, Outcome::Expired { more: true, .. } | Outcome::LetGo { more: true, .. }) {
                     ctx.notify(Tick);
                 }
             }

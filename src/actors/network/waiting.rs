@@ -155,7 +155,7 @@ impl NetworkActor {
         if self.shared.store.health() != StoreHealth::Ready || !self.stands() {
             return;
         }
-        if self.purged && self.network.config().closed {
+        if self.network.config().purged {
             return self.refuse_waiters_as_gone();
         }
         let mut tries = 0;

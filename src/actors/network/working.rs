@@ -16,7 +16,7 @@ use super::staging::{Staging, refused_by_store};
 use super::{Deferred, NetworkActor, Phase};
 use crate::actors::committer::{Enqueue, Unit, UnitPart};
 use crate::actors::{Fault, Item, Told};
-use crate::core::command::{self, Command, Configure};
+use crate::core::command;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
@@ -98,9 +98,6 @@ impl NetworkActor {
                         return false;
                     }
                     unit.change(self.id(), moment, item.by, item.reason, steps);
-                    if let Command::Configure { change, .. } = &item.command {
-                        self.purged = matches!(**change, Configure::Delete { purge: true, .. });
-                    }
                 } else {
                     self.undecide();
                 }

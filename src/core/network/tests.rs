@@ -89,6 +89,7 @@ fn config() -> NetworkConfig {
         version: Version(1),
         created_at: WallTime(0),
         closed: false,
+        purged: false,
         conflicts: Vec::new(),
     }
 }

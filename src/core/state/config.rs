@@ -90,6 +90,8 @@ pub struct NetworkConfig {
     pub created_at: WallTime,
     /// Deleted but remembered: no grants, its space stays guarded until nothing is held any more.
     pub closed: bool,
+    /// Closed for good: what is held is let go of step by step, by whoever owns the register then, and with it the network ends.
+    pub purged: bool,
     /// Claims that a failover cut off and that could not be given back; nothing new is granted before an operator has decided.
     /// Bounded by [`crate::limits::CONFLICTS_MAX`].
     pub conflicts: Vec<Conflict>,

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use compact_str::CompactString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -20,7 +19,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{End, NotOwner, RemoteAsker, Serve, Unready};
+use super::{End, NotOwner, RemoteAsker, Serve};
 use crate::actors::coordinator::Job;
 use crate::actors::waits::Caller;
 use crate::actors::{Fault, Item, Outlet, Reply, Told};
@@ -28,7 +27,7 @@ use crate::limits::{
     PEER_FRAME_BYTES_MAX, PEER_GOODBYE_MS, PEER_IDLE_MS, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_WATCHES_MAX,
     PEER_WRITE_BYTES,
 };
-use crate::peer::frame::{Answered, Ask, Frames, SentItem, decode, encode_answers};
+use crate::peer::frame::{Answered, Ask, Frames, PeerStanding, SentItem, decode, encode_answers};
 use crate::peer::{BUFFER_BYTES_KEPT, Identity, READ_BYTES};
 
 /// When to come again with a subscription that finds no place.
@@ -269,9 +268,9 @@ impl Conversation {
     }
 
     /// That it owns the register and takes changes, or why not.
-    fn says_standing(&self, standing: &mut watch::Receiver<Unready>) {
-        let unready = standing.borrow_and_update().as_deref().map(CompactString::from);
-        self.aside().push(Answered::Standing { unready });
+    fn says_standing(&self, standing: &mut watch::Receiver<PeerStanding>) {
+        let standing = standing.borrow_and_update().clone();
+        self.aside().push(Answered::Standing(standing));
         self.said.notify_one();
     }
 

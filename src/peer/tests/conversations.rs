@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use compact_str::CompactString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -17,7 +18,7 @@ use crate::limits::{
     PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_PER_ADDRESS_MAX,
     PEERS_MAX,
 };
-use crate::peer::frame::{Answered, Ask, Frames, SentOrder, encode_answers, encode_asks};
+use crate::peer::frame::{Answered, Ask, Frames, PeerStanding, SentOrder, encode_answers, encode_asks};
 use crate::peer::handshake;
 use crate::peer::link::{Link, LinkState};
 
@@ -376,22 +377,24 @@ async fn neither_strangers_nor_a_full_house_keep_out_a_node_that_connects_again(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_forwards_knows_why_the_owner_does_not_serve_as_soon_as_that_changes() {
-    let standing = tokio::sync::watch::Sender::new(Some("the store is full".into()));
-    let node = Node::ordinary(Owner { standing, ..Owner::default() });
+    let standing = |owns, unready: Option<&str>| PeerStanding { owns, unready: unready.map(CompactString::from) };
+    let full = standing(true, Some("the store is full"));
+    let says_first = tokio::sync::watch::Sender::new(full.clone());
+    let node = Node::ordinary(Owner { standing: says_first, ..Owner::default() });
     let link = link_to(node.address);
-    let says = async |wanted: Option<&str>| {
+    let says = async |wanted: PeerStanding| {
         let said = timeout(Duration::from_secs(30), async {
-            while link.unready().as_deref() != wanted {
+            while link.standing().as_ref() != Some(&wanted) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });
-        said.await.unwrap_or_else(|_| panic!("{:?}, and not {wanted:?}", link.unready()));
+        said.await.unwrap_or_else(|_| panic!("{:?}, and not {wanted:?}", link.standing()));
     };
-    says(Some("the store is full")).await;
-    node.owner.standing.send_replace(None);
-    says(None).await;
-    node.owner.standing.send_replace(Some("stopping".into()));
-    says(Some("stopping")).await;
+    says(full).await;
+    for next in [standing(true, None), standing(false, Some("stopping"))] {
+        node.owner.standing.send_replace(next.clone());
+        says(next).await;
+    }
 }
 
 /// How many were told something.

@@ -16,9 +16,9 @@ use crate::core::address::Address;
 use crate::core::command::{Command, Target};
 use crate::core::outcome::Outcome;
 use crate::core::types::NetworkId;
-use crate::peer::frame::NetworkRef;
+use crate::peer::frame::{NetworkRef, PeerStanding};
 use crate::peer::link::{Link, LinkState};
-use crate::peer::listener::{self, NotOwner, RemoteAsker, Serve, Unready};
+use crate::peer::listener::{self, NotOwner, RemoteAsker, Serve};
 use crate::peer::secret::Secret;
 use crate::peer::{Identity, NodeId};
 
@@ -111,7 +111,7 @@ pub struct Owner {
     /// Owns nothing.
     pub disowns: bool,
     /// What it says of itself.
-    pub standing: watch::Sender<Unready>,
+    pub standing: watch::Sender<PeerStanding>,
     /// How many realms a job is answered with, besides one.
     pub more_realms: usize,
     /// What may wait does, until somebody answers it: connection, ticket and for whom.
@@ -157,7 +157,7 @@ impl Serve for Owner {
         Ok(())
     }
 
-    fn standing(&self) -> watch::Receiver<Unready> {
+    fn standing(&self) -> watch::Receiver<PeerStanding> {
         self.standing.subscribe()
     }
 

@@ -199,7 +199,7 @@ async fn an_owner_lets_only_so_many_subscriptions_wait_whoever_asks() {
         if let Some(frame) = frames.cut().unwrap() {
             let (ticket, answer) = match decode(frame).unwrap() {
                 Answered::Job { ticket, answer } => (ticket, answer),
-                Answered::Standing { .. } => continue,
+                Answered::Standing(_) => continue,
                 other => panic!("{other:?}"),
             };
             let fault = answer.unwrap_err();

@@ -214,6 +214,17 @@ impl Chapters {
         }
     }
 
+    /// Forgets what these networks were called before a batch of their shard. Of the next start, too: by then it may not be seen any
+    /// more that they were renamed in what nobody read here.
+    pub fn forget_names_before(&self, networks: &HashMap<NetworkId, u64>) {
+        let mut inner = self.inner();
+        let before = inner.names.notes.len();
+        inner.names.retain(|note| networks.get(&note.network).is_none_or(|batch| note.since.0 >= *batch));
+        if inner.names.notes.len() < before {
+            Self::write_anew(&mut inner);
+        }
+    }
+
     /// Forgets the first so many: the history does not reach back to them any more.
     pub fn forget(&self, count: usize) {
         let mut inner = self.inner();

@@ -139,8 +139,12 @@ pub(super) fn put_network(out: &mut Vec<u8>, config: &NetworkConfig) -> Result<(
         version: _,
         created_at,
         closed,
+        purged,
         conflicts,
     } = config;
+    if *purged && !closed {
+        return Err(CodecError::Range("closed"));
+    }
     out.put_u128(id.0);
     out.put_text(name.as_str());
     out.put_text(realm.as_str());
@@ -158,9 +162,11 @@ pub(super) fn put_network(out: &mut Vec<u8>, config: &NetworkConfig) -> Result<(
         Policy::Oldest => 2,
     });
     out.put_varint(*cooldown_seconds);
-    for value in [cooldown_yields, static_only, protected, closed] {
+    for value in [cooldown_yields, static_only, protected] {
         put_bool(out, *value);
     }
+    // As it was written before there were any that are closed for good.
+    out.put_u8(u8::from(*closed) | u8::from(*purged) << 1);
     put_option(out, limits.per_owner, Write::put_varint);
     put_option(out, limits.per_scope, Write::put_varint);
     put_labels(out, tags)?;
@@ -223,7 +229,12 @@ pub(super) fn network(mark: u64, reader: &mut Reader<'_>) -> Result<NetworkConfi
     let cooldown_yields = bool(reader, "cooldown_yields")?;
     let static_only = bool(reader, "static_only")?;
     let protected = bool(reader, "protected")?;
-    let closed = bool(reader, "closed")?;
+    let (closed, purged) = match reader.flags(3, "closed")? {
+        0 => (false, false),
+        1 => (true, false),
+        3 => (true, true),
+        _ => return Err(CodecError::Range("closed")),
+    };
     let per_owner = option(reader, "limit", |reader| reader.varint("limit"))?;
     let per_scope = option(reader, "limit", |reader| reader.varint("limit"))?;
     let tags = labels(reader)?;
@@ -250,6 +261,7 @@ pub(super) fn network(mark: u64, reader: &mut Reader<'_>) -> Result<NetworkConfi
         version: Version(mark),
         created_at,
         closed,
+        purged,
         conflicts,
     })
 }

@@ -50,6 +50,7 @@ pub(crate) fn sample_config(network: NetworkId) -> NetworkConfig {
         version: Version(7),
         created_at: WallTime(1_795_262_400_000),
         closed: false,
+        purged: false,
         conflicts: Vec::new(),
     }
 }

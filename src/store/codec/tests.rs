@@ -48,6 +48,12 @@ fn contested_network() -> State {
     State::Config(Arc::new(NetworkConfig { conflicts: vec![conflict], ..network }))
 }
 
+/// A network in the midst of a purge.
+fn purged_network() -> State {
+    let network = samples::sample_config(NetworkId(1));
+    State::Config(Arc::new(NetworkConfig { closed: true, purged: true, ..network }))
+}
+
 fn state_bytes(state: &State) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_state(state, Format::NEWEST, &mut bytes).unwrap();
@@ -75,11 +81,16 @@ fn bytes_of_format_1_are_read_for_ever() {
     assert_eq!(hex(&today), hex(&batch), "today's encoder writes other bytes");
     let head = unhex(include_str!("../../../tests/golden/codec-v1/head.hex"));
     assert_eq!(decode_head(&head).unwrap(), Head { format: Format::FIRST, ..sample_head() });
-    let contested = unhex(include_str!("../../../tests/golden/codec-v1/conflicts.hex"));
-    assert_eq!(decode_state(&contested).unwrap(), contested_network());
-    let mut today = Vec::new();
-    encode_state(&contested_network(), Format::FIRST, &mut today).unwrap();
-    assert_eq!(hex(&today), hex(&contested), "today's encoder writes other bytes");
+    for (written, network) in [
+        (include_str!("../../../tests/golden/codec-v1/conflicts.hex"), contested_network()),
+        (include_str!("../../../tests/golden/codec-v1/purged.hex"), purged_network()),
+    ] {
+        let written = unhex(written);
+        assert_eq!(decode_state(&written).unwrap(), network);
+        let mut today = Vec::new();
+        encode_state(&network, Format::FIRST, &mut today).unwrap();
+        assert_eq!(hex(&today), hex(&written), "today's encoder writes other bytes");
+    }
 }
 
 #[test]
@@ -281,4 +292,5 @@ fn write_golden_files() {
     encode_head(&sample_head(), &mut head).unwrap();
     std::fs::write(dir.join("head.hex"), hex(&head)).unwrap();
     std::fs::write(dir.join("conflicts.hex"), hex(&state_bytes(&contested_network()))).unwrap();
+    std::fs::write(dir.join("purged.hex"), hex(&state_bytes(&purged_network()))).unwrap();
 }

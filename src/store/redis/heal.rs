@@ -4,6 +4,12 @@
 //! further back. Whenever a connection was made anew, or an answer does not fit, the store is *in doubt*: every task reads
 //! the heads before it goes on, and the first one to do so heals.
 //!
+//! **Whose server.** In the midst of a failover two connections may lead to two servers, and what one of them has says nothing of
+//! the other. So a connection that is new, or got the answer that does not fit, is looked at over itself, whoever else has
+//! looked meanwhile: what was counted at the other end of it lets go of what this machine's disk keeps (see `redo`). The other
+//! connections go on when any was looked at. Each of them was when it was made; a server that comes back with older data ends
+//! them, and one that takes another one's data over answers what does not fit: scripts compare.
+//!
 //! Only on one's own line: a head that the journal remembers, by token, seq and digest, or the very head
 //! that a take-over of this process replaced. Then the missing calls are sent once more, byte for byte, and take-overs
 //! again on condition of exactly that head (see `playing`). The script refuses each of them if somebody else came in between. A
@@ -44,7 +50,8 @@ pub(super) async fn ready(shared: &RedisShared, link: &mut Link) -> Result<(Mult
     if link.is_new() {
         shared.doubt();
     }
-    settle(shared, link).await.map_err(Failed::NotApplied)?;
+    let looks = link.is_unseen();
+    settle(shared, link, looks).await.map_err(Failed::NotApplied)?;
     Ok((connection, number))
 }
 
@@ -52,24 +59,29 @@ pub(super) async fn ready(shared: &RedisShared, link: &mut Link) -> Result<(Mult
 pub(super) async fn again(shared: &RedisShared, link: &mut Link) -> Result<bool, StoreError> {
     let before = shared.healed();
     shared.doubt();
-    settle(shared, link).await?;
+    settle(shared, link, true).await?;
     Ok(shared.healed() > before)
 }
 
-/// Ends the doubt, if there is any.
-async fn settle(shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
-    if !shared.in_doubt() {
+/// Ends the doubt, if there is any; and looks over this connection also where others have ended it, if it `looks`.
+async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<(), StoreError> {
+    if !looks && !shared.in_doubt() {
         return Ok(());
     }
     let _one = shared.healing.lock().await;
     let raised = shared.doubts();
-    if !shared.in_doubt() {
+    if !looks && !shared.in_doubt() {
         return Ok(());
     }
     shared.sound()?;
     for left in (0..TRIES).rev() {
+        let number = link.number();
         match mend(shared, link).await {
             Ok(()) => {
+                // One that was made in its midst has a server of its own.
+                if link.number() == number {
+                    link.saw(number);
+                }
                 shared.settled(raised);
                 shared.awaits_nobody();
                 return Ok(());

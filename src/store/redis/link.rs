@@ -32,6 +32,8 @@ pub(super) struct Link {
     made_at: Instant,
     /// The connection of which [`Link::is_new`] told.
     told: u64,
+    /// The connection over which it was looked whether the server at its other end has everything.
+    seen: u64,
     /// Changes of the primary before it was made.
     changes: u64,
     /// See [`Link::was_closed`].
@@ -58,7 +60,8 @@ pub(super) type PendingAnswer = Asked<Value>;
 
 impl Link {
     pub(super) fn new(place: RedisPlace, shas: Option<Arc<Shas>>) -> Self {
-        Self { place, shas, connection: None, made: 0, made_at: Instant::now(), told: 0, changes: 0, closed: false }
+        let (connection, made_at) = (None, Instant::now());
+        Self { place, shas, connection, made: 0, made_at, told: 0, seen: 0, changes: 0, closed: false }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -119,6 +122,16 @@ impl Link {
     /// Was it made since this was asked last?
     pub(super) fn is_new(&mut self) -> bool {
         std::mem::replace(&mut self.told, self.made) != self.made
+    }
+
+    /// Is it not known yet whether the server that the present connection leads to has everything?
+    pub(super) fn is_unseen(&self) -> bool {
+        self.seen != self.made
+    }
+
+    /// Over the connection of this number it was seen.
+    pub(super) fn saw(&mut self, number: u64) {
+        self.seen = number;
     }
 
     /// Since when the present connection stands, or the last one did.

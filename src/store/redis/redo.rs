@@ -11,7 +11,8 @@
 //! **What leaves it before** is said in it: what a line that goes on lacks and that was put aside elsewhere, or of which nobody was
 //! told. What leads to where that line parted stays: it is acknowledged, and perhaps on one server only.
 //!
-//! **The disk** is waited for beside everything else, and not for long: one that hangs refuses.
+//! **The disk** is waited for beside everything else, and not for long: one that hangs refuses, for as long as somebody has the
+//! file and no longer. Nothing may be asked of a node that says that it is not ready, so that nothing may come to find out.
 //!
 //! Neighbours: `confirms` calls [`keep`]; `journal` has what is to be kept; `written` reads and makes calls; `frames` is the
 //! file's form, `restored` what a start makes of it.
@@ -180,7 +181,10 @@ impl Redo {
 
     /// Why nothing more can be kept, if so.
     pub(super) fn refuses(&self) -> Option<Arc<str>> {
-        locked(&self.refuses).clone()
+        let mut refuses = locked(&self.refuses);
+        // Whoever gives up on a disk may say so just after it has answered others. Then nobody has the file.
+        refuses.take_if(|why| &**why == HANGS && self.open.try_lock().is_ok());
+        refuses.clone()
     }
 
     /// Nothing more can be kept for now.
@@ -208,11 +212,7 @@ impl Redo {
         with: impl FnOnce(&Self, &mut OpenFile) -> Result<(), StoreError> + Send + 'static,
     ) -> Result<(), StoreError> {
         let redo = Arc::clone(self);
-        let working = tokio::task::spawn_blocking(move || {
-            let done = with(&redo, &mut open);
-            locked(&redo.refuses).take_if(|why| &**why == HANGS);
-            done
-        });
+        let working = tokio::task::spawn_blocking(move || with(&redo, &mut open));
         match tokio::time::timeout_at(by, working).await {
             Ok(done) => {
                 done.unwrap_or_else(|_| Err(StoreError::Poisoned("what keeps the redo journal crashed".into())))

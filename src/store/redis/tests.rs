@@ -1,9 +1,16 @@
 //! Unit tests of what the tasks of the store have in common, and a store without a Redis for those of others.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::journal::Point;
 use super::replicas::ReplicaWait;
 use super::scripts::Shas;
 use super::*;
-use crate::store::StoreHealth;
+use crate::store::{Digest, Epoch, Head, Seq, ShardId, StoreHealth, Token};
 
 /// As of a store that waits for one replica, of a register of four shards.
 pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
@@ -55,4 +62,91 @@ async fn a_task_that_crashes_is_the_end_of_the_store_and_one_that_ends_or_is_put
     assert_eq!(shared.health(), StoreHealth::Failed);
     let failure = shared.failed_of().unwrap();
     assert!(failure.contains("the task of the store that crashes crashed"), "{failure}");
+}
+
+/// The head of every shard of a server that has so many batches.
+fn head_at(seq: u64) -> Head {
+    let digest = Digest(u128::from(seq) * 7);
+    Head { epoch: Epoch(1), token: Token(9), seq: Seq(seq), digest, ..Head::default() }
+}
+
+/// A primary that tells where its shards stand, and that it has the scripts.
+async fn primary_at(seq: u64) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            // A connection that ends is no matter of the server's.
+            tokio::spawn(async move { answer_all(socket, &head_at(seq)).await.unwrap_or_default() });
+        }
+    });
+    address
+}
+
+async fn answer_all(socket: TcpStream, head: &Head) -> std::io::Result<()> {
+    let mut socket = BufReader::new(socket);
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    loop {
+        let mut line = String::new();
+        if socket.read_line(&mut line).await? == 0 {
+            return Ok(());
+        }
+        let mut words = Vec::new();
+        for _ in 0..line.trim_start_matches('*').trim().parse::<usize>().unwrap() {
+            let mut length = String::new();
+            socket.read_line(&mut length).await?;
+            let mut word = vec![0; length.trim_start_matches('$').trim().parse::<usize>().unwrap() + 2];
+            socket.read_exact(&mut word).await?;
+            words.push(String::from_utf8_lossy(&word).trim_end().to_uppercase());
+        }
+        let answer = match words[0].as_str() {
+            "ROLE" => format!("*1\r\n{}", bulk("master")),
+            "SCRIPT" => bulk(&"0".repeat(40)),
+            "HMGET" => {
+                let Head { epoch, token, parent, seq, digest, time, generation, format } = *head;
+                let hex = [token.0, parent.0, digest.0].map(scripts::hex);
+                let number = [epoch.0, seq.0, time.0, generation.0, format.number().into()].map(|n| n.to_string());
+                let fields = [&number[0], &hex[0], &hex[1], &number[1], &hex[2], &number[2], &number[3], &number[4]];
+                format!("*8\r\n{}", fields.map(|field| bulk(field)).concat())
+            }
+            // It has no log that reaches back so far.
+            "XRANGE" => "*0\r\n".to_owned(),
+            "HGET" => "$-1\r\n".to_owned(),
+            _ => "+OK\r\n".to_owned(),
+        };
+        socket.get_mut().write_all(answer.as_bytes()).await?;
+    }
+}
+
+fn link_to(address: SocketAddr) -> Link {
+    Link::new(RedisPlace::new(&format!("redis://{address}/0"), &Keys::new("allod").unwrap()).unwrap(), None)
+}
+
+/// In the midst of a failover: connections of before lead to the primary of before, and a new one to the next, which lacks what
+/// somebody was told of. Both look, and the one of before has its turn first.
+#[tokio::test]
+async fn a_connection_to_a_server_that_lacks_something_is_not_settled_over_one_to_a_server_that_has_it() {
+    let (has, lacks) = (primary_at(5).await, primary_at(3).await);
+    let shared = Arc::new(shared(None));
+    let told = head_at(5);
+    shared.line(ShardId(0), |line| line.take(&told)).unwrap().unwrap();
+    assert!(shared.line(ShardId(0), |line| line.tells(Point::of(&told))).unwrap());
+    let ready = |mut link: Link| {
+        let shared = Arc::clone(&shared);
+        async move { (heal::ready(&shared, &mut link).await.is_ok(), link) }
+    };
+    let (is_ready, before) = ready(link_to(has)).await;
+    assert!(is_ready);
+    let looks = shared.healing.lock().await;
+    shared.doubt();
+    let first = tokio::spawn(ready(before));
+    tokio::task::yield_now().await;
+    let doubts = shared.doubts();
+    let second = tokio::spawn(ready(link_to(lacks)));
+    while shared.doubts() == doubts {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(looks);
+    assert!(first.await.unwrap().0);
+    assert!(!second.await.unwrap().0, "what it lacks was not looked for");
 }

@@ -24,7 +24,19 @@ const FASTER: u64 = 120;
 /// Against hanging only.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// The rules with the same expressions and thresholds, but that `for:` and ranges (`[5m]`) are shorter: nobody waits an hour for
+/// An expression with each of its durations (`[5m]`, `offset 1h`) exchanged.
+fn with_durations(expression: &str, exchanged: impl Fn(&str) -> String) -> String {
+    let (mut text, mut rest) = (String::new(), expression);
+    while let Some(begin) = ["[", " offset "].iter().filter_map(|mark| Some(rest.find(mark)? + mark.len())).min() {
+        let (before, from) = rest.split_at(begin);
+        let (duration, behind) = from.split_at(from.find(|c: char| !c.is_alphanumeric()).unwrap_or(from.len()));
+        text += &(before.to_owned() + &exchanged(duration));
+        rest = behind;
+    }
+    text + rest
+}
+
+/// The rules with the same expressions and thresholds, but that `for:` and durations in them are shorter: nobody waits an hour for
 /// a test, and what matters is which series a rule looks at, not for how long.
 fn hurried(rules: &str) -> String {
     let shorter = |duration: &str| {
@@ -41,13 +53,7 @@ fn hurried(rules: &str) -> String {
         if let Some((before, duration)) = line.split_once(" for: ") {
             return format!("{before} for: {}\n", shorter(duration));
         }
-        let mut parts = line.split('[');
-        let mut text = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            let (range, rest) = part.split_once(']').unwrap();
-            text += &format!("[{}]{rest}", shorter(range));
-        }
-        text + "\n"
+        with_durations(line, shorter) + "\n"
     };
     rules.lines().map(line).collect()
 }
@@ -60,16 +66,13 @@ fn in_a_hurry_nothing_of_a_rule_changes_but_its_durations() {
         let groups = yaml(text).remove(0)["groups"].as_array().unwrap().clone();
         groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
     };
-    // Without what is in brackets.
-    let outside = |rule: &Value| -> String {
-        let expression = rule["expr"].as_str().unwrap();
-        expression.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect()
-    };
+    let outside = |rule: &Value| with_durations(rule["expr"].as_str().unwrap(), |_| String::new());
     for (shipped, hurried) in rules(&shipped).iter().zip(&rules(&hurried)) {
         assert_eq!((&shipped["alert"], outside(shipped)), (&hurried["alert"], outside(hurried)));
         assert_eq!(shipped["for"].is_string(), hurried["for"].is_string());
         assert_ne!((&shipped["for"], &shipped["expr"]), (&hurried["for"], &json!("")));
     }
+    assert!(hurried.contains("[30000ms]) > 0 or ") && hurried.contains(" offset 30000ms)"), "{hurried}");
     assert!(hurried.contains("[30000ms]) > 0") && hurried.contains(" for: 500ms\n"), "{hurried}");
 }
 

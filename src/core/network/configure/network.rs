@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A closed network is emptied in bounded slices by those who release; `Delete` decided again on a closed network that
-//! holds nothing is what ends it.
+//! holds nothing is what ends it. One that is closed by `purge` says so in its record: what is left of it is let go of whoever
+//! asked for that may be gone.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ pub fn create(input: &NetworkInput, id: NetworkId, ctx: Context) -> Result<Decis
         version: Version(1),
         created_at: ctx.wall,
         closed: false,
+        purged: false,
         conflicts: Vec::new(),
     });
     check_cooldown(config.cooldown_seconds, "cooldown_seconds", &mut verdict);
@@ -132,7 +134,8 @@ pub(super) fn update(mut draft: ConfigDraft<'_>, set: &NetworkPatch, ctx: Contex
     draft.finish(EventKind::NetworkChanged)?.answer_network()
 }
 
-/// `network.delete`. `purge` closes like `force`; who asked for it then releases slice by slice.
+/// `network.delete`. `purge` closes like `force`, and for good; who asked for it then releases slice by slice, and where that is
+/// broken off whoever has the network next.
 pub(super) fn delete(mut draft: ConfigDraft<'_>, force: bool, purge: bool) -> Result<Decision, Refusal> {
     let network = draft.network;
     let (id, name, was_closed) = (draft.config.id, draft.config.name.clone(), draft.config.closed);
@@ -150,7 +153,13 @@ pub(super) fn delete(mut draft: ConfigDraft<'_>, force: bool, purge: bool) -> Re
     let outcome = Outcome::Deleted { id, holding };
     if holding > 0 {
         draft.config.closed = true;
-        return draft.finish(EventKind::NetworkDeleted)?.answer(outcome);
+        draft.config.purged |= purge;
+        let mut decision = draft.finish(EventKind::NetworkDeleted)?.answer(outcome)?;
+        if was_closed {
+            // That is told once.
+            decision.steps.iter_mut().for_each(|step| step.event = None);
+        }
+        return Ok(decision);
     }
     let remembered = network.holdings.ascending(Bound::Unbounded).take(FORGOTTEN_ENTRIES_MAX + 1);
     draft.leaving = remembered.map(|(address, entry)| leaving_step(address, entry)).collect();
@@ -181,7 +190,7 @@ fn slice_of_closed(draft: ConfigDraft<'_>) -> Result<Vec<Step>, Refusal> {
 
 /// `network.restore`. Whether its name is still free is the catalog's; what is not closed is answered as it is.
 pub(super) fn restore(mut draft: ConfigDraft<'_>) -> Result<Decision, Refusal> {
-    draft.config.closed = false;
+    (draft.config.closed, draft.config.purged) = (false, false);
     draft.finish(EventKind::NetworkRestored)?.answer_network()
 }
 

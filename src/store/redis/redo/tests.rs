@@ -315,8 +315,27 @@ async fn what_a_disk_that_hangs_is_to_keep_is_refused_within_a_second_until_it_a
     while redo.refuses().is_some() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    // What was begun is kept.
+    while redo.bytes() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let bytes = redo.bytes();
-    assert!(bytes > 0, "what was begun is kept");
     keep(&shared, too_few()).await.unwrap();
     assert_eq!((redo.bytes(), redo.refuses()), (bytes, None), "and not once more");
+}
+
+#[tokio::test]
+async fn a_disk_that_answers_just_as_somebody_gives_up_on_it_is_not_taken_to_hang() {
+    let directory = tempfile::tempdir().unwrap();
+    let shared = Arc::new(shared(Some(opened(directory.path()).0)));
+    let redo = Arc::clone(shared.redo.as_ref().unwrap());
+    let busy = Arc::clone(&redo.open).lock_owned().await;
+    keep(&shared, StoreError::Poisoned("too few".into())).await.unwrap_err();
+    assert_eq!(redo.refuses().as_deref(), Some(HANGS), "somebody has the file still");
+    // Whoever had it was told of no wait of another one.
+    drop(busy);
+    assert_eq!(redo.refuses(), None);
+    // The other way round, the one who waits is the later one.
+    redo.refuse(HANGS);
+    assert_eq!(redo.refuses(), None);
 }

@@ -303,6 +303,21 @@ fn purge_closes_and_says_how_much_is_to_be_released() {
 }
 
 #[test]
+fn that_a_network_is_purged_stands_in_its_record_until_it_is_restored() {
+    let network = held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web");
+    let remembered = changed(&network, &delete(true, false));
+    assert!(!remembered.config().purged);
+    // Also of one that was remembered at first; its deletion was told then.
+    let steps = decide(&remembered, &delete(false, true)).unwrap().steps;
+    assert!(steps.iter().all(|step| step.event.is_none()), "{steps:?}");
+    let purged = after(&remembered, &steps).unwrap();
+    assert!(purged.config().closed && purged.config().purged);
+    assert!(decide(&purged, &delete(true, false)).unwrap().steps.is_empty(), "and is not taken back so");
+    let restored = changed(&purged, &Configure::Restore);
+    assert!(!restored.config().closed && !restored.config().purged);
+}
+
+#[test]
 fn restore_opens_a_closed_network_and_leaves_an_open_one() {
     let network = held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web");
     assert!(decide(&network, &Configure::Restore).unwrap().steps.is_empty());

@@ -1,0 +1,59 @@
+//! What this process did with its store, and what of it lies on this machine: shown as long as the process lives, whoever owns the
+//! register. A tenure may end right after a heal, and what is on this disk stays there when another node owns.
+
+use super::families::{Families, MetricSpec, counter, gauge};
+use crate::store::StoreFigures;
+
+pub(super) const METRICS: &[MetricSpec] = &[
+    gauge(
+        "allod_store_redo_bytes",
+        &[],
+        "Bytes of changes on this node's disk that too few replicas of Redis had. At store.redis_heal_bytes nothing more is \
+         acknowledged.",
+    ),
+    gauge(
+        "allod_store_disk_bytes",
+        &[],
+        "Bytes that the store takes on disk. A steady rise means compaction does not keep up.",
+    ),
+    counter(
+        "allod_store_flushes_total",
+        &[],
+        "Groups flushed by the store. A rise is load; compare with commits: a flush is for as many as wait.",
+    ),
+    counter(
+        "allod_store_log_bytes_total",
+        &[],
+        "Bytes written to the store's log. A rise is load; a steeper one than that of commits means larger changes.",
+    ),
+    counter(
+        "allod_store_compactions_total",
+        &[],
+        "Compactions finished. A rise is normal under load; none beside a rising log means that compaction does not keep up.",
+    ),
+    counter(
+        "allod_store_compaction_failures_total",
+        &[],
+        "Compactions that failed. A rise means a full or failing disk.",
+    ),
+    counter(
+        "allod_store_healed_batches_total",
+        &[],
+        "Batches that Redis had lost and was given again. Any rise means that Redis went back: look at its failover.",
+    ),
+];
+
+/// Puts what is so now.
+pub(super) fn fill(families: &mut Families, figures: &StoreFigures) {
+    for (name, value) in [
+        ("allod_store_redo_bytes", figures.redo_bytes),
+        ("allod_store_disk_bytes", figures.disk_bytes),
+        ("allod_store_flushes_total", figures.flushes),
+        ("allod_store_log_bytes_total", figures.log_bytes),
+        ("allod_store_compactions_total", figures.compactions),
+        ("allod_store_compaction_failures_total", figures.compaction_failures),
+        ("allod_store_healed_batches_total", figures.healed_batches),
+    ] {
+        families.put(name, &[], value as f64);
+    }
+}

@@ -1,0 +1,142 @@
+//! How a node ends as its supervisor sees it: the exit code of an orderly stop, whatever the node is in the midst of, and of a start
+//! that waits in vain.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::client::Answer;
+use super::redis::Redis;
+use super::run::{Nodes, Setting, eventually};
+use super::wire::Way;
+
+/// For how long a start waits for others before it gives up, and how much longer a busy machine may take over it.
+const WAITS: Duration = Duration::from_secs(15);
+const AT_MOST: Duration = Duration::from_secs(60);
+
+/// Within this an orderly stop has ended, whatever does not answer.
+const STOPS_WITHIN: Duration = Duration::from_secs(25);
+
+const WANTS_REPLICA: &str = "redis_replicas = 1";
+/// What a node logs that cannot begin without it. The process before it may have, too.
+const LACKS: &str = "too few replicas answer";
+
+/// A node over a primary with its replica, as far as there is a `redis-server`.
+fn replicated() -> Option<(Nodes, Redis)> {
+    let directory = tempfile::tempdir().unwrap();
+    let primary = Redis::replicating(directory.path(), "primary", None)?;
+    let replica = Redis::replicating(directory.path(), "replica", Some(primary.port())).unwrap();
+    let end = Instant::now() + AT_MOST;
+    while !replica.text(&["INFO", "replication"]).contains("master_link_status:up") {
+        assert!(Instant::now() < end, "the replica never follows");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let setting = Setting { nodes: 1, store: WANTS_REPLICA, ..Setting::default() };
+    Some((Nodes::over(directory, primary, setting), replica))
+}
+
+/// Nobody owns any shard: the next owner waits for nothing.
+fn no_lease_is_left(redis: &Redis) -> bool {
+    (0..16).all(|shard| redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "lease"]) == "0")
+}
+
+fn is_named(redis: &Redis, node: &str) -> bool {
+    !redis.text(&["HGET", "{allod}:nodes", node]).is_empty()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_starts_before_its_replica_answers_waits_for_it_and_serves() {
+    let Some((mut nodes, replica)) = replicated() else { return };
+    nodes.cluster.stop(0);
+    replica.signal("-STOP");
+    let before = nodes.cluster.log(0).len();
+    let starting = nodes.cluster.begin_as("node-0", "node-0", 0);
+    eventually("it waits", || starting.log_text()[before..].contains(LACKS)).await;
+    replica.signal("-CONT");
+    let server = starting.ready();
+    let created = server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    assert!(created.contains("lan"), "{created}");
+    server.stop();
+    assert!(no_lease_is_left(&nodes.redis));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_waits_for_a_replica_in_vain_ends_with_75_after_a_while_and_says_why() {
+    let Some((mut nodes, replica)) = replicated() else { return };
+    nodes.cluster.stop(0);
+    replica.signal("-STOP");
+    let begun = Instant::now();
+    let ended = nodes.cluster.begin_as("node-0", "node-0", 0).ready_or_ended();
+    let Err((reason, log)) = ended else { panic!("it is ready") };
+    let took = begun.elapsed();
+    assert!(reason == "code 75" && log.contains("1 replicas wanted, 0 answer"), "{reason}: {log}");
+    assert!(log.contains("\nhint: see that Redis and the other nodes run"), "{log}");
+    assert!((WAITS..AT_MOST).contains(&took), "{took:?}");
+    assert!(!is_named(&nodes.redis, "node-0"), "the next start waits until nobody remembers its name");
+}
+
+/// In a container it is the first process, which hears no signal that it does not listen for; and its supervisor takes a code for
+/// what it says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_is_told_to_stop_while_it_waits_ends_well_and_leaves_neither_lease_nor_name() {
+    let Some((mut nodes, replica)) = replicated() else { return };
+    nodes.cluster.stop(0);
+    replica.signal("-STOP");
+    let before = nodes.cluster.log(0).len();
+    let starting = nodes.cluster.begin_as("node-0", "node-0", 0);
+    eventually("it waits", || starting.log_text()[before..].contains(LACKS)).await;
+    let begun = Instant::now();
+    starting.signal("-TERM");
+    let (code, log) = starting.ends();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(begun.elapsed() < STOPS_WITHIN, "{:?}: {log}", begun.elapsed());
+    assert!(no_lease_is_left(&nodes.redis), "{log}");
+    assert!(!is_named(&nodes.redis, "node-0"), "{log}");
+}
+
+/// It serves nobody and waits for its store: what it was asked is answered, and what it would tell Redis waits no longer than a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_told_to_stop_while_redis_is_away_ends_well() {
+    let Some(mut nodes) = Nodes::start(2, &[]) else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    nodes.redis.signal("-STOP");
+    let waits = |node: usize| nodes.cluster.log(node).contains("waiting: the store cannot be reached");
+    eventually("nobody owns it any more", || waits(owner) && !nodes.cluster.is_ready(1 - owner)).await;
+    for node in [owner, 1 - owner] {
+        let begun = Instant::now();
+        nodes.cluster.stop(node);
+        assert!(begun.elapsed() < STOPS_WITHIN, "node {node}: {:?}\n{}", begun.elapsed(), nodes.cluster.log(node));
+    }
+    nodes.redis.signal("-CONT");
+    nodes.cluster.again(owner);
+    nodes.cluster.serves_still(owner);
+}
+
+/// Its successor never gets ready, so the drain is under way when the stop comes: it is told, and nobody waits for a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_told_to_stop_while_it_is_drained_ends_well_and_leaves_no_lease() {
+    let Some(mut nodes) = Nodes::set(Setting { redis: &[], wired: true, ..Setting::default() }) else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    nodes.to_redis(1 - owner).hold(Way::Both);
+    let mut client = nodes.client(owner).await;
+    let draining = tokio::spawn(async move { client.call("cluster.drain", json!({})).await });
+    eventually("the drain has begun", || nodes.cluster.log(owner).contains("is taken out of service")).await;
+    let begun = Instant::now();
+    nodes.cluster.stop(owner);
+    assert!(begun.elapsed() < STOPS_WITHIN, "{:?}\n{}", begun.elapsed(), nodes.cluster.log(owner));
+    assert!(no_lease_is_left(&nodes.redis), "{}", nodes.cluster.log(owner));
+    let told = tokio::time::timeout(AT_MOST, draining).await.expect("its client waits on").unwrap();
+    assert!(!matches!(told, Answer::Result(_)), "nobody took it over: {told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_told_to_stop_while_it_follows_or_owns_ends_well_and_leaves_neither_lease_nor_name() {
+    let Some(mut nodes) = Nodes::start(2, &[]) else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    nodes.client(1 - owner).await.call("network.create", json!({"name": "lan"})).await.ok();
+    for node in [1 - owner, owner] {
+        nodes.cluster.stop(node);
+        assert!(!is_named(&nodes.redis, &format!("node-{node}")), "{}", nodes.cluster.log(node));
+    }
+    assert!(no_lease_is_left(&nodes.redis));
+}
