@@ -46,3 +46,4 @@ mod supervised;
 mod top;
 mod unread;
 mod watching;
+mod who;
