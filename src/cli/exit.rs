@@ -1,4 +1,4 @@
-//! How a command ends: the exit codes, in one place, and the text of `--help` about them.
+//! How a command ends: the exit codes, in one place, and the text of `--help` about them and about what asks first.
 
 /// Exit codes of every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +16,13 @@ pub enum Exit {
     Usage = 64,
 }
 
-/// What `--help` says about the codes.
+/// What `--help` says about questions and codes. Which commands ask is said in config/recipes.md, too.
 pub const HELP: &str = "\
+What takes away what others may count on shows what goes and asks first: every
+delete, remove and revert, owner release, scope release, ip release --force,
+subnet modify that cuts pools, network apply that removes something, migrate.
+--yes answers, and is needed where nobody can be asked; --dry-run only shows.
+
 Exit codes:
    0  done
    1  refused by the server, or failed

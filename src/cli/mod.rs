@@ -36,6 +36,7 @@ pub mod output;
 pub mod perform;
 pub mod phrase;
 pub mod plan;
+mod preview;
 pub mod progress;
 pub mod quote;
 pub mod reload;

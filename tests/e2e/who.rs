@@ -53,7 +53,7 @@ fn tells(server: &Server, address: &str, fields: &[(&str, &str)], next: &str) {
         });
         // Each its own slot: one owner may take many of them.
         let slot = if command.contains(" OWNER") { vec!["--slot", address] } else { Vec::new() };
-        let typed: Vec<&str> = words.chain(slot).collect();
+        let typed: Vec<&str> = words.chain(slot).chain(["--yes"]).collect();
         server.allod_ok(&typed);
     }
 }

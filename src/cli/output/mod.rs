@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::core::address::{Family, Range};
 
-pub use show::{list, network, reservation_rows, usage};
+pub use show::{list, network, reservation_rows, space, usage};
 
 /// How answers are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

@@ -297,7 +297,7 @@ pub fn network(network: &Value, width: Option<usize>) -> String {
 }
 
 /// Subnets, then their pools and reserved ranges.
-fn space(subnets: &[Value], width: Option<usize>) -> String {
+pub fn space(subnets: &[Value], width: Option<usize>) -> String {
     let mut table = Table::new(&["!SUBNET", "NAME", "!GATEWAY", "DHCP", "!DNS", "SEARCH", "ZONES", "STATE", "ID"]);
     let mut parts = Table::new(&["!RANGE", "WHAT", "NAME", "STATE"]);
     for subnet in subnets {
