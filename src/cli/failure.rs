@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::args::Ask;
 use super::exit::Exit;
+use super::output::words::{self, fitted};
 use super::output::{number_of, text_of};
 use super::{hint, phrase};
 use crate::client::{ClientError, RpcError};
@@ -102,19 +103,24 @@ impl Failure {
 
     /// The lines as they go to stderr, without colour.
     pub fn text(&self) -> String {
-        self.styled(Style::new(), Style::new())
+        self.styled(None, Style::new(), Style::new())
     }
 
-    fn styled(&self, error: Style, hint: Style) -> String {
+    /// The lines within so many columns, the words that begin them in these styles.
+    fn styled(&self, width: Option<usize>, error: Style, hint: Style) -> String {
         let asked = if self.asked.is_empty() { String::new() } else { format!("cannot {}: ", self.asked) };
-        let hint_line =
-            if self.hint.is_empty() { String::new() } else { format!("\n{hint}hint:{hint:#} {}\n", self.hint) };
-        format!("{error}allod:{error:#} {asked}{}\n{hint_line}", self.reason)
+        let paragraph = |word: &str, style: Style, words: &str| {
+            let lines = fitted(&format!("{word} {words}"), width);
+            format!("{style}{word}{style:#}{}\n", lines.strip_prefix(word).unwrap_or(&lines))
+        };
+        let said = paragraph("allod:", error, &format!("{asked}{}", self.reason));
+        if self.hint.is_empty() { said } else { format!("{said}\n{}", paragraph("hint:", hint, &self.hint)) }
     }
 
-    /// Prints it to stderr, in colour on a terminal. A stderr that is gone is nobody's loss.
+    /// Prints it to stderr, in colour and within the columns of a terminal. A stderr that is gone is nobody's loss.
     pub fn print(&self) {
-        let text = self.styled(AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
+        let (error, hint) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
+        let text = self.styled(words::width(), error, hint);
         let _ = anstream::stderr().write_all(text.as_bytes());
     }
 }

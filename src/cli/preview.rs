@@ -37,7 +37,7 @@ pub async fn show(session: &mut Session, ask: &Ask) -> Done<bool> {
         ("ip.release", Some(network), Some(address)) => {
             let found = session.call("ip.get", json!({"network": network, "address": address})).await?;
             if let Some(held) = found.get("reservation") {
-                session.say(reservation_rows(std::iter::once(held)).render(WIDTH).trim_end());
+                session.show(&reservation_rows(std::iter::once(held)).render(WIDTH));
             }
         }
         ("network.delete", Some(network), _) => {
@@ -45,22 +45,24 @@ pub async fn show(session: &mut Session, ask: &Ask) -> Done<bool> {
             let held = first.get("reservations").and_then(Value::as_array).cloned().unwrap_or_default();
             if !held.is_empty() {
                 session.say(&format!("the first {} of what it holds:", held.len()));
-                session.say(reservation_rows(held.iter()).render(WIDTH).trim_end());
+                session.show(&reservation_rows(held.iter()).render(WIDTH));
             }
         }
         _ => {}
     }
-    if let Some(words) = held(session, ask, &would).await? {
-        session.say(words.trim_end());
+    match would.get("released").and_then(Value::as_array) {
+        Some(released) => show_released(session, ask, &would, released),
+        None => {
+            if let Some(words) = held(session, ask, &would).await? {
+                session.say(&words);
+            }
+        }
     }
     Ok(true)
 }
 
 /// What becomes of what is held, in words.
 async fn held(session: &mut Session, ask: &Ask, would: &Value) -> Done<Option<String>> {
-    if let Some(released) = would.get("released").and_then(Value::as_array) {
-        return Ok(Some(released_words(ask, would, released)));
-    }
     if let Some(holding) = would.get("holding").and_then(Value::as_u64) {
         let is = |flag: &str| ask.params.get(flag) == Some(&Value::Bool(true));
         if !is("purge") {
@@ -93,9 +95,9 @@ async fn count(session: &mut Session, mut filter: Value) -> Done<u128> {
     Ok(session.call("ip.list", filter).await?.get("count").and_then(number_of).unwrap_or(0))
 }
 
-fn released_words(ask: &Ask, would: &Value, released: &[Value]) -> String {
+fn show_released(session: &Session, ask: &Ask, would: &Value, released: &[Value]) {
     if released.is_empty() {
-        return "nothing is held, so nothing would be released".to_owned();
+        return session.say("nothing is held, so nothing would be released");
     }
     let more = would.get("more") == Some(&Value::Bool(true));
     let at_least = if more { "at least " } else { "" };
@@ -104,10 +106,12 @@ fn released_words(ask: &Ask, would: &Value, released: &[Value]) -> String {
         item => item.clone(),
     });
     let rows: Vec<Value> = rows.collect();
-    let table = reservation_rows(rows.iter()).render(WIDTH);
+    session.say(&format!("this would be released ({at_least}{}):", released.len()));
+    session.show(&reservation_rows(rows.iter()).render(WIDTH));
     let rest = released.len().saturating_sub(ROWS_MAX);
-    let rest = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
-    format!("this would be released ({at_least}{}):\n{table}{rest}", released.len())
+    if rest > 0 {
+        session.say(&format!("… and {rest} more"));
+    }
 }
 
 /// Shows what goes of the configuration of a network.
@@ -123,7 +127,7 @@ async fn configuration(session: &mut Session, ask: &Ask) -> Done<()> {
     }
     let table = space(&shown, WIDTH);
     if !table.is_empty() {
-        session.say(table.trim_end());
+        session.show(&table);
     }
     if rest > 0 {
         session.say(&format!("… and {rest} more: `allod network get {}`", shell(name)));
