@@ -14,6 +14,7 @@ use super::args::{Ask, Change};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::key::Key;
+use super::output::Format;
 use super::schema::{self, Kind};
 use super::session::{Done, Session};
 
@@ -133,6 +134,9 @@ pub async fn run(session: &mut Session, args: &Call) -> Done<Exit> {
     let answer = session.try_call(&args.method, params.clone()).await;
     let result = answer.map_err(|error| Failure::of_method(&args.method, &Value::Object(params.clone()), &error))?;
     session.print(&args.method, &params, &result)?;
+    if args.method == "rpc.discover" && session.options.style.format == Format::Table {
+        session.say("\nwhat each takes and answers: `allod call rpc.discover --format json`");
+    }
     Ok(Exit::Success)
 }
 
