@@ -12,7 +12,7 @@ pub enum Exit {
     Differences = 2,
     /// The server cannot be reached, or was lost on the way.
     Unreachable = 3,
-    /// The command line is wrong.
+    /// The command line is wrong, be it that the server says so of an argument.
     Usage = 64,
 }
 
@@ -28,7 +28,7 @@ Exit codes:
    1  refused by the server, or failed
    2  differences found (`allod network apply --dry-run`)
    3  the server cannot be reached
-  64  the command line is wrong
+  64  the command line is wrong, also where only the server can tell
   70  the store failed (`allod serve`): a supervisor starts it again
   75  Redis or the other nodes are not reached (`allod serve`): the same
 

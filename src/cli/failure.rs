@@ -21,6 +21,7 @@ use super::{hint, phrase};
 use crate::client::{ClientError, RpcError};
 use crate::core::address::Range;
 use crate::core::plural::counted;
+use crate::wire::ErrorKind;
 
 /// Pools that an error lists; the rest is counted.
 const POOLS_MAX: usize = 20;
@@ -52,6 +53,11 @@ impl Failure {
         Self { exit: Exit::Usage, ..Self::new(asked, reason, hint) }
     }
 
+    /// The same of what a file holds: then the command line was right.
+    pub fn of_file(self) -> Self {
+        Self { exit: if self.exit == Exit::Usage { Exit::Failed } else { self.exit }, ..self }
+    }
+
     /// A person said no, or nobody could be asked.
     pub fn not_confirmed(asked: impl Into<String>, reason: &str) -> Self {
         Self::new(asked, reason, "say `--yes` to do it without being asked, or `--dry-run` to see what it would do")
@@ -68,7 +74,12 @@ impl Failure {
         let unreachable =
             |reason: String, hint: String| Self { exit: Exit::Unreachable, ..Self::new(&*asked, reason, hint) };
         match error {
-            ClientError::Rpc(error) => Self::new(&*asked, reason_of(error), hint::of(method, params, error)),
+            ClientError::Rpc(error) => {
+                // The server knows best what an argument may be, and says so to every client in the same words.
+                let is_usage = ErrorKind::from_word(&error.kind) == Some(ErrorKind::InvalidArgument);
+                let exit = if is_usage { Exit::Usage } else { Exit::Failed };
+                Self { exit, ..Self::new(&*asked, reason_of(error, &asked), hint::of(method, params, error)) }
+            }
             ClientError::Connect { address, cause } => unreachable(
                 format!("no server at `{address}`: {cause}"),
                 "start one with `allod serve`, or name another by `--server HOST:PORT` or ALLOD_SERVER".to_owned(),
@@ -125,8 +136,8 @@ impl Failure {
     }
 }
 
-/// What stands in the way: the server's sentence, or a shorter one where the facts say it all.
-fn reason_of(error: &RpcError) -> String {
+/// What stands in the way of what was `asked`: the server's sentence, or a shorter one where the facts say it all.
+fn reason_of(error: &RpcError, asked: &str) -> String {
     let held_by = error.data.get("held_by");
     let fact = |name: &str| held_by.and_then(|held| held.get(name)).and_then(Value::as_str);
     if error.kind == "already_in_use"
@@ -140,8 +151,11 @@ fn reason_of(error: &RpcError) -> String {
         let data = |name: &str| error.data.get(name).map(text_of);
         let instance = data("instance").map(|instance| format!("instance `{instance}`: "));
         let which = instance.or_else(|| data("index").map(|index| format!("ips[{index}]: ")));
-        let which = which.map_or_else(String::new, |which| which + &data("address").unwrap_or_default() + " is ");
-        return format!("{which}held by `{owner}`{of_scope} since {since}{used_by}");
+        let address = data("address").unwrap_or_default();
+        // What was asked for may name it, as a claim does; a gateway that is to be set is named nowhere else.
+        let is_named = address.is_empty() || (which.is_none() && asked.contains(&format!("`{address}`")));
+        let is = if is_named { String::new() } else { format!("{}{address} is ", which.unwrap_or_default()) };
+        return format!("{is}held by `{owner}`{of_scope} since {since}{used_by}");
     }
     match (error.message.is_empty(), error.kind.is_empty()) {
         (false, _) => error.message.clone() + &where_in_use(error) + &pools_of(error),

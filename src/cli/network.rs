@@ -231,7 +231,7 @@ pub struct Apply {
     #[arg(long)]
     pub prune: bool,
     /// Show the differences and exit with 2 if there are any, or with 1 if the
-    /// server would refuse one
+    /// server would refuse one (for programs: with --format json)
     #[arg(long)]
     pub dry_run: bool,
     /// Why, kept in the history

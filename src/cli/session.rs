@@ -85,6 +85,16 @@ impl From<Failure> for Stop {
     }
 }
 
+impl Stop {
+    /// The same of what a file holds: then the command line was right.
+    pub fn of_file(self) -> Self {
+        match self {
+            Self::Failed(failure) => failure.of_file().into(),
+            Self::Quiet => Self::Quiet,
+        }
+    }
+}
+
 impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
         of_output(&error).map_or(Self::Quiet, Self::from)

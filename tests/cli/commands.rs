@@ -175,6 +175,10 @@ fn exit_codes_are_those_of_the_help() {
          hint: `allod network list` shows the networks there are, and with `--deleted` those that can be restored\n"
     );
     assert_eq!(allod("127.0.0.1:1", &["server", "ping"]).status.code(), Some(3));
+    // Set to nothing it is not set: somebody else may listen where a server is by default.
+    let unset = text(&allod("", &["server", "ping", "--timeout", "1s"]).stderr);
+    assert!(!unset.contains("is no address of a server"), "{unset}");
+    assert_eq!(allod("", &["--server", "", "server", "ping"]).status.code(), Some(64));
     for wrong in [&["ip", "allocate"][..], &["no-such-command"], &[], &["--prefix", "9", "server", "ping"]] {
         assert_eq!(allod(&refusing.address, wrong).status.code(), Some(64), "{wrong:?}");
     }
