@@ -16,6 +16,7 @@ mod outputs;
 mod refused;
 mod responder;
 mod said;
+mod terminal;
 mod try_out;
 
 use std::io::Write;
