@@ -10,6 +10,8 @@ use clap::Args;
 
 use super::exit::Exit;
 use super::failure::Failure;
+use super::output::words::say;
+use super::progress::Progress;
 use super::session::Done;
 use crate::serve::from_cli::{self, Obstacle};
 
@@ -66,20 +68,16 @@ pub fn restore(args: &Restore) -> Done<Exit> {
     })?;
     let data = args.data.display();
     say(&format!(
-        "what was granted after the copy was made is not in it, so the server will choose no address for anybody until\n\
+        "what was granted after the copy was made is not in it, so the server will choose no address for anybody until \
          what is in use was claimed (`allod ip claim`) and it was started with `allod serve --data {data} --accept-restored`"
     ));
     Ok(done)
 }
 
 fn copy(from: &Path, to: &Path, asked: String, hint: fn(Obstacle) -> &'static str) -> Done<Exit> {
-    let copied = from_cli::copy_register(from, to);
+    let progress = Progress::bytes("copying");
+    let copied = from_cli::copy_register(from, to, move |read, of| progress.at_of(read, of));
     let said = copied.map_err(|(problem, obstacle)| Failure::new(asked, problem, hint(obstacle)))?;
     say(&said);
     Ok(Exit::Success)
-}
-
-fn say(words: &str) {
-    // A stderr that is gone hears nothing; the copy is there.
-    let _ = std::io::Write::write_all(&mut anstream::stderr(), format!("{words}\n").as_bytes());
 }

@@ -4,6 +4,7 @@
 //! knows nothing about a member, what parses as JSON is JSON and the rest is text. `set.note=x` reaches one level in;
 //! a member given twice is a list.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 
 use clap::{Args, Subcommand};
@@ -14,6 +15,7 @@ use super::args::{Ask, Change};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::key::Key;
+use super::output::Format;
 use super::schema::{self, Kind};
 use super::session::{Done, Session};
 
@@ -133,6 +135,9 @@ pub async fn run(session: &mut Session, args: &Call) -> Done<Exit> {
     let answer = session.try_call(&args.method, params.clone()).await;
     let result = answer.map_err(|error| Failure::of_method(&args.method, &Value::Object(params.clone()), &error))?;
     session.print(&args.method, &params, &result)?;
+    if args.method == "rpc.discover" && session.options.style.format == Format::Table {
+        session.say("\nwhat each takes and answers: `allod call rpc.discover --format json`");
+    }
     Ok(Exit::Success)
 }
 
@@ -146,22 +151,28 @@ fn malformed(method: &str, problem: &str) -> Failure {
 
 /// The params that `member=value` texts are.
 pub fn members_of(method: &str, members: &[String]) -> Result<Map<String, Value>, String> {
-    let mut params = Map::new();
+    let (mut params, mut whole, mut in_parts) = (Map::new(), BTreeSet::new(), BTreeSet::new());
     for text in members {
         let Some((path, value)) = text.split_once('=') else {
             return Err(format!("`{text}` is not written as member=value"));
         };
         let kind = schema::kind_of(method, path);
         let value = read(kind, value).map_err(|problem| format!("`{path}` {problem}"))?;
+        let member = path.split('.').next().unwrap_or(path);
+        // The other way of giving it that there is already.
+        let (given, other) = if member == path { (&mut whole, &in_parts) } else { (&mut in_parts, &whole) };
+        if other.contains(member) {
+            return Err(format!("`{member}` is given as a whole and by parts; leave one of the two out"));
+        }
+        given.insert(member.to_owned());
         match path.split_once('.') {
-            None => put(&mut params, path, value, kind),
-            Some((member, inner)) => {
-                let object = params.entry(member).or_insert_with(|| json!({}));
-                match object {
-                    Value::Object(object) => put(object, inner, value, kind),
-                    _ => return Err(format!("`{member}` is given as a whole and by parts")),
+            None => put(&mut params, path, value, kind)?,
+            Some((member, inner)) => match params.entry(member).or_insert_with(|| json!({})) {
+                Value::Object(object) => {
+                    put(object, inner, value, kind).map_err(|problem| format!("in `{member}` {problem}"))?
                 }
-            }
+                _ => return Err(format!("`{member}` has no parts")),
+            },
         }
     }
     Ok(params)
@@ -182,10 +193,13 @@ fn read(kind: Option<Kind>, text: &str) -> Result<Value, String> {
     }
 }
 
-/// Sets a member; a second value for it, or a member that is a list, makes a list.
-fn put(members: &mut Map<String, Value>, name: &str, value: Value, kind: Option<Kind>) {
+/// Sets a member; a second value for it, or a member that is a list, makes a list. A member of another kind has one value.
+fn put(members: &mut Map<String, Value>, name: &str, value: Value, kind: Option<Kind>) -> Result<(), String> {
     let is_list = matches!(kind, Some(Kind::List { .. }));
     match members.get_mut(name) {
+        Some(_) if kind.is_some() && !is_list => {
+            return Err(format!("`{name}` is given twice; leave one of the two out"));
+        }
         Some(Value::Array(items)) => match value {
             Value::Array(more) => items.extend(more),
             value => items.push(value),
@@ -194,6 +208,7 @@ fn put(members: &mut Map<String, Value>, name: &str, value: Value, kind: Option<
         None if is_list && !value.is_array() => drop(members.insert(name.to_owned(), json!([value]))),
         None => drop(members.insert(name.to_owned(), value)),
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -209,5 +224,17 @@ mod tests {
             json!({"address": "10.0.0.5", "set": {"note": "a=b"}, "flag": true, "ips": [{}], "x": [1, 2]})
         );
         assert!(members_of("ip.get", &["address".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_member_is_given_once_and_as_a_whole_or_by_parts() {
+        let problem = |texts: [&str; 2]| members_of("ip.allocate", &texts.map(String::from)).unwrap_err();
+        let both = "`labels` is given as a whole and by parts; leave one of the two out";
+        assert_eq!(problem(["labels.k=v", "labels={\"a\":\"b\"}"]), both);
+        assert_eq!(problem(["labels={\"a\":\"b\"}", "labels.k=v"]), both);
+        assert_eq!(problem(["owner=a", "owner=b"]), "`owner` is given twice; leave one of the two out");
+        assert_eq!(problem(["labels.k=v", "labels.k=w"]), "in `labels` `k` is given twice; leave one of the two out");
+        let zones = members_of("subnet.add", &["zones=a", "zones=b"].map(String::from)).unwrap();
+        assert_eq!(Value::Object(zones), json!({"zones": ["a", "b"]}));
     }
 }

@@ -20,7 +20,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::output::table::wrapped;
 use super::quote::shell;
-use super::session::{Done, Session};
+use super::session::{Done, Session, Stop};
 use super::shown;
 use crate::core::plural::counted;
 use crate::wire;
@@ -167,7 +167,7 @@ pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit
     })?;
     params.extend(params_of(&change));
     let ask = Ask { method, params, destructive: false, contradicted: None };
-    let result = session.make(&ask).await?;
+    let result = session.make(&ask).await.map_err(Stop::of_file)?;
     session.print(method, &ask.params, &result)?;
     session.say(&words(
         ask.text("deployment").unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! How a command ends: the exit codes, in one place, and the text of `--help` about them.
+//! How a command ends: the exit codes, in one place, and the text of `--help` about them and about what asks first.
 
 /// Exit codes of every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,18 +12,23 @@ pub enum Exit {
     Differences = 2,
     /// The server cannot be reached, or was lost on the way.
     Unreachable = 3,
-    /// The command line is wrong.
+    /// The command line is wrong, be it that the server says so of an argument.
     Usage = 64,
 }
 
-/// What `--help` says about the codes.
+/// What `--help` says about questions and codes. Which commands ask is said in config/recipes.md, too.
 pub const HELP: &str = "\
+What takes away what others may count on shows what goes and asks first: every
+delete, remove and revert, owner release, scope release, ip release --force,
+subnet modify that cuts pools, network apply that removes something, migrate.
+--yes answers, and is needed where nobody can be asked; --dry-run only shows.
+
 Exit codes:
    0  done
    1  refused by the server, or failed
    2  differences found (`allod network apply --dry-run`)
    3  the server cannot be reached
-  64  the command line is wrong
+  64  the command line is wrong, also where only the server can tell
   70  the store failed (`allod serve`): a supervisor starts it again
   75  Redis or the other nodes are not reached (`allod serve`): the same
 

@@ -15,11 +15,13 @@ use serde_json::Value;
 
 use super::args::Ask;
 use super::exit::Exit;
+use super::output::words::{self, fitted};
 use super::output::{number_of, text_of};
 use super::{hint, phrase};
 use crate::client::{ClientError, RpcError};
 use crate::core::address::Range;
 use crate::core::plural::counted;
+use crate::wire::ErrorKind;
 
 /// Pools that an error lists; the rest is counted.
 const POOLS_MAX: usize = 20;
@@ -51,6 +53,11 @@ impl Failure {
         Self { exit: Exit::Usage, ..Self::new(asked, reason, hint) }
     }
 
+    /// The same of what a file holds: then the command line was right.
+    pub fn of_file(self) -> Self {
+        Self { exit: if self.exit == Exit::Usage { Exit::Failed } else { self.exit }, ..self }
+    }
+
     /// A person said no, or nobody could be asked.
     pub fn not_confirmed(asked: impl Into<String>, reason: &str) -> Self {
         Self::new(asked, reason, "say `--yes` to do it without being asked, or `--dry-run` to see what it would do")
@@ -67,7 +74,12 @@ impl Failure {
         let unreachable =
             |reason: String, hint: String| Self { exit: Exit::Unreachable, ..Self::new(&*asked, reason, hint) };
         match error {
-            ClientError::Rpc(error) => Self::new(&*asked, reason_of(error), hint::of(method, params, error)),
+            ClientError::Rpc(error) => {
+                // The server knows best what an argument may be, and says so to every client in the same words.
+                let is_usage = ErrorKind::from_word(&error.kind) == Some(ErrorKind::InvalidArgument);
+                let exit = if is_usage { Exit::Usage } else { Exit::Failed };
+                Self { exit, ..Self::new(&*asked, reason_of(error, &asked), hint::of(method, params, error)) }
+            }
             ClientError::Connect { address, cause } => unreachable(
                 format!("no server at `{address}`: {cause}"),
                 "start one with `allod serve`, or name another by `--server HOST:PORT` or ALLOD_SERVER".to_owned(),
@@ -102,25 +114,30 @@ impl Failure {
 
     /// The lines as they go to stderr, without colour.
     pub fn text(&self) -> String {
-        self.styled(Style::new(), Style::new())
+        self.styled(None, Style::new(), Style::new())
     }
 
-    fn styled(&self, error: Style, hint: Style) -> String {
+    /// The lines within so many columns, the words that begin them in these styles.
+    fn styled(&self, width: Option<usize>, error: Style, hint: Style) -> String {
         let asked = if self.asked.is_empty() { String::new() } else { format!("cannot {}: ", self.asked) };
-        let hint_line =
-            if self.hint.is_empty() { String::new() } else { format!("\n{hint}hint:{hint:#} {}\n", self.hint) };
-        format!("{error}allod:{error:#} {asked}{}\n{hint_line}", self.reason)
+        let paragraph = |word: &str, style: Style, words: &str| {
+            let lines = fitted(&format!("{word} {words}"), width);
+            format!("{style}{word}{style:#}{}\n", lines.strip_prefix(word).unwrap_or(&lines))
+        };
+        let said = paragraph("allod:", error, &format!("{asked}{}", self.reason));
+        if self.hint.is_empty() { said } else { format!("{said}\n{}", paragraph("hint:", hint, &self.hint)) }
     }
 
-    /// Prints it to stderr, in colour on a terminal. A stderr that is gone is nobody's loss.
+    /// Prints it to stderr, in colour and within the columns of a terminal. A stderr that is gone is nobody's loss.
     pub fn print(&self) {
-        let text = self.styled(AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
+        let (error, hint) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
+        let text = self.styled(words::width(), error, hint);
         let _ = anstream::stderr().write_all(text.as_bytes());
     }
 }
 
-/// What stands in the way: the server's sentence, or a shorter one where the facts say it all.
-fn reason_of(error: &RpcError) -> String {
+/// What stands in the way of what was `asked`: the server's sentence, or a shorter one where the facts say it all.
+fn reason_of(error: &RpcError, asked: &str) -> String {
     let held_by = error.data.get("held_by");
     let fact = |name: &str| held_by.and_then(|held| held.get(name)).and_then(Value::as_str);
     if error.kind == "already_in_use"
@@ -134,8 +151,11 @@ fn reason_of(error: &RpcError) -> String {
         let data = |name: &str| error.data.get(name).map(text_of);
         let instance = data("instance").map(|instance| format!("instance `{instance}`: "));
         let which = instance.or_else(|| data("index").map(|index| format!("ips[{index}]: ")));
-        let which = which.map_or_else(String::new, |which| which + &data("address").unwrap_or_default() + " is ");
-        return format!("{which}held by `{owner}`{of_scope} since {since}{used_by}");
+        let address = data("address").unwrap_or_default();
+        // What was asked for may name it, as a claim does; a gateway that is to be set is named nowhere else.
+        let is_named = address.is_empty() || (which.is_none() && asked.contains(&format!("`{address}`")));
+        let is = if is_named { String::new() } else { format!("{}{address} is ", which.unwrap_or_default()) };
+        return format!("{is}held by `{owner}`{of_scope} since {since}{used_by}");
     }
     match (error.message.is_empty(), error.kind.is_empty()) {
         (false, _) => error.message.clone() + &where_in_use(error) + &pools_of(error),

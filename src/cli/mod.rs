@@ -37,6 +37,7 @@ pub mod pages;
 pub mod perform;
 pub mod phrase;
 pub mod plan;
+mod preview;
 pub mod progress;
 pub mod quote;
 pub mod reload;
@@ -60,6 +61,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ErrorKind};
+use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use exit::Exit;
@@ -81,12 +83,15 @@ pub struct Cli {
     global: Global,
 }
 
+/// Where a server is that nobody names.
+const SERVER_PLAIN: &str = "127.0.0.1:7400";
+
 /// Options of all commands.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of all commands")]
 struct Global {
     /// Where the server is; of several nodes the first that answers: A,B
-    #[arg(long, global = true, env = "ALLOD_SERVER", value_name = "HOST:PORT", default_value = "127.0.0.1:7400")]
+    #[arg(long, global = true, env = "ALLOD_SERVER", value_name = "HOST:PORT", default_value = SERVER_PLAIN)]
     #[arg(hide_env_values = true)]
     server: String,
     /// How answers are printed: table, json or env
@@ -194,7 +199,7 @@ where
             Some(arguments) => Cli::command().try_get_matches_from(arguments),
             None => Err(error),
         });
-    let (cli, twice) = match parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, args::twice(&matches)))) {
+    let (cli, twice) = match parsed.and_then(|matches| Ok((cli_of(&matches)?, args::twice(&matches)))) {
         Ok(parsed) => parsed,
         Err(error) => {
             // Help and version are asked for and go to stdout; everything else is a wrong command line.
@@ -234,6 +239,15 @@ where
             failure.exit.into()
         }
     }
+}
+
+/// What was typed. A variable that is there and empty is how many shells and unit files say that it is not set.
+fn cli_of(matches: &clap::ArgMatches) -> Result<Cli, clap::Error> {
+    let mut cli = Cli::from_arg_matches(matches)?;
+    if cli.global.server.is_empty() && matches.value_source("server") == Some(ValueSource::EnvVariable) {
+        SERVER_PLAIN.clone_into(&mut cli.global.server);
+    }
+    Ok(cli)
 }
 
 /// `help` where a command is wanted asks for the help of those around it: `allod help network`, `allod network help`.

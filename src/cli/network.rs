@@ -30,7 +30,7 @@ pub enum NetworkCommand {
     List(List),
     /// Change a network; rename it with --name
     Update(Box<Update>),
-    /// Delete a network
+    /// Delete a network; asks first
     Delete(Delete),
     /// Bring back a network that was deleted with --force
     Restore(Restore),
@@ -185,10 +185,10 @@ pub struct Update {
 pub struct Delete {
     /// Name or id of the network
     network: String,
-    /// Close it although it holds reservations, but remember them; asks first
+    /// Close it although it holds reservations, but remember them
     #[arg(long)]
     force: bool,
-    /// Release all its reservations now; asks first
+    /// Release all its reservations now
     #[arg(long, conflicts_with = "force")]
     purge: bool,
     #[command(flatten)]
@@ -231,7 +231,7 @@ pub struct Apply {
     #[arg(long)]
     pub prune: bool,
     /// Show the differences and exit with 2 if there are any, or with 1 if the
-    /// server would refuse one
+    /// server would refuse one (for programs: with --format json)
     #[arg(long)]
     pub dry_run: bool,
     /// Why, kept in the history
@@ -266,7 +266,7 @@ impl NetworkCommand {
                 set.extend(args.name.map(|name| ("name".to_owned(), name.into())));
                 Ask::new("network.update", &args.configure).with("network", args.network).with_set(set, &args.unset)
             }
-            Self::Delete(args) => Ask::new("network.delete", &args).destructive(args.force || args.purge),
+            Self::Delete(args) => Ask::new("network.delete", &args).destructive(true),
             Self::Restore(args) => Ask::new("network.restore", &args),
             Self::Usage(args) => Ask::new("network.usage", &args),
         })

@@ -6,8 +6,9 @@ use super::apply::subnets::whom;
 use super::args::Ask;
 use super::exit::Exit;
 use super::failure::Failure;
-use super::output::{list, number_of, reservation_rows};
+use super::output::list;
 use super::phrase;
+use super::preview;
 use super::progress::Progress;
 use super::quote::{owner_options, shell};
 use super::repeat;
@@ -15,9 +16,6 @@ use super::session::{Done, Session};
 use super::shrink::lost;
 use crate::core::address::Range;
 use crate::core::plural::counted;
-
-/// Rows that a preview shows; the rest is counted.
-const PREVIEW_ROWS_MAX: usize = 20;
 
 /// Makes the call and prints its answer.
 pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
@@ -28,7 +26,7 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
     }
     let dry_run = ask.params.get("dry_run") == Some(&Value::Bool(true));
     if ask.destructive && !dry_run {
-        if !preview(session, &ask).await? {
+        if !preview::show(session, &ask).await? {
             session.print(ask.method, &ask.params, &json!({"released": []}))?;
             session.say(&nothing_held(&ask));
             return Ok(Exit::Success);
@@ -36,8 +34,8 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
         session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
     }
     // What a release takes is what it answers; of the others nothing else says it.
-    if ask.destructive && dry_run && matches!(ask.method, "network.delete" | "subnet.remove" | "pool.remove") {
-        preview(session, &ask).await?;
+    if dry_run && preview::is_of_configuration(ask.method) {
+        preview::show(session, &ask).await?;
     }
     let lost = pools_lost(session, &ask).await?;
     if !lost.is_empty() {
@@ -75,64 +73,6 @@ async fn is_deleted(session: &mut Session, ask: &Ask, network: &Value) -> bool {
     }
     let deleted = session.call("network.list", json!({"deleted": true})).await;
     deleted.is_ok_and(|deleted| list(&deleted, "networks").any(|other| other.get("id") == network.get("id")))
-}
-
-/// Shows on stderr what the call would take away. False if that is nothing, and the call does nothing else.
-async fn preview(session: &mut Session, ask: &Ask) -> Done<bool> {
-    let would = session.make(&ask.clone().with("dry_run", true)).await?;
-    let releases = matches!(ask.method, "ip.release" | "owner.release" | "scope.release");
-    if releases && would.get("released").and_then(Value::as_array).is_some_and(Vec::is_empty) {
-        return Ok(false);
-    }
-    match (ask.method, ask.text("network"), ask.text("address")) {
-        ("ip.release", Some(network), Some(address)) => {
-            let found = session.call("ip.get", json!({"network": network, "address": address})).await?;
-            if let Some(held) = found.get("reservation") {
-                session.say(reservation_rows(std::iter::once(held)).render(Some(80)).trim_end());
-            }
-        }
-        ("network.delete", Some(network), _) => {
-            let first = session.call("ip.list", json!({"network": network, "limit": PREVIEW_ROWS_MAX})).await?;
-            let held = first.get("reservations").and_then(Value::as_array).cloned().unwrap_or_default();
-            if !held.is_empty() {
-                session.say(&format!("the first {} of what it holds:", held.len()));
-                session.say(reservation_rows(held.iter()).render(Some(80)).trim_end());
-            }
-        }
-        _ => {}
-    }
-    let words = match would.get("released").and_then(Value::as_array) {
-        Some(released) if released.is_empty() => "nothing is held, so nothing would be released".to_owned(),
-        Some(released) => {
-            let more = would.get("more") == Some(&Value::Bool(true));
-            let at_least = if more { "at least " } else { "" };
-            let rows = released.iter().take(PREVIEW_ROWS_MAX).map(|item| match item {
-                Value::String(address) => json!({"address": address, "network": ask.text("network")}),
-                item => item.clone(),
-            });
-            let rows: Vec<Value> = rows.collect();
-            let table = reservation_rows(rows.iter()).render(Some(80));
-            let rest = released.len().saturating_sub(PREVIEW_ROWS_MAX);
-            let rest = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
-            format!("this would be released ({at_least}{}):\n{table}{rest}", released.len())
-        }
-        None => match would.get("holding").and_then(Value::as_u64) {
-            // What would be left afterwards, which is nothing.
-            Some(_) if ask.params.get("purge") == Some(&Value::Bool(true)) => {
-                let named = json!({"network": ask.text("network"), "count_only": true});
-                let held = session.call("ip.list", named).await?.get("count").and_then(number_of).unwrap_or(0);
-                format!("the network holds {}, which would be released", counted(held, "reservation"))
-            }
-            Some(holding) => format!("the network holds {}", counted(holding, "reservation")),
-            None => match ask.method {
-                "subnet.remove" => "its pools and reserved ranges go with it; nothing is held in it".to_owned(),
-                "pool.remove" => "what is held stays held; nothing new is granted there".to_owned(),
-                _ => return Ok(true),
-            },
-        },
-    };
-    session.say(words.trim_end());
-    Ok(true)
 }
 
 /// What pools lose by a change of their subnet's cidr; nothing for any other call.

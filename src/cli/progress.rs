@@ -20,6 +20,11 @@ impl Progress {
         Self::new(ProgressBar::new(total), what, "{msg} {wide_bar} {pos}/{len} ({eta} left)")
     }
 
+    /// Progress over bytes, of which it is told later how many there are.
+    pub fn bytes(what: &'static str) -> Self {
+        Self::new(ProgressBar::new(0), what, "{msg} {wide_bar} {bytes}/{total_bytes} ({eta} left)")
+    }
+
     /// Progress whose end is not known.
     pub fn spinner(what: &'static str) -> Self {
         Self::new(ProgressBar::no_length(), what, "{spinner} {msg} {pos}")
@@ -33,6 +38,12 @@ impl Progress {
         }
         bar.set_message(what);
         Self { bar, started: Instant::now() }
+    }
+
+    /// So much is done, of so much.
+    pub fn at_of(&self, done: u64, total: u64) {
+        self.bar.set_length(total);
+        self.at(done);
     }
 
     /// So much is done.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::args::Ask;
 use super::failure::{Failure, of_output};
-use super::output::{self, Style};
+use super::output::{self, Style, words};
 use crate::client::{self, Client, ClientError, Trouble};
 
 /// What the global options say.
@@ -56,8 +56,7 @@ fn patience(timeout: Duration, waits: Arc<AtomicU64>) -> Trouble {
         let since = first.get_or_insert_with(Instant::now).elapsed();
         if since >= SILENT_TRIES && !said.swap(true, Ordering::Relaxed) {
             let how_long = how_long(timeout, waits.load(Ordering::Relaxed));
-            // A stderr that is gone hears nothing; the command goes on.
-            let _ = writeln!(anstream::stderr(), "{error}; trying again, {how_long}");
+            words::say(&format!("{error}; trying again, {how_long}"));
         }
     })
 }
@@ -83,6 +82,16 @@ pub enum Stop {
 impl From<Failure> for Stop {
     fn from(failure: Failure) -> Self {
         Self::Failed(Box::new(failure))
+    }
+}
+
+impl Stop {
+    /// The same of what a file holds: then the command line was right.
+    pub fn of_file(self) -> Self {
+        match self {
+            Self::Failed(failure) => failure.of_file().into(),
+            Self::Quiet => Self::Quiet,
+        }
     }
 }
 
@@ -132,9 +141,13 @@ impl Session {
     }
 
     /// Says something to a person, on stderr.
-    pub fn say(&self, words: &str) {
-        // A stderr that is gone hears nothing; the data still counts.
-        let _ = writeln!(anstream::stderr(), "{words}");
+    pub fn say(&self, said: &str) {
+        words::say(said);
+    }
+
+    /// Shows a table to a person, on stderr.
+    pub fn show(&self, table: &str) {
+        words::show(table);
     }
 
     /// Whether a person is there to be asked.

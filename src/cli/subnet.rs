@@ -241,7 +241,7 @@ pub struct PoolRemove {
 pub enum ReservedCommand {
     /// Reserve a range
     Add(ReservedAdd),
-    /// Let a range go back into circulation
+    /// Let a range go back into circulation; asks first
     Remove(ReservedRemove),
 }
 
@@ -349,7 +349,7 @@ impl ReservedCommand {
                 let whom = json!({"scope": args.for_scope, "owner": args.for_owner, "slot": args.for_slot});
                 if args.for_owner.is_some() { ask.with("for", params_of(&whom)) } else { ask }
             }
-            Self::Remove(args) => Ask::new("reserved.remove", &args),
+            Self::Remove(args) => Ask::new("reserved.remove", &args).destructive(true),
         }
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::MissedTickBehavior;
 use super::args::params_of;
 use super::exit::Exit;
 use super::failure::Failure;
+use super::output::words::say;
 use super::output::{Format, print};
 use super::quote::shell;
 use super::session::{Done, Session, Stop};
@@ -172,9 +173,7 @@ fn told_once(troubled: &Arc<AtomicBool>) -> Trouble {
         let is_first = matches!(error, ClientError::Connect { .. }) && !connected.load(Ordering::Relaxed);
         connected.store(!is_first, Ordering::Relaxed);
         if !is_first && !troubled.swap(true, Ordering::Relaxed) {
-            use std::io::Write;
-            // A stderr that is gone hears nothing; the events still count.
-            let _ = writeln!(anstream::stderr(), "{error}; trying again until the server is back");
+            say(&format!("{error}; trying again until the server is back"));
         }
     })
 }

@@ -1,11 +1,15 @@
 //! `allod who ADDRESS`: who holds it, since when, by whom; or why nobody does; and what to type next. With `--at TIME` the
-//! same of a time that is past, out of the history (`then`).
+//! same of a time that is past, out of the history (`then`). Why nobody holds it is in `nobody`.
 
+mod nobody;
 mod then;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use nobody::Place;
+
+use super::apply::networks_with;
 use super::exit::Exit;
 use super::history::{PAGE, Pages};
 use super::output::table::fields;
@@ -38,8 +42,9 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
     let mut found: Vec<Value> = result.get("found").and_then(Value::as_array).cloned().unwrap_or_default();
     found.sort_by_key(|one| one.get("network").map(text_of));
     if found.is_empty() {
-        print(&describe(&json!({"address": args.address, "state": "unknown"}), None))?;
-        session.say(&format!("\nnext: {}", next(&args.address, &json!({"state": "unknown"}))));
+        let unknown = json!({"address": args.address, "state": "unknown"});
+        print(&describe(&unknown, None, None))?;
+        session.say(&format!("\nnext: {}", next(&args.address, &unknown, None)));
         return Ok(Exit::Success);
     }
     if found.iter().any(|one| one.get("reservation").is_some())
@@ -49,9 +54,11 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
     }
     for (at, one) in found.iter().enumerate() {
         let granted = granted_by(session, &args.address, one).await;
+        let network = network_of(session, &args.address, one).await;
+        let place = network.as_ref().and_then(|(network, is_deleted)| Place::of(&args.address, network, *is_deleted));
         let gap = if at > 0 { "\n" } else { "" };
-        print(&format!("{gap}{}", describe(one, granted.as_ref())))?;
-        session.say(&format!("\nnext: {}", next(&args.address, one)));
+        print(&format!("{gap}{}", describe(one, place.as_ref(), granted.as_ref())))?;
+        session.say(&format!("\nnext: {}", next(&args.address, one, place.as_ref())));
     }
     Ok(Exit::Success)
 }
@@ -80,6 +87,21 @@ fn name_by_id(found: &mut Value, deleted: &Value) {
     }
 }
 
+/// The network in which nobody holds it, and whether that is deleted and remembered: such a one may have left its name to
+/// another. Without it the answer is shorter, and good all the same.
+async fn network_of(session: &mut Session, address: &str, found: &Value) -> Option<(Value, bool)> {
+    let name = found.get("network").filter(|_| found.get("reservation").is_none())?;
+    let named = session.call("network.get", json!({"network": name})).await;
+    if let Ok(network) = named
+        && Place::of(address, &network, false).is_some()
+    {
+        return Some((network, false));
+    }
+    let deleted = networks_with(session, None, json!({"deleted": true})).await.ok()?;
+    let is = |network: &Value| network.get("name") == Some(name) && Place::of(address, network, true).is_some();
+    deleted.into_iter().find(is).map(|network| (network, true))
+}
+
 /// The event that granted what is held, or that ended what was held last. The history may not go back so far, or may
 /// not be ours to read: the rest of the answer is good without it.
 async fn granted_by(session: &mut Session, address: &str, found: &Value) -> Option<Value> {
@@ -102,7 +124,7 @@ fn is_grant(event: &Value) -> bool {
 }
 
 /// What is known about the address in one network, as fields.
-pub fn describe(found: &Value, event: Option<&Value>) -> String {
+fn describe(found: &Value, place: Option<&Place<'_>>, event: Option<&Value>) -> String {
     let text = |of: &Value, name: &str| of.get(name).map(text_of).unwrap_or_default();
     let state = text(found, "state");
     let by = event.map_or_else(String::new, |event| text(event, "by"));
@@ -112,13 +134,12 @@ pub fn describe(found: &Value, event: Option<&Value>) -> String {
             let of = if owner.is_empty() { String::new() } else { format!(" (`{owner}`)") };
             format!("{} at {}{of}", text(event, "type"), text(event, "time"))
         });
-        return fields(&[
-            ("address", text(found, "address")),
-            ("state", state.clone()),
-            ("why", reason(&state).to_owned()),
-            ("network", text(found, "network")),
-            ("last event", last),
-        ]);
+        let why = place.map_or_else(|| reason(&state).to_owned(), |place| place.why(&state));
+        let network = text(found, "network");
+        let mut shown = vec![("address", text(found, "address")), ("state", state), ("why", why), ("network", network)];
+        shown.extend(place.into_iter().flat_map(Place::fields));
+        shown.push(("last event", last));
+        return fields(&shown);
     };
     let length = held.get("prefix_length").and_then(Value::as_u64).unwrap_or(32);
     let block = format!("{}/{length}", text(held, "address"));
@@ -157,11 +178,11 @@ pub fn describe(found: &Value, event: Option<&Value>) -> String {
     ])
 }
 
-/// Why an address in this state has no holder.
+/// Why an address in this state has no holder, where nothing is known of its network.
 fn reason(state: &str) -> &'static str {
     match state {
         "free" => "nobody holds it",
-        "reserved" => "kept from automatic allocation; `--force` claims it all the same",
+        "reserved" => "it lies in a reserved range, or where something is draining",
         "cooling" => "released a short time ago; its last owner gets it back at once",
         "declined" => "somebody else answers there; it rests until the probation ends",
         "unusable" => "a gateway, network, broadcast or anycast address: never handed out",
@@ -171,27 +192,36 @@ fn reason(state: &str) -> &'static str {
 }
 
 /// The next command to type.
-pub fn next(address: &str, found: &Value) -> String {
+fn next(address: &str, found: &Value, place: Option<&Place<'_>>) -> String {
     let state = found.get("state").and_then(Value::as_str).unwrap_or_default();
+    if let Some(place) = place {
+        return place.next(state);
+    }
     let held = found.get("reservation").unwrap_or(&Value::Null);
     let network = found.get("network").or_else(|| held.get("network")).and_then(Value::as_str);
     let network = network.map_or_else(|| "NETWORK".to_owned(), shell);
+    if state != "held" {
+        return advice(state, &network, address);
+    }
+    let first = held.get("address").and_then(Value::as_str).unwrap_or(address);
+    let owner = held.get("owner").and_then(Value::as_str).unwrap_or("OWNER");
+    let owner = owner_options(owner, held.get("scope").and_then(Value::as_str));
+    let restores = match held.get("deleted") {
+        Some(_) => format!(", `allod network restore {network}` brings its network back"),
+        None => String::new(),
+    };
+    format!("`allod ip release {network} {first} {owner}` gives it back{restores}")
+}
+
+/// The next command where nobody holds it and nothing but its state says more.
+fn advice(state: &str, network: &str, address: &str) -> String {
     match state {
-        "held" => {
-            let first = held.get("address").and_then(Value::as_str).unwrap_or(address);
-            let owner = held.get("owner").and_then(Value::as_str).unwrap_or("OWNER");
-            let owner = owner_options(owner, held.get("scope").and_then(Value::as_str));
-            let restores = match held.get("deleted") {
-                Some(_) => format!(", `allod network restore {network}` brings its network back"),
-                None => String::new(),
-            };
-            format!("`allod ip release {network} {first} {owner}` gives it back{restores}")
-        }
         "free" => format!("`allod ip claim {network} {address} --owner OWNER` takes it"),
-        "reserved" => format!("`allod reserved remove {network} {address}` puts it into circulation"),
         "cooling" => format!("`allod ip claim {network} {address} --owner OWNER` takes it all the same"),
         "declined" => format!("`allod history {address}` shows who declined it"),
-        "unusable" => format!("`allod network get {network}` shows subnets and gateways"),
+        "reserved" | "unusable" => {
+            format!("`allod network get {network}` shows its subnets, pools and reserved ranges")
+        }
         _ => "`allod subnet add NETWORK CIDR` makes room for it, `allod network list` shows what there is".to_owned(),
     }
 }

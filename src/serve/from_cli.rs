@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 pub use super::Ended;
 pub use super::doctor::{Check, CheckState, clocks, now_ms};
@@ -165,12 +166,17 @@ pub enum Obstacle {
     Unwritable,
 }
 
-/// Copies a data directory that no server has open, all of it verified; says what was copied.
+/// Copies a data directory that no server has open, all of it verified; says what was copied. `heard` is told meanwhile how
+/// many bytes of the source were read, of how many about.
 ///
 /// # Errors
 /// A sentence that says what stands in the way, with the cause, and of which sort it is.
-pub fn copy_register(from: &Path, to: &Path) -> Result<String, (String, Obstacle)> {
-    let report = embedded::copy(from, to).map_err(|error| {
+pub fn copy_register(
+    from: &Path,
+    to: &Path,
+    heard: impl Fn(u64, u64) + Send + Sync + 'static,
+) -> Result<String, (String, Obstacle)> {
+    let report = embedded::copy_heard(from, to, Arc::new(heard)).map_err(|error| {
         let obstacle = match &error {
             CannotCopy::Source(StoreError::Io { source, .. }) => match source.kind() {
                 ErrorKind::NotFound | ErrorKind::NotADirectory => Obstacle::NoSource,

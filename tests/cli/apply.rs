@@ -17,6 +17,13 @@ fn apply_shows_differences_and_exits_with_2_when_dry() {
     let output = allod(&server.address, &["network", "apply", path, "--dry-run"]);
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
     assert_eq!(text(&output.stderr), "network `lan`\n  ~ cooldown_seconds: 0 → 60\ndry run: nothing was changed\n");
+    // For programs the same is on stdout.
+    let output = allod(&server.address, &["network", "apply", path, "--dry-run", "--format", "json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let params = json!({"network": lan()["id"], "set": {"cooldown_seconds": 60}, "if_version": 1});
+    let step = json!({"network": "lan", "method": "network.update", "changes": ["~ cooldown_seconds: 0 → 60"],
+        "params": params});
+    assert_eq!((output.status.code(), shown), (Some(2), json!({"differences": [step]})));
     assert_eq!(allod(&server.address, &["network", "apply", path, "--prune"]).status.code(), Some(1));
     assert!(server.asked().iter().all(|(method, params)| method == "network.list" || params["dry_run"] == true));
     assert_eq!(allod(&server.address, &["network", "apply", path]).status.code(), Some(0));
@@ -26,6 +33,8 @@ fn apply_shows_differences_and_exits_with_2_when_dry() {
     );
     write(&file, b"[[network]]\nname = \"lan\"\n");
     assert_eq!(allod(&server.address, &["network", "apply", path, "--dry-run"]).status.code(), Some(0));
+    let same = allod(&server.address, &["network", "apply", path, "--dry-run", "--format", "json"]);
+    assert_eq!(text(&same.stdout), "{\n  \"differences\": []\n}\n");
 }
 
 #[test]
@@ -47,6 +56,10 @@ fn apply_changes_nothing_where_the_server_would_refuse_a_part() {
         let output = allod(&server.address, arguments);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        let json = allod(&server.address, &[arguments, &["--format", "json"]].concat());
+        let shown: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        let refused = &shown["differences"][1]["refused"];
+        assert_eq!((json.status.code(), &refused["reason"]), (Some(1), &json!("a dynamic network has no subnets")));
         for part in [
             "  + subnet 10.1.0.0/24\n  ! refused: a dynamic network has no subnets\n    hint: ",
             "the server refuses 1 of 2 changes; nothing was changed",

@@ -175,6 +175,10 @@ fn exit_codes_are_those_of_the_help() {
          hint: `allod network list` shows the networks there are, and with `--deleted` those that can be restored\n"
     );
     assert_eq!(allod("127.0.0.1:1", &["server", "ping"]).status.code(), Some(3));
+    // Set to nothing it is not set: somebody else may listen where a server is by default.
+    let unset = text(&allod("", &["server", "ping", "--timeout", "1s"]).stderr);
+    assert!(!unset.contains("is no address of a server"), "{unset}");
+    assert_eq!(allod("", &["--server", "", "server", "ping"]).status.code(), Some(64));
     for wrong in [&["ip", "allocate"][..], &["no-such-command"], &[], &["--prefix", "9", "server", "ping"]] {
         assert_eq!(allod(&refusing.address, wrong).status.code(), Some(64), "{wrong:?}");
     }
@@ -205,10 +209,12 @@ fn what_takes_away_is_refused_where_nobody_can_be_asked() {
         &["owner", "release", "web/0"][..],
         &["scope", "release", "prod"],
         &["ip", "release", "lan", "10.0.0.5", "--force"],
+        &["network", "delete", "lan"],
         &["network", "delete", "lan", "--purge"],
         &["network", "delete", "lan", "--force"],
         &["subnet", "remove", "lan", "10.0.0.0/24"],
         &["pool", "remove", "lan", "web"],
+        &["reserved", "remove", "lan", "10.0.0.9"],
         &["deployment", "revert", "shop", "--plan", "7"],
         &["deployment", "delete", "shop"],
     ] {
@@ -216,7 +222,7 @@ fn what_takes_away_is_refused_where_nobody_can_be_asked() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(text(&output.stderr).contains("`--yes`"), "{}", text(&output.stderr));
         let changing = |(method, params): &(String, Value)| {
-            params["dry_run"] != true && !matches!(method.as_str(), "ip.get" | "ip.list")
+            params["dry_run"] != true && !matches!(method.as_str(), "ip.get" | "ip.list" | "network.get")
         };
         assert!(!server.asked().iter().any(changing), "{arguments:?}: {:?}", server.asked());
         assert_eq!(allod(&server.address, &[arguments, &["--yes"]].concat()).status.code(), Some(0), "{arguments:?}");

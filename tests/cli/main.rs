@@ -17,6 +17,7 @@ mod paged;
 mod refused;
 mod responder;
 mod said;
+mod terminal;
 mod try_out;
 
 use std::io::Write;

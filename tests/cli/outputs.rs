@@ -125,6 +125,13 @@ fn answers() -> Vec<(&'static str, Value)> {
         ("cluster.conflicts", json!({ "conflicts": [conflict()] })),
         ("cluster.accept", json!({"accepted": []})),
         ("cluster.drain", json!({"node": "south", "draining": true, "owner": "north"})),
+        (
+            "rpc.discover",
+            json!({"openrpc": "1.3.2", "methods": [
+                {"name": "ip.get", "summary": "Tells what is known about an address.", "params": [{"name": "address"}]},
+                {"name": "deployment.apply",
+                 "summary": "Grants what a deployment wishes, and makes obsolete what it wishes no more.", "params": []}]}),
+        ),
         ("server.ping", json!("pong")),
         ("server.info", json!({"version": "0.1.0", "limits": {"max_line_bytes": 1048576}})),
     ]

@@ -102,6 +102,14 @@ fn what_else_is_in_use_than_the_address_is_named_with_the_address_that_has_it() 
         assert!(said.contains(&format!("{sentence}: 10.0.0.64, which `x` holds\n")), "{said}");
         assert!(said.contains("`allod ip list --mac 02:00:00:00:00:01`") && !said.contains("held by"), "{said}");
     }
+    // Of a gateway that is held the command names the subnet only.
+    let sentence = "10.0.0.64 of network `lan` is held by `x`; ask for another address, or have it released";
+    let gateway = json!({"network": "lan", "subnet": "10.0.0.0/24", "set": {"gateway": "10.0.0.64"}});
+    let said = refused("subnet.modify", gateway, ErrorKind::AlreadyInUse, sentence, facts());
+    assert!(said.contains(": 10.0.0.64 is held by `x` since 2026-03-01T09:12:44.031Z\n"), "{said}");
+    let claim = json!({"network": "lan", "address": "10.0.0.64", "owner": "z"});
+    let said = refused("ip.claim", claim, ErrorKind::AlreadyInUse, sentence, facts());
+    assert!(said.contains("for `z`: held by `x` since"), "{said}");
     let sentence = "10.0.0.64 of network `lan` is held by `x` with another owner_uid (`u1`, not `u2`): two objects of one name \
                     are two owners; release it, or name another owner";
     let params = json!({"network": "lan", "owner": "x", "owner_uid": "u2"});
@@ -148,6 +156,16 @@ fn a_hint_is_about_what_was_typed() {
     let server = Responder::start(|_, _| Err(refusal(ErrorKind::InvalidArgument, "`address` is \"foo\"", json!({}))));
     let output = allod(&server.address, &["who", "foo"]);
     assert!(text(&output.stderr).contains("`allod who --help`"), "{}", text(&output.stderr));
+    // Whoever finds it, a wrong argument is a wrong command line; in a file it is none.
+    for typed in ["who foo", "ip allocate lan --owner a --family 5", "network map lan", "call ip.get address=foo"] {
+        let output = allod(&server.address, &typed.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(64), "{typed}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shop.yaml");
+    write(&file, b"deployment: shop\ninstances: []\n");
+    let output = allod(&server.address, &["deployment", "apply", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -22,7 +22,6 @@ fn an_answer_with_nothing_to_show_is_put_into_words() {
     for (line, said) in [
         ("cluster conflicts", "no conflicts\n"),
         ("cluster accept lan", "no conflicts; nothing was to be decided\n"),
-        ("reserved remove lan 10.0.0.9", "removed\n"),
         ("network create lan --if-absent", "it was there already; nothing was changed\n"),
         ("subnet add lan 10.0.0.0/24 --if-absent", "it was there already; nothing was changed\n"),
         ("ip acquire lan --owner a --ip any --exact", "released 1 reservation\n"),
@@ -55,25 +54,47 @@ fn a_network_that_is_deleted_is_not_shown_as_any_other() {
     assert_eq!(server.methods(), ["network.get"]);
 }
 
+/// A network with what can go.
+fn furnished() -> serde_json::Value {
+    let mut network = lan();
+    network["subnets"] = json!([
+        {"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "pools": [
+            {"range": "10.0.0.10-10.0.0.99", "name": "web", "kind": "dynamic"},
+            {"range": "10.0.0.100-10.0.0.199", "kind": "static"}],
+            "reserved": [{"range": "10.0.0.20-10.0.0.29", "note": "printers"}, {"range": "10.0.0.40-10.0.0.40",
+                "for": {"owner": "db/0"}}]},
+        {"cidr": "10.1.0.0/24", "pools": [{"range": "10.1.0.0-10.1.0.255", "name": "web", "kind": "dynamic"}]}]);
+    network
+}
+
 #[test]
-fn a_dry_run_shows_what_the_question_shows() {
-    let server = Responder::start(|method, _| match method {
+fn what_takes_away_shows_what_goes_before_the_question_and_in_a_dry_run() {
+    let server = Responder::start(|method, params| match method {
         "network.delete" => Ok(json!({"id": "0f", "holding": 0})),
-        "ip.list" => Ok(json!({"count": 1, "reservations": [{"address": "10.0.0.5", "network": "lan", "owner": "a"}]})),
+        "network.get" => Ok(furnished()),
+        "ip.list" if params["count_only"] == true => Ok(json!({"count": 3})),
+        "ip.list" => Ok(json!({"reservations": [{"address": "10.0.0.5", "network": "lan", "owner": "a"}]})),
         _ => Ok(json!({})),
     });
-    for (line, said) in [
-        ("subnet remove lan 10.0.0.0/24", "its pools and reserved ranges go with it"),
-        ("pool remove lan web", "what is held stays held"),
-        ("network delete lan --purge", "10.0.0.5"),
+    let mut shown_by_all = String::new();
+    for line in [
+        "network delete lan",
+        "network delete lan --purge",
+        "subnet remove lan 10.0.0.0/24",
+        "pool remove lan web",
+        "pool remove lan --range 10.0.0.90-10.0.0.110",
+        "reserved remove lan 10.0.0.24-10.0.0.63",
     ] {
         let arguments: Vec<&str> = line.split(' ').collect();
         let asked = text(&allod(&server.address, &arguments).stderr);
         let dry = text(&allod(&server.address, &[&arguments[..], &["--dry-run"]].concat()).stderr);
-        let shown = asked.split("allod: cannot").next().unwrap();
-        assert!(shown.contains(said) && dry.starts_with(shown), "{line}:\n{asked}\n{dry}");
+        let (shown, refused) = asked.split_once("allod: cannot").unwrap();
+        assert!(refused.contains("`--yes`") && dry.starts_with(shown), "{line}:\n{asked}\n{dry}");
         assert!(dry.ends_with("dry run: nothing was changed\n"), "{dry}");
+        shown_by_all.push_str(&format!("$ allod {line}\n{shown}\n"));
     }
+    assert_eq!(shown_by_all.lines().find(|line| line.chars().count() > 80), None);
+    crate::golden("goes.txt", &shown_by_all);
 }
 
 /// A repeat is answered with what is there: what else it says is not recorded, and must not be lost without a word.

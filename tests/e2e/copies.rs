@@ -137,3 +137,59 @@ fn an_index_of_the_history_that_is_damaged_or_missing_is_made_again_and_the_log_
     assert!(!server.log_text().contains("index of the history"), "{}", server.log_text());
     server.stop();
 }
+
+/// Runs a copy on a terminal and holds it up once it has made `target`, as a slow disk would; what the screen got.
+fn held_up(directory: &Path, line: &str, target: &str) -> String {
+    let run = format!(
+        "stty cols 80\n\
+         (sh -c 'echo $$ >pid; exec {} {line}'; echo $? >code) &\n\
+         until [ -s pid ]; do :; done; read pid <pid\n\
+         until [ -e {target} ] || [ -e code ]; do :; done\n\
+         kill -STOP $pid; sleep 0.7; kill -CONT $pid; wait\n",
+        allod().display()
+    );
+    std::fs::write(directory.join("run"), run).unwrap();
+    let mut command = Command::new("script");
+    command.args(["-qfec", "sh ./run", "/dev/null"]).current_dir(directory).env("TERM", "xterm");
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    let seen = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    assert_eq!(std::fs::read_to_string(directory.join("code")).unwrap().trim(), "0", "{seen}");
+    std::fs::remove_file(directory.join("code")).unwrap();
+    std::fs::remove_file(directory.join("pid")).unwrap();
+    seen
+}
+
+/// It may have been done before it was held up: then it is done again.
+const TRIES_MAX: usize = 30;
+
+#[test]
+fn a_copy_that_takes_long_shows_a_bar_on_a_terminal_and_takes_it_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let server = Server::start(&place.join("data"));
+    let note = "n".repeat(1_000);
+    let mut lines = "{\"format\":\"allod-export\",\"version\":1}\n{\"network\":{\"name\":\"lan\",\"subnets\":[{\"cidr\":\"10.0.0.0/12\"}]}}\n".to_owned();
+    for at in 1..20_000 {
+        let address = format!("10.1.{}.{}", at / 256, at % 256);
+        lines += &format!(
+            "{{\"reservation\":{{\"network\":\"lan\",\"address\":\"{address}\",\"owner\":\"vm/{at}\",\"note\":\"{note}\"}}}}\n"
+        );
+    }
+    std::fs::write(place.join("register.jsonl"), lines).unwrap();
+    server.allod_ok(&["import", in_words(&place.join("register.jsonl"))]);
+    server.stop();
+    for (line, target) in [("backup copy --data data", "copy"), ("restore copy --data again", "again")] {
+        let mut tries = (0..TRIES_MAX).map(|_| {
+            let _ = std::fs::remove_dir_all(place.join(target));
+            held_up(place, line, target)
+        });
+        let seen = tries.find(|seen| seen.contains("copying "));
+        let seen = seen.unwrap_or_else(|| panic!("{line}: no bar in {TRIES_MAX} tries"));
+        assert!(seen.contains("MiB/"), "{line}: {seen:?}");
+        let left = seen.rsplit('\x1b').next().unwrap();
+        assert!(left.contains("copied and verified: ") && !left.contains("copying"), "{line}: {seen:?}");
+    }
+    // A log of what was said has none.
+    let piped = Command::new(allod()).args(["backup", "more", "--data", "data"]).current_dir(place).output().unwrap();
+    assert!(said(&piped).starts_with("copied and verified: ") && said(&piped).lines().count() == 1, "{}", said(&piped));
+}

@@ -47,3 +47,4 @@ mod supervised;
 mod top;
 mod unread;
 mod watching;
+mod who;

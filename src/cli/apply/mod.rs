@@ -29,13 +29,14 @@ mod matching;
 mod overlaps;
 pub mod subnets;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::args::Ask;
 use super::document::{self, Form};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::network::Apply;
+use super::output::Format;
 use super::pages;
 use super::session::{Done, Session};
 use super::shown;
@@ -52,6 +53,7 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
     let tables = file::parse(&text, Form::of(&args.file)).map_err(|problem| refused(&asked, &problem))?;
     let networks = networks(session, None).await?;
     let steps = diff::steps(&tables, &networks, args.prune).map_err(|problem| refused(&asked, &problem))?;
+    let is_data = session.options.style.format != Format::Table;
     for network in diff::otherwise_ordered(&tables, &networks) {
         session.say(&format!(
             "network `{network}`: its subnets stay in the order in which they were added, which is not that of the file: addresses \
@@ -64,6 +66,9 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
         ));
     }
     if steps.is_empty() {
+        if is_data {
+            session.print("apply", &Map::new(), &differences(&[], &[]))?;
+        }
         // What would go with `--prune` is not wrong, but not what the file says either.
         let more = if args.prune { Vec::new() } else { diff::steps(&tables, &networks, true).unwrap_or_default() };
         if more.is_empty() {
@@ -78,6 +83,9 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
     }
     let refusals = check::refusals(session, &steps, &networks, args.dry_run).await?;
     show(session, &steps, &refusals);
+    if is_data {
+        session.print("apply", &Map::new(), &differences(&steps, &refusals))?;
+    }
     let count = refusals.iter().flatten().count();
     if count > 0 {
         let problem = format!("the server refuses {count} of {}; nothing was changed", counted(steps.len(), "change"));
@@ -99,7 +107,7 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
         }
         if let Err(error) = session.try_call(step.method, params).await {
             session.say(&format!("{done} of {} changes were made before the one that failed", steps.len()));
-            return Err(Failure::of_method(step.method, &step.for_people(), &error).into());
+            return Err(Failure::of_method(step.method, &step.for_people(), &error).of_file().into());
         }
     }
     session.say(&format!("{} made", counted(steps.len(), "change")));
@@ -108,6 +116,19 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
 
 fn refused(asked: &str, problem: &str) -> Failure {
     Failure::new(asked, problem, "correct the file; `allod network dump` writes one that is right")
+}
+
+/// What would change, for programs: the calls, in their order, and why the server would refuse them.
+fn differences(steps: &[Step], refusals: &[Option<Failure>]) -> Value {
+    let change = |(step, refusal): (&Step, &Option<Failure>)| {
+        let mut change =
+            json!({"network": step.network, "method": step.method, "changes": step.words, "params": step.params});
+        if let Some(refusal) = refusal {
+            change["refused"] = json!({"reason": refusal.reason, "hint": refusal.hint});
+        }
+        change
+    };
+    json!({"differences": steps.iter().zip(refusals).map(change).collect::<Vec<_>>()})
 }
 
 /// Says what would change, a heading for each network, and under each change why the server would refuse it.

@@ -105,7 +105,7 @@ fn broken_off(stop: Stop, asked: &str, how_far: &str, args: &Import) -> Stop {
         Exit::Unreachable => format!("{again}; `allod server ping` tells when the server is back"),
         _ => format!("{}; then {again}", failure.hint),
     };
-    Stop::from(Failure { asked: asked.to_owned(), reason, hint, ..*failure })
+    Stop::from(Failure { asked: asked.to_owned(), reason, hint, ..*failure }.of_file())
 }
 
 fn text_of(args: &Import) -> std::io::Result<String> {

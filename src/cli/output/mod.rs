@@ -8,15 +8,17 @@ pub mod events;
 pub mod map;
 mod show;
 pub mod table;
+pub mod words;
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::core::address::{Family, Range};
 
-pub use show::{list, network, reservation_rows, usage};
+pub use show::{list, network, reservation_rows, space, usage};
 
 /// How answers are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -50,7 +52,7 @@ pub struct Style {
 impl Style {
     /// The style for this process's stdout: as wide as its terminal, or unbounded where it is none.
     pub fn of_stdout(format: Format, prefix: String) -> Self {
-        let width = io::stdout().is_terminal().then(|| terminal_columns().unwrap_or(80));
+        let width = io::stdout().is_terminal().then(|| columns_of(io::stdout()).unwrap_or(COLUMNS_PLAIN));
         Self { format, prefix, width }
     }
 
@@ -65,9 +67,12 @@ impl Style {
     }
 }
 
-/// Columns of the terminal that stdout is.
-fn terminal_columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS_PLAIN: usize = 80;
+
+/// Columns of a terminal.
+fn columns_of(terminal: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::deployments;
 use super::events;
 use super::map::{self, grouped};
-use super::table::{Table, fields};
+use super::table::{Table, columns, fields, wrapped};
 use super::{number_of, short_range, text_of};
 
 /// Values that go without saying: a column in which nothing else stands is left out.
@@ -20,6 +20,7 @@ pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>
         "network.list" => networks(params, result, width),
         "scope.list" => scopes(result, width),
         "realm.list" => realms(result, width),
+        "rpc.discover" => methods(result, width),
         "cluster.nodes" => nodes(result, width),
         "cluster.conflicts" => conflicts(list(result, "conflicts"), width),
         "cluster.accept" => conflicts(list(result, "accepted"), width),
@@ -169,6 +170,19 @@ fn realms(result: &Value, width: Option<usize>) -> String {
     if table.is_empty() { String::new() } else { table.render(width) }
 }
 
+/// A line for each method; what it takes and answers is in the JSON of the document.
+fn methods(result: &Value, width: Option<usize>) -> String {
+    let named: Vec<(String, String)> =
+        list(result, "methods").map(|method| (text(method, "name"), text(method, "summary"))).collect();
+    let indent = named.iter().map(|(name, _)| columns(name)).max().unwrap_or(0) + 2;
+    let line = |(name, summary): &(String, String)| {
+        let summary = width.map_or_else(|| summary.clone(), |width| wrapped(summary, width.saturating_sub(indent), 0));
+        let summary = summary.replace('\n', &format!("\n{}", " ".repeat(indent)));
+        format!("{name:<indent$}{summary}\n")
+    };
+    named.iter().map(line).collect()
+}
+
 fn nodes(result: &Value, width: Option<usize>) -> String {
     let mut table = Table::new(&["NODE", "ROLE", "!ADDRESS", "VERSION", "#SEEN MS AGO"]);
     for node in list(result, "nodes") {
@@ -297,7 +311,7 @@ pub fn network(network: &Value, width: Option<usize>) -> String {
 }
 
 /// Subnets, then their pools and reserved ranges.
-fn space(subnets: &[Value], width: Option<usize>) -> String {
+pub fn space(subnets: &[Value], width: Option<usize>) -> String {
     let mut table = Table::new(&["!SUBNET", "NAME", "!GATEWAY", "DHCP", "!DNS", "SEARCH", "ZONES", "STATE", "ID"]);
     let mut parts = Table::new(&["!RANGE", "WHAT", "NAME", "STATE"]);
     for subnet in subnets {

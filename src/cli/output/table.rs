@@ -1,7 +1,8 @@
 //! Columns and fields of text that fit the width of a terminal.
 //!
-//! Only what goes to a terminal is shortened (with `…`): what goes into a pipe or a file is kept whole. So are addresses and
-//! ranges everywhere: a part of one is another one.
+//! Only what goes to a terminal is shortened (with `…`): what goes into a pipe or a file is kept whole. So are addresses,
+//! ranges and numbers everywhere: a part of one is another one. A long range that leaves no room for its row stands alone, on
+//! a line above it.
 
 use clap::builder::styling::Style;
 
@@ -23,11 +24,11 @@ pub struct Table {
 
 impl Table {
     /// A table with these headings. A heading that begins with `#` is a column of numbers, aligned to the right; one that begins
-    /// with `!` is a column of addresses or ranges, which are never shortened.
+    /// with `!` is a column of addresses or ranges. Neither is ever shortened.
     pub fn new(headings: &[&'static str]) -> Self {
         Self {
             numbers: headings.iter().map(|heading| heading.starts_with('#')).collect(),
-            whole: headings.iter().map(|heading| heading.starts_with('!')).collect(),
+            whole: headings.iter().map(|heading| heading.starts_with(['!', '#'])).collect(),
             headings: headings.iter().map(|heading| heading.trim_start_matches(['#', '!'])).collect(),
             rows: Vec::new(),
         }
@@ -96,13 +97,30 @@ impl Table {
             }
             widths[at] = widest - 1;
         }
+        // What is too long for what is left stands alone: see `line`.
+        let others: usize = widths.iter().skip(1).sum::<usize>() + gaps;
+        if let Some(first) = widths.first_mut().filter(|first| self.folds() && **first + others > limit) {
+            *first = limit.saturating_sub(others).clamp(COLUMN_MIN.min(*first), *first);
+        }
         widths
+    }
+
+    /// Whether a cell of the first column may stand on a line of its own.
+    fn folds(&self) -> bool {
+        self.whole.first() == Some(&true) && self.numbers.first() == Some(&false)
     }
 
     fn line(&self, cells: &[String], widths: &[usize]) -> String {
         let mut line = String::new();
         for (at, cell) in cells.iter().enumerate() {
-            let cell = shortened(cell, widths[at]);
+            let stands_alone = at == 0 && self.folds() && columns(cell) > widths[0];
+            let cell = if stands_alone {
+                line.push_str(cell);
+                line.push('\n');
+                String::new()
+            } else {
+                shortened(cell, widths[at])
+            };
             let padding = " ".repeat(widths[at].saturating_sub(columns(&cell)));
             if at > 0 {
                 line.push_str(&" ".repeat(GAP));
@@ -202,6 +220,23 @@ mod tests {
     fn a_command_is_never_broken() {
         assert_eq!(wrapped("say `a b c` twice", 9, 2), "say\n  `a b c`\n  twice");
         assert_eq!(wrapped("an `open one", 40, 2), "an `open one");
+    }
+
+    #[test]
+    fn a_row_that_has_no_room_beside_its_range_stands_below_it_with_its_numbers_whole() {
+        let mut table = Table::new(&["!WHAT", "#SIZE", "#HELD", "#FREE"]);
+        let range = "2001:db8:ffff:ffff::2000:0-2001:db8:ffff:ffff::2000:ffe0";
+        for what in ["10.0.0.0/16", range] {
+            table.row(vec![what.into(), "268 435 456".into(), "1 000".into(), "268 434 456".into()]);
+        }
+        let text = anstream::adapter::strip_str(&table.render(Some(60))).to_string();
+        let row =
+            |what: &str, [size, held, free]: [&str; 3]| format!("{what:<27}  {size:>11}  {held:>5}  {free:>11}\n");
+        let counts = ["268 435 456", "1 000", "268 434 456"];
+        let (heading, plain) = (row("WHAT", ["SIZE", "HELD", "FREE"]), row("10.0.0.0/16", counts));
+        assert_eq!(text, format!("{heading}{plain}{range}\n{}", row("", counts)));
+        let whole = anstream::adapter::strip_str(&table.render(None)).to_string();
+        assert_eq!(whole.lines().count(), 3, "{whole}");
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod index;
 mod meta;
 mod moving;
 pub mod nameplate;
+mod observed;
 mod options;
 mod problem;
 mod reader;
@@ -55,7 +56,7 @@ use tokio::sync::oneshot;
 
 pub use moving::look_at_target;
 pub use options::EmbeddedOptions;
-pub use report::{CannotCopy, Report, copy, look, verify};
+pub use report::{CannotCopy, Report, copy, copy_heard, look, verify};
 
 use self::directory::{initialise, initialised, lock, mend, take_lock};
 use self::disk::DirectoryLock;

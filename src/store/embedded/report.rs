@@ -11,6 +11,7 @@ use std::path::Path;
 
 use super::disk::{Disk, DiskFile, RealDisk, read_exact};
 use super::meta::{Mark, Meta};
+use super::observed::{Heard, ObservedDisk};
 use super::problem;
 use super::recovery::{self, Recovered};
 use super::segment::{self, LOG, Lengths, SegmentHeader};
@@ -112,7 +113,19 @@ pub enum CannotCopy {
 /// # Errors
 /// [`CannotCopy`] if the source cannot be trusted, or the target holds something or lies in the source.
 pub fn copy(dir: &Path, target: &Path) -> Result<Report, CannotCopy> {
-    let (_lock, meta, recovered) = read(&SourceDisk, dir).map_err(CannotCopy::Source)?;
+    copy_from(&SourceDisk, dir, target)
+}
+
+/// As [`copy`], and tells meanwhile how much of the source it has read.
+///
+/// # Errors
+/// As of [`copy`].
+pub fn copy_heard(dir: &Path, target: &Path, heard: Heard) -> Result<Report, CannotCopy> {
+    copy_from(&ObservedDisk::new(dir, heard), dir, target)
+}
+
+fn copy_from(disk: &dyn Disk, dir: &Path, target: &Path) -> Result<Report, CannotCopy> {
+    let (_lock, meta, recovered) = read(disk, dir).map_err(CannotCopy::Source)?;
     if lies_inside(target, dir) {
         let text = format!("lies inside {}, where only the server has something to write", dir.display());
         return Err(CannotCopy::Target(problem::foreign(target, text)));

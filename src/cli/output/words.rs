@@ -1,0 +1,67 @@
+//! Words for people on stderr, in lines that its terminal has room for. Into a pipe or a file they go as they are, so that
+//! whoever looks for a sentence finds it in one piece.
+
+use std::io::{self, IsTerminal, Write};
+
+use super::table::{columns, wrapped};
+use super::{COLUMNS_PLAIN, columns_of};
+
+/// Columns that stderr has; none where it is no terminal.
+pub fn width() -> Option<usize> {
+    io::stderr().is_terminal().then(|| columns_of(io::stderr()).unwrap_or(COLUMNS_PLAIN))
+}
+
+/// Says something on stderr. A stderr that is gone hears nothing.
+pub fn say(words: &str) {
+    let _ = writeln!(anstream::stderr(), "{}", fitted(words, width()));
+}
+
+/// Shows lines on stderr that are no sentences, as those of a table.
+pub fn show(lines: &str) {
+    let _ = writeln!(anstream::stderr(), "{}", lines.trim_end());
+}
+
+/// The lines of `words`, those that are too long broken at blanks, never inside backticks: a command is copied whole. What
+/// goes on is set in by two more than where it began.
+pub fn fitted(words: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return words.to_owned() };
+    let line = |line: &str| {
+        let text = line.trim_start();
+        let indent = columns(line) - columns(text);
+        if columns(line) <= width {
+            return line.to_owned();
+        }
+        // The first line is set in as well: room is what the indent leaves of it.
+        let lines = wrapped(text, width.saturating_sub(indent), 2);
+        let blanks = " ".repeat(indent);
+        lines.split('\n').map(|line| format!("{blanks}{line}")).collect::<Vec<_>>().join("\n")
+    };
+    words.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_broken_at_the_width_and_commands_are_not() {
+        let name = "a-network-of-a-long-name".repeat(3);
+        let words =
+            format!("next: `allod ip claim {name} 10.0.0.5 --owner OWNER` takes it, and more words that do not fit");
+        let lines = fitted(&words, Some(60));
+        assert!(lines.contains(&format!("`allod ip claim {name} 10.0.0.5 --owner OWNER`")), "{lines}");
+        let too_long = |line: &&str| columns(line) > 60 && !line.contains('`');
+        assert_eq!(lines.lines().find(too_long), None, "{lines}");
+        assert!(lines.lines().count() > 2 && lines.lines().skip(1).all(|line| line.starts_with("  ")), "{lines}");
+        assert_eq!(lines.split_whitespace().collect::<Vec<_>>(), words.split_whitespace().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn lines_that_fit_and_those_that_go_into_a_pipe_stay_as_they_are() {
+        let words = "two  blanks\n    set in\n\nand an empty line";
+        assert_eq!(fitted(words, Some(20)), words);
+        let long = "word ".repeat(40);
+        assert_eq!(fitted(&long, None), long);
+        assert_eq!(fitted("    one two three", Some(12)), "    one two\n      three");
+    }
+}
