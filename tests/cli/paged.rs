@@ -71,7 +71,7 @@ fn a_list_that_never_comes_to_its_end_shows_nothing_and_says_what_to_do() {
 fn where_a_list_goes_on_by_the_word_of_who_asks_it_is_not_begun_again() {
     let server = refusing(usize::MAX);
     let output = allod(&server.address, &["ip", "list", "--after", "n1"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(64));
     assert!(text(&output.stderr).contains("`after` goes on with a list"), "{}", text(&output.stderr));
     assert_eq!(server.asked().len(), 1);
 }

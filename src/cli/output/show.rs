@@ -380,7 +380,7 @@ fn draining(of: &Value) -> String {
 
 /// Counts of a network, its subnets and pools.
 pub fn usage(result: &Value, width: Option<usize>) -> String {
-    let mut table = Table::new(&["!WHAT", "#SIZE", "#HELD", "#RESERVED", "#COOLING", "#DECLINED", "#FREE", "USED"]);
+    let mut table = Table::new(&["!WHAT", "#SIZE", "#HELD", "#RESERVED", "#COOLING", "#DECLINED", "#FREE", "FULL"]);
     let mut row = |what: String, of: &Value| {
         let cells = ["size", "held", "reserved", "cooling", "declined", "free"].map(|name| count(of, name));
         table.row([what].into_iter().chain(cells).chain([used(of)]).collect());
@@ -396,7 +396,7 @@ pub fn usage(result: &Value, width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// The share of addresses that are not free.
+/// The share of addresses that are not free; `used_ratio` is that of those that are held.
 fn used(of: &Value) -> String {
     let (Some(size), Some(free)) = (of.get("size").and_then(number_of), of.get("free").and_then(number_of)) else {
         return String::new();
