@@ -8,6 +8,7 @@ use serde_json::json;
 use super::client::Answer;
 use super::redis::Redis;
 use super::run::{Nodes, Setting, eventually};
+use super::server::Starting;
 use super::wire::Way;
 
 /// For how long a start waits for others before it gives up, and how much longer a busy machine may take over it.
@@ -35,6 +36,16 @@ fn replicated() -> Option<(Nodes, Redis)> {
     Some((Nodes::over(directory, primary, setting), replica))
 }
 
+/// The node ends, its replica stands still, and the next process of it waits for that.
+async fn waiting_for_its_replica(nodes: &mut Nodes, replica: &Redis) -> Starting {
+    nodes.cluster.stop(0);
+    replica.signal("-STOP");
+    let before = nodes.cluster.log(0).len();
+    let starting = nodes.cluster.begin_as("node-0", "node-0", 0);
+    eventually("it waits", || starting.log_text()[before..].contains(LACKS)).await;
+    starting
+}
+
 /// Nobody owns any shard: the next owner waits for nothing.
 fn no_lease_is_left(redis: &Redis) -> bool {
     (0..16).all(|shard| redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "lease"]) == "0")
@@ -47,11 +58,7 @@ fn is_named(redis: &Redis, node: &str) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_starts_before_its_replica_answers_waits_for_it_and_serves() {
     let Some((mut nodes, replica)) = replicated() else { return };
-    nodes.cluster.stop(0);
-    replica.signal("-STOP");
-    let before = nodes.cluster.log(0).len();
-    let starting = nodes.cluster.begin_as("node-0", "node-0", 0);
-    eventually("it waits", || starting.log_text()[before..].contains(LACKS)).await;
+    let starting = waiting_for_its_replica(&mut nodes, &replica).await;
     replica.signal("-CONT");
     let server = starting.ready();
     let created = server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
@@ -80,11 +87,7 @@ async fn a_start_that_waits_for_a_replica_in_vain_ends_with_75_after_a_while_and
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_is_told_to_stop_while_it_waits_ends_well_and_leaves_neither_lease_nor_name() {
     let Some((mut nodes, replica)) = replicated() else { return };
-    nodes.cluster.stop(0);
-    replica.signal("-STOP");
-    let before = nodes.cluster.log(0).len();
-    let starting = nodes.cluster.begin_as("node-0", "node-0", 0);
-    eventually("it waits", || starting.log_text()[before..].contains(LACKS)).await;
+    let starting = waiting_for_its_replica(&mut nodes, &replica).await;
     let begun = Instant::now();
     starting.signal("-TERM");
     let (code, log) = starting.ends();
