@@ -129,6 +129,23 @@ fn an_import_of_which_one_line_is_refused_changes_nothing() {
         }
         assert_eq!(exported(&server), before);
     }
+    // All of them are told at once, whoever finds them.
+    let bad = [
+        held("10.0.0.1", "b", json!({})),
+        held("10.0.0.6", "c", mac(5)),
+        held("10.0.0.7", "d", mac(9)),
+        held("10.2.0.1", "e", json!({})),
+    ];
+    let lines =
+        [vec![json!({"format": "allod-export", "version": 1}), lan.clone(), fine.clone()], bad.to_vec()].concat();
+    std::fs::write(&file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    let output = server.allod(&["import", file.to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        told.contains("4 bad lines\n") && (4..=7).all(|line| told.contains(&format!("\n  line {line}: "))),
+        "{told}"
+    );
+    assert_eq!(exported(&server), before);
     // Without them it comes in whole, and what was held back is there.
     std::fs::write(&file, format!("{}\n{lan}\n{fine}\n", json!({"format": "allod-export", "version": 1}))).unwrap();
     server.allod_ok(&["import", file.to_str().unwrap()]);

@@ -39,19 +39,18 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
     let mut content = read(&text);
     let there = networks(session, None).await?;
     content.check(&there);
+    let known: BTreeSet<&str> = there.iter().filter_map(|network| network["name"].as_str()).collect();
     let unchanged = "nothing was changed yet";
     let there_already =
-        ask_server(session, &mut content, &there).await.map_err(|stop| broken_off(stop, &asked, unchanged, args))?;
-    if content.problems.is_empty() {
-        let refused = rehearse(session, &content, &there).await;
-        content.problems = refused.map_err(|stop| broken_off(stop, &asked, unchanged, args))?;
-    }
+        ask_server(session, &mut content, &known).await.map_err(|stop| broken_off(stop, &asked, unchanged, args))?;
+    let refused = rehearse(session, &content, &known, &there).await;
+    content.problems.extend(refused.map_err(|stop| broken_off(stop, &asked, unchanged, args))?);
     if !content.problems.is_empty() {
         return Err(
             Failure::new(asked, report(&content), "correct these lines and import again; nothing was changed").into()
         );
     }
-    let is_new = |network: &&Network| !there.iter().any(|there| there["name"] == *network.table.name);
+    let is_new = |network: &&Network| !known.contains(&*network.table.name);
     let networks = content.networks.iter().filter(is_new).count();
     let imported = |networks: usize, claims: usize| {
         format!("{} and {}", counted(networks, "network"), counted(claims, "reservation"))
@@ -131,10 +130,9 @@ fn report(content: &Content) -> String {
     text
 }
 
-/// Lets the server check what only it knows: overlaps with what it has, and addresses that are held. Answers how many
-/// of the reservations are there already.
-async fn ask_server(session: &mut Session, content: &mut Content, there: &[Value]) -> Done<usize> {
-    let known: BTreeSet<&str> = there.iter().filter_map(|network| network["name"].as_str()).collect();
+/// Lets the server check what only it knows: overlaps with what it has, and addresses that are held in networks that are `known`
+/// to it. Answers how many of the reservations are there already.
+async fn ask_server(session: &mut Session, content: &mut Content, known: &BTreeSet<&str>) -> Done<usize> {
     for network in &content.networks {
         if known.contains(network.table.name.as_str()) || content.problems.contains_key(&network.line) {
             continue;

@@ -19,16 +19,22 @@ use crate::core::types::Mac;
 use crate::limits::LIST_PAGE_RECORDS_MAX;
 use crate::serve::from_cli;
 
-/// What would be refused of the networks that the server does not have, and of what is claimed in them: line and sentence.
-pub async fn rehearse(session: &mut Session, content: &Content, there: &[Value]) -> Done<BTreeMap<usize, String>> {
-    let known: BTreeSet<&str> = there.iter().filter_map(|network| network["name"].as_str()).collect();
-    let is_new = |name: &str| !known.contains(name);
-    let new: Vec<&Network> = content.networks.iter().filter(|network| is_new(&network.table.name)).collect();
+/// What would be refused of the networks that are not `known` to the server, and of what is claimed in them: line and sentence.
+/// `there` are those that it has. Lines that are bad already are left out, and so is what is claimed in a network that is not
+/// made: that is not what is wrong.
+pub async fn rehearse(
+    session: &mut Session,
+    content: &Content,
+    known: &BTreeSet<&str>,
+    there: &[Value],
+) -> Done<BTreeMap<usize, String>> {
+    let is_bad = |line: usize| content.problems.contains_key(&line);
+    let is_new = |network: &&Network| !known.contains(&*network.table.name) && !is_bad(network.line);
+    let mut new: Vec<&Network> = content.networks.iter().filter(is_new).collect();
+    let mut refused = BTreeMap::new();
     if new.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(refused);
     }
-    let claims: Vec<Claim> = content.claims.iter().filter(|claim| is_new(&claim.network)).cloned().collect();
-    let mut refused = held_macs(session, &new, &claims, there).await?;
     let failed = |problem: String| {
         let hint = "it needs two free ports on 127.0.0.1, some threads, and memory for what the file holds";
         Failure::new("try the import out on a server in this process", problem, hint)
@@ -38,10 +44,12 @@ pub async fn rehearse(session: &mut Session, content: &Content, there: &[Value])
     for network in &new {
         refuse(&mut refused, network.line, trial.try_call("network.create", network.open.members.clone()).await)?;
     }
-    // What is claimed in a network that was refused is not what is wrong.
-    if refused.is_empty() {
-        refused.extend(claim_all(&mut trial, &claims, Claiming::TriesOut).await?.refused);
-    }
+    new.retain(|network| !refused.contains_key(&network.line));
+    let names: BTreeSet<&str> = new.iter().map(|network| &*network.table.name).collect();
+    let is_tried = |claim: &&Claim| names.contains(claim.network.as_str()) && !is_bad(claim.line);
+    let claims: Vec<Claim> = content.claims.iter().filter(is_tried).cloned().collect();
+    refused.extend(held_macs(session, &new, &claims, there).await?);
+    refused.extend(claim_all(&mut trial, &claims, Claiming::TriesOut).await?.refused);
     if refused.is_empty() {
         let made = networks(&mut trial, None).await?;
         for network in &new {
