@@ -35,7 +35,11 @@ impl<'a> Terminal<'a> {
         write(&directory.path().join("run"), commands.as_bytes());
         let mut command = Command::new("script");
         command.args(["-qfec", "sh ./run", "/dev/null"]).current_dir(directory.path());
-        command.env("ALLOD_SERVER", &self.server.address).env("TERM", "xterm").env_remove("NO_COLOR");
+        command.env("ALLOD_SERVER", &self.server.address).env("TERM", "xterm");
+        // With `CI` set a dumb terminal counts as one with colours.
+        for of_caller in ["NO_COLOR", "CI", "CLICOLOR", "CLICOLOR_FORCE"] {
+            command.env_remove(of_caller);
+        }
         let mut child = command.envs(self.set).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut screen, mut keys) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
         let (mut seen, mut bytes, mut answered) = (Vec::new(), [0; 4_096], false);
