@@ -128,6 +128,9 @@ pub struct RunArguments {
     /// Networks, `load-00` and on, each in a realm of its own.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub networks: Option<u16>,
+    /// Each connection keeps to one network, in place of asking in another one each time.
+    #[arg(long)]
+    pub keep_network: bool,
     /// The networks are there already.
     #[arg(long)]
     pub no_create: bool,
@@ -298,6 +301,7 @@ impl RunArguments {
             seed,
             brief: self.shape.brief,
             networks: self.networks.map(usize::from),
+            lanes_per_network: self.keep_network.then_some(usize::from(self.shape.depth)),
             network_name: None,
             record: Record::default(),
             cidr: self.cidr.clone(),

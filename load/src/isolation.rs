@@ -4,7 +4,7 @@
 //! other asks B one request at a time. On a machine with few cores the two clients and the server share them, and
 //! the ratio contains that; run `echo` beside it for the ceiling.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -129,14 +129,13 @@ impl Found {
     /// # Errors
     /// Standard output is closed.
     pub fn print(&self, json: bool) -> io::Result<()> {
+        let mut out = io::stdout();
         if json {
-            println!("{}", serde_json::to_string(self)?);
-            return Ok(());
+            return writeln!(out, "{}", serde_json::to_string(self)?);
         }
         for report in [&self.alone, &self.flood, &self.beside] {
             report.print(false)?;
         }
-        println!("p99 of B beside the flood is {:.2} times its p99 alone", self.p99_ratio);
-        Ok(())
+        writeln!(out, "p99 of B beside the flood is {:.2} times its p99 alone", self.p99_ratio)
     }
 }

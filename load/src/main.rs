@@ -30,7 +30,7 @@ mod scenario;
 mod session;
 mod target;
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -150,7 +150,7 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
             Some(report) if one => serde_json::to_string(report)?,
             _ => serde_json::to_string(&reports)?,
         };
-        println!("{text}");
+        writeln!(io::stdout(), "{text}")?;
     }
     let is_made = is_whole && reports.iter().all(|report| report.not_made.is_none());
     let faulty = reports.iter().any(Report::is_faulty);

@@ -19,11 +19,12 @@ const CIDR_OF_BLOCKS: &str = "10.0.0.0/8";
 /// The options that a scenario heeds, of those that not all do.
 fn heeded(scenario: Name) -> Vec<&'static str> {
     let (networks, more): (&[&str], &[&str]) = match scenario {
-        Name::Mixed | Name::Churn | Name::ManyNetworks | Name::HotNetwork => {
-            (NETWORKS, &["--fill-level", "--prefill", "--hold", "--brief"])
+        Name::Mixed | Name::HotNetwork => (NETWORKS, &["--fill-level", "--prefill", "--hold", "--brief"]),
+        Name::Churn | Name::ManyNetworks => {
+            (NETWORKS, &["--keep-network", "--fill-level", "--prefill", "--hold", "--brief"])
         }
-        Name::Contended => (NETWORKS, &["--fill-level", "--prefill", "--hold", "--brief", "--wait"]),
-        Name::Fill | Name::Ipv6 => (NETWORKS, &["--prefill", "--hold", "--brief"]),
+        Name::Contended => (NETWORKS, &["--keep-network", "--fill-level", "--prefill", "--hold", "--brief", "--wait"]),
+        Name::Fill | Name::Ipv6 => (NETWORKS, &["--keep-network", "--prefill", "--hold", "--brief"]),
         Name::Blocks => (NETWORKS, &["--prefill", "--hold", "--brief", "--prefix-length"]),
         Name::Claims => (&[], &["--policy", "--cooldown", "--brief"]),
         Name::ClaimAndSweep => (&[], &["--policy", "--cooldown"]),
@@ -84,6 +85,7 @@ impl RunArguments {
     fn given(&self) -> Vec<&'static str> {
         [
             ("--networks", self.networks.is_some()),
+            ("--keep-network", self.keep_network),
             ("--cidr", self.cidr.is_some()),
             ("--policy", self.policy.is_some()),
             ("--cooldown", self.cooldown.is_some()),
@@ -121,6 +123,7 @@ pub fn told(settings: &Settings, shape: &Shape, networks: &[NetworkPlan]) -> Val
         "arrivals": arrivals,
         "patience_seconds": shape.patience.as_secs_f64(),
         "brief": settings.brief,
+        "keep_network": settings.lanes_per_network.is_some(),
         "cidr": network.map(|network| &network.cidr),
         "policy": network.map(|network| &network.policy),
         "cooldown_seconds": network.map(|network| network.cooldown_seconds),
@@ -175,6 +178,7 @@ mod tests {
             }
         }
         assert!(said("deployments --brief").is_some() && said("fill --brief").is_none());
+        assert!(said("mixed --keep-network").is_some() && said("churn --keep-network").is_none());
     }
 
     #[test]

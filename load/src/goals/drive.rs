@@ -57,6 +57,7 @@ fn run(load: &Load, shape: Shape, seed: u32, target: &mut Target) -> io::Result<
         brief: true,
         record: load.record,
         networks: Some(load.networks),
+        lanes_per_network: load.keep_network.then_some(shape.depth),
         cidr: load.cidr.clone(),
         policy: load.policy.map(str::to_owned),
         prefill: load.prefill,

@@ -10,7 +10,7 @@ mod probe;
 mod result;
 mod table;
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -68,7 +68,8 @@ pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
     let size = arguments.size()?;
     let goals = chosen(goals(&size), &arguments.only)?;
     if arguments.list {
-        goals.iter().for_each(|goal| println!("{}: {}", goal.name, goal.what));
+        let mut out = io::stdout().lock();
+        goals.iter().try_for_each(|goal| writeln!(out, "{}: {}", goal.name, goal.what))?;
         return Ok(false);
     }
     let measurements = measure(&goals, &size, arguments.turns.rounds);

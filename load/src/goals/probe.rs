@@ -110,6 +110,8 @@ pub struct Load {
     pub scenario: Name,
     pub depth: Depth,
     pub networks: usize,
+    /// Each connection keeps to one of them.
+    pub keep_network: bool,
     pub record: Record,
     pub cidr: Option<String>,
     pub policy: Option<&'static str>,
@@ -126,6 +128,7 @@ impl Load {
             scenario: Name::Fill,
             depth: Depth::Many,
             networks: 1,
+            keep_network: false,
             record: Record::default(),
             cidr: None,
             policy: None,
@@ -136,11 +139,12 @@ impl Load {
     }
 
     fn name(&self, size: &Size) -> String {
-        let Self { backend, scenario, depth, networks, .. } = self;
+        let Self { backend, scenario, depth, networks, keep_network, .. } = self;
         let (connections, depth) = (size.connections, depth.of(size));
         let mut name = format!("{}: {} {connections} x {depth}", backend.name(), scenario.text());
         let mut add = |text: Option<String>| text.iter().for_each(|text| name.extend([", ", text]));
         add((*networks != 1).then(|| format!("{networks} networks")));
+        add(keep_network.then(|| "one a connection".to_owned()));
         add(self.cidr.clone());
         add(self.policy.map(str::to_owned));
         add(self.prefill.map(|held| format!("{held} held")));

@@ -118,6 +118,12 @@ fn stores() -> Vec<Goal> {
         Goal::new("store-memory", "memory store, over echo", AtLeast(0.9), rates(&memory, &Probe::Echo)),
         several(64),
         Goal::new(
+            "networks-64-kept",
+            "64 networks, each connection keeps to one, over one",
+            AtLeast(0.95),
+            rates(&Probe::Load(Load { keep_network: true, ..networks(64) }), &embedded),
+        ),
+        Goal::new(
             "releases",
             "rate where every other request is a release, over allocations only",
             AtLeast(1.0),

@@ -10,7 +10,7 @@
 mod counted;
 mod recorded;
 
-use std::io;
+use std::io::{self, Write};
 
 use crate::arguments::InstructionsArguments;
 use crate::target::Store;
@@ -34,7 +34,7 @@ pub fn run(arguments: &InstructionsArguments) -> io::Result<bool> {
     } else {
         Recorded::default()
     };
-    let mut too_many = false;
+    let (mut too_many, mut out) = (false, io::stdout());
     for &store in &arguments.store {
         let mut counts = Vec::new();
         for _ in 0..arguments.repeat {
@@ -43,25 +43,27 @@ pub fn run(arguments: &InstructionsArguments) -> io::Result<bool> {
         counts.sort_unstable();
         let count = counts[counts.len() / 2];
         if let ([least, .., most], true) = (&counts[..], arguments.repeat > 1) {
-            println!("{}: {counts:?}, {:.1} % apart", store.name(), 100.0 * (most - least) as f64 / *least as f64);
+            let apart = 100.0 * (most - least) as f64 / *least as f64;
+            writeln!(out, "{}: {counts:?}, {apart:.1} % apart", store.name())?;
         }
         if arguments.record {
-            println!("{}: {count} instructions an allocation", store.name());
+            writeln!(out, "{}: {count} instructions an allocation", store.name())?;
             recorded.note(store, count, &compiler);
         } else {
             let (line, more) = judged(store, count, &recorded, &compiler)?;
-            println!("{line}");
+            writeln!(out, "{line}")?;
             too_many |= more;
         }
     }
     if arguments.record {
         recorded.write(&arguments.file)?;
     } else if too_many {
-        println!(
+        writeln!(
+            out,
             "find out what it is spent on (--profile DIRECTORY, then callgrind_annotate); if it has to be, record it: the \
              same command with --record, and {} goes with the change",
             arguments.file.display()
-        );
+        )?;
     }
     Ok(too_many)
 }

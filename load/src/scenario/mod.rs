@@ -68,6 +68,8 @@ pub struct Settings {
     /// What each reservation has beside its owner; of those whose answers are brief, and that are not listed at the end.
     pub record: Record,
     pub networks: Option<usize>,
+    /// So many lanes, those of a connection, keep to one network in place of going round them.
+    pub lanes_per_network: Option<usize>,
     /// In place of `load-00`, where there is one.
     pub network_name: Option<String>,
     pub cidr: Option<String>,

@@ -9,6 +9,7 @@ use crate::refusal::Refusal;
 /// Lanes that exchange addresses over networks.
 pub struct Steady {
     networks: Vec<NetworkPlan>,
+    lanes_per_network: Option<usize>,
     exchange: Exchange,
     hold: Option<usize>,
     prefill: Box<dyn Fn(u64) -> u64>,
@@ -18,7 +19,13 @@ impl Steady {
     /// Before measuring, so many addresses are held as the settings say, or none; then a lane keeps `hold` addresses, or all.
     pub fn new(settings: &Settings, networks: Vec<NetworkPlan>, hold: Option<usize>) -> Self {
         let prefill = settings.prefill.unwrap_or(0);
-        Self { exchange: Exchange::new(settings, &networks), networks, hold, prefill: Box::new(move |_| prefill) }
+        Self {
+            exchange: Exchange::new(settings, &networks),
+            networks,
+            lanes_per_network: settings.lanes_per_network,
+            hold,
+            prefill: Box::new(move |_| prefill),
+        }
     }
 
     /// What is held before measuring follows from the addresses that there are, unless the settings say it.
@@ -40,9 +47,14 @@ impl Steady {
         self.exchange.next(lane, network, desk, out)
     }
 
-    /// The lane's next network, in turn: where one lane goes on, all lanes together have been everywhere between.
+    /// The network that the lane keeps to, or its next in turn: where one lane goes on, all lanes together have been everywhere
+    /// between.
     pub fn in_turn(&self, lane: usize) -> usize {
-        (lane + self.exchange.count(lane) * (self.exchange.lanes() + 1)) % self.networks.len()
+        let next = match self.lanes_per_network {
+            Some(lanes) => lane / lanes,
+            None => lane + self.exchange.count(lane) * (self.exchange.lanes() + 1),
+        };
+        next % self.networks.len()
     }
 }
 
@@ -94,6 +106,23 @@ mod tests {
                 }
             }
             assert!(asked.iter().all(|&times| (8..=12).contains(&times)), "{networks}: {asked:?}");
+        }
+    }
+
+    #[test]
+    fn lanes_that_keep_their_network_ask_nowhere_else_and_are_dealt_over_all() {
+        let settings = Settings { lanes: 8, lanes_per_network: Some(2), ..Settings::default() };
+        for (networks, kept) in [(4, [0, 0, 1, 1, 2, 2, 3, 3]), (3, [0, 0, 1, 1, 2, 2, 0, 0])] {
+            let plans = NetworkPlan::several(&settings, networks, "10.0.0.0/24", "lowest");
+            let mut steady = Steady::new(&settings, plans, None);
+            let mut audit = Auditor::new(8, networks);
+            for _ in 0..3 {
+                for (lane, network) in kept.into_iter().enumerate() {
+                    assert_eq!(steady.in_turn(lane), network);
+                    let mut desk = Desk { audit: &mut audit, id: lane, now: Duration::ZERO };
+                    steady.request(lane, &mut desk, &mut Vec::new());
+                }
+            }
         }
     }
 }
