@@ -102,8 +102,8 @@ impl Session {
         drop(live);
         let measured = if self.attended { measured? } else { measured?.whole()? };
         let after = target.redis.as_ref().map(Redis::processor_time).transpose()?;
-        if measured.lost > 0 {
-            // It has had its patience.
+        if measured.lost > 0 || measured.cut_off.is_some() {
+            // It has had its patience; and a server that is gone is not waited for.
             control = Control::unconnected(&target.servers, shape.patience)?;
         }
         control.tolerate_a_signal();

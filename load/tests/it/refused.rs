@@ -103,7 +103,8 @@ fn a_connection_that_is_lost_is_named_and_what_was_measured_is_told() {
     });
     let address = liar.address.to_string();
     let mut command = load();
-    command.args(["run", "fill", "--seconds", "50", "--connections", "2", "--depth", "2", "--server", &address]);
+    command.args(["run", "fill", "--seconds", "50", "--connections", "2", "--depth", "2", "--patience", "2"]);
+    command.args(["--server", &address]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     (0..100).for_each(|_| enough.recv_timeout(WAIT_MAX).unwrap());
     drop(liar);
