@@ -30,6 +30,9 @@ pub const CONNECTION_WAITING_REQUESTS_MAX: usize = IN_FLIGHT_REQUESTS_MAX / 2;
 pub const NETWORK_WAITING_REQUESTS_MAX: usize = 2_048;
 /// Requests that wait for capacity of any network; beyond it: `overloaded`.
 pub const WAITING_REQUESTS_MAX: usize = 32_768;
+/// A client that says nothing for so long is asked by the kernel whether it is still there (TCP keepalive), and again each time:
+/// one that died while it waited must not be given what somebody else waits for.
+pub const CLIENT_PROBE_MS: u64 = 15_000;
 /// Open connections over TCP, and as many over HTTP. Default of `server.max_connections`.
 pub const CONNECTIONS_MAX: usize = 4_096;
 /// Which part of the files that the process may have open at once are for connections over HTTP at most: one in so many.

@@ -46,5 +46,6 @@ mod story;
 mod supervised;
 mod top;
 mod unread;
+mod vanished;
 mod watching;
 mod who;
