@@ -43,6 +43,11 @@ fn figures(outcome: &Value, source: &Value) -> Vec<Option<f64>> {
 #[track_caller]
 fn follows_from_its_figures(outcome: &Value) {
     for row in outcome["goals"].as_array().unwrap() {
+        // A machine that is busy may give Redis less of the time than the system counts in.
+        if row["why_not"].as_str().is_some_and(|why| why.contains("the time was too short")) {
+            assert!(row["measured"].is_null() && row["goal"].as_str().unwrap().ends_with("-cpu"), "{row}");
+            continue;
+        }
         let of = figures(outcome, &row["of"]);
         let over: Vec<Vec<Option<f64>>> =
             row["over"].as_array().unwrap().iter().map(|source| figures(outcome, source)).collect();
