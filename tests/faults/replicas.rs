@@ -105,3 +105,26 @@ async fn a_replica_that_is_gone_is_told_of_although_nobody_changes_anything() {
     assert_eq!(nodes.cluster.figure(owner, "allod_store_replicas_answering"), 1.0);
     assert_eq!(nodes.cluster.owner_but(None).await, owner);
 }
+
+/// It would let go of the register, and whoever came next could not begin.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_keeps_the_register_while_no_take_over_could_be_confirmed() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((nodes, mut replica)) = begun(directory.path()).await else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    replica.end();
+    // Known, or not yet.
+    for _ in 0..2 {
+        let told = nodes.client(owner).await.call("cluster.drain", json!({})).await;
+        let Answer::Refused(kind, error) = told else { panic!("{told:?}") };
+        assert_eq!(kind, "in_use", "{error}\n{}", nodes.logs());
+        assert!(error["message"].as_str().unwrap().contains("1 replicas wanted, 0 answer"), "{error}");
+        is_told(&nodes).await;
+    }
+    assert!(!nodes.cluster.allod(owner, &["cluster", "nodes"]).contains("draining"));
+    replica.begin();
+    eventually("it is there again", || (0..2).all(|node| nodes.cluster.is_ready(node))).await;
+    assert_eq!(nodes.cluster.owner_but(None).await, owner);
+    insist(&mut nodes.client(owner).await, "cluster.drain", &json!({})).await;
+    assert_eq!(nodes.cluster.owner_but(Some(owner)).await, 1 - owner);
+}

@@ -73,6 +73,10 @@ impl Store for RedisStore {
         self.shared.obstacle().unwrap_or_else(|| self.shared.info.full.into())
     }
 
+    fn bars_taking(&self) -> Option<Arc<str>> {
+        self.shared.bars_taking()
+    }
+
     fn failure(&self) -> Option<Arc<str>> {
         self.shared.failed_of()
     }

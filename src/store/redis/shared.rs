@@ -289,6 +289,11 @@ impl RedisShared {
                 .into(),
             );
         }
+        self.bars_taking()
+    }
+
+    /// Why no commit can be confirmed now, and no take-over.
+    pub(super) fn bars_taking(&self) -> Option<Arc<str>> {
         if let Some(moving) = &*locked(&self.moving) {
             return Some(Arc::clone(moving));
         }
