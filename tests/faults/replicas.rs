@@ -106,6 +106,43 @@ async fn a_replica_that_is_gone_is_told_of_although_nobody_changes_anything() {
     assert_eq!(nodes.cluster.owner_but(None).await, owner);
 }
 
+/// A proof that is not to be had puts nothing in doubt; and what is in doubt is not being loaded, but waits for the replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_while_a_replica_is_away_is_told_that_and_not_that_something_is_loaded_or_moved() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((nodes, mut replica)) = begun(directory.path()).await else { return };
+    replica.end();
+    let asks = [
+        ("ip.get", json!({"address": "10.0.0.1"})),
+        ("ip.get", json!({"network": "lan", "address": "10.0.0.1"})),
+        ("ip.list", json!({})),
+        ("network.usage", json!({"network": "lan"})),
+        ("network.list", json!({})),
+        ("ip.allocate", json!({"network": "lan", "owner": "o1"})),
+    ];
+    for round in 0..3 {
+        for (at, (method, params)) in asks.iter().enumerate() {
+            let mut client = nodes.client(at % 2).await;
+            let told = timeout(PATIENCE, client.call(method, params.clone())).await.expect("an answer");
+            let Answer::Refused(kind, error) = told else { panic!("{method}: {told:?}") };
+            let message = error["message"].as_str().unwrap();
+            assert_eq!(kind, "unavailable", "round {round}, {method}: {error}\n{}", nodes.logs());
+            assert!(message.contains("1 replicas wanted, 0 answer"), "round {round}, {method}: {error}");
+            assert!(round > 0 || !message.contains("in doubt"), "{method}: {error}");
+        }
+        if round == 0 {
+            assert!(!nodes.logs().contains("its networks are loaded again"), "{}", nodes.logs());
+            // From here on one is: what lets go is tried.
+            let release = json!({"network": "lan", "owner": "o1"});
+            let told = nodes.client(0).await.call("ip.release", release).await;
+            assert!(matches!(&told, Answer::Refused(kind, _) if kind == "unavailable"), "{told:?}");
+        }
+    }
+    replica.begin();
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "ip.get", &json!({"network": "lan", "address": "10.0.0.1"})).await;
+}
+
 /// It would let go of the register, and whoever came next could not begin.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_keeps_the_register_while_no_take_over_could_be_confirmed() {
