@@ -66,6 +66,8 @@ pub(super) struct RedisShared {
     evicting: Mutex<Option<Arc<str>>>,
     /// Whether Redis has an append-only file, as it was seen last.
     appends: Mutex<Option<bool>>,
+    /// What an acknowledged change survives, by what Redis was set to when it was looked at last.
+    survives: Mutex<Arc<str>>,
     /// What is being done to Redis that keeps it from changing anything.
     moving: Mutex<Option<Arc<str>>>,
     journal: Mutex<Journal>,
@@ -156,6 +158,7 @@ impl RedisShared {
             identity,
             accepts_rollback,
         } = parts;
+        let survives = Mutex::new(info.durability.as_str().into());
         let lines = Mutex::new(vec![RedisLine::new(); usize::from(info.shards)]);
         Self {
             keys,
@@ -183,6 +186,7 @@ impl RedisShared {
             confirming: AtomicU64::new(0),
             evicting: Mutex::new(None),
             appends: Mutex::new(appends),
+            survives,
             moving: Mutex::new(None),
             journal: Mutex::new(Journal::new(heal_bytes)),
             lates: Arc::new(lates),
@@ -326,6 +330,15 @@ impl RedisShared {
     /// Whether Redis has an append-only file was seen; tells whether it had one before and has none now.
     pub(super) fn sees_appends(&self, appends: bool) -> bool {
         locked(&self.appends).replace(appends) == Some(true) && !appends
+    }
+
+    /// What an acknowledged change survives from now on, or does not any more.
+    pub(super) fn sees_durability(&self, durability: String) {
+        *locked(&self.survives) = durability.into();
+    }
+
+    pub(super) fn durability(&self) -> Arc<str> {
+        Arc::clone(&locked(&self.survives))
     }
 
     pub(super) fn appends(&self) -> Option<bool> {
