@@ -47,8 +47,26 @@ pub struct NoCapacity {
     pub pools: Vec<PoolUsage>,
     /// In a word, what narrows the choice: `zone z1`, `family 6`, no dynamic pool, ….
     pub narrowed_by: Option<String>,
+    /// A block was asked for.
+    pub is_of_blocks: bool,
     /// How long the request waited, if it did.
     pub waited_ms: Option<u64>,
+}
+
+impl NoCapacity {
+    /// What there is none of.
+    fn sought(&self) -> &'static str {
+        if self.is_of_blocks { "block of that size" } else { "address" }
+    }
+
+    /// That something is free nevertheless, where a block is not.
+    fn in_pieces(&self) -> String {
+        let taken = [self.held, self.reserved, self.cooling, self.declined].into_iter().fold(0, u128::saturating_add);
+        match self.size.saturating_sub(taken) {
+            free if free > 0 && self.is_of_blocks => format!(", and the {free} free ones lie in pieces"),
+            _ => String::new(),
+        }
+    }
 }
 
 /// What a network is in the way of.
@@ -300,7 +318,7 @@ pub enum Refusal {
         max: u64,
     },
     /// No room.
-    #[error("network `{}` has no free address{}{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), waited(.0.waited_ms), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
+    #[error("network `{}` has no free {}{}{}: {} of {} held, {} reserved, {} cooling, {} declined{}; add a pool, or release something", .0.network, .0.sought(), narrowed(.0.narrowed_by.as_deref()), waited(.0.waited_ms), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined, .0.in_pieces())]
     NotEnoughCapacity(Box<NoCapacity>),
     /// A sweep would let go of too much.
     #[error(

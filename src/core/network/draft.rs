@@ -136,6 +136,11 @@ impl<'a> Draft<'a> {
         self.searched.borrow_mut().get_or_insert_default().insert((pool, freed), place);
     }
 
+    /// What was granted here so far.
+    pub(super) fn taken_so_far(&self) -> impl Iterator<Item = Range> {
+        self.taken.iter()
+    }
+
     /// Grants made here so far.
     pub(super) fn granted(&self) -> usize {
         self.taken.count()
