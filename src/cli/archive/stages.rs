@@ -264,8 +264,9 @@ mod tests {
         assert_eq!(led.params["set"]["subnets"], set);
         // What is kept for somebody who does not hold it would be given to that one instead of its own.
         let drawn = network.drawing(&there(open)).unwrap();
-        let pools = json!([{"range": "10.0.0.64/26"}]);
-        let set = json!([{"id": 0, "pools": pools, "reserved": [{"range": "10.0.0.70"}]}, {"id": 1, "reserved": []}]);
+        let pools = json!([{"range": "10.0.0.64-10.0.0.127"}]);
+        let kept = json!([{"range": "10.0.0.70-10.0.0.70"}]);
+        let set = json!([{"id": 0, "pools": pools, "reserved": kept}, {"id": 1, "reserved": []}]);
         assert_eq!(drawn.params["set"]["subnets"], set);
     }
 
