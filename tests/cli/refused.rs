@@ -214,7 +214,9 @@ fn an_import_that_breaks_off_says_how_far_it_came_and_goes_on_when_it_is_said_ag
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(
-            said.contains(&format!("cannot import `{path}`: it broke off, and what was imported by then stays: ")),
+            said.contains(&format!(
+                "cannot import `{path}`: it broke off, and what was imported by then stays, in networks that"
+            )),
             "{said}"
         );
         assert!(said.contains(&format!("hint: `allod import {path}` again goes on from there")), "{said}");

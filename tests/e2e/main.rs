@@ -33,6 +33,7 @@ mod kills_deploy;
 mod ledger;
 mod logs;
 mod migrate;
+mod moved_by_export;
 mod plan;
 mod process;
 mod python;
