@@ -97,6 +97,7 @@ impl NetworkActor {
                         self.panicked(unit, Some(item.ticket));
                         return false;
                     }
+                    self.tell_of_broken_promises(&steps);
                     unit.change(self.id(), moment, item.by, item.reason, steps);
                 } else {
                     self.undecide();

@@ -121,6 +121,33 @@ fn who_waits_for_an_address_that_was_declined_keeps_its_own() {
 }
 
 #[test]
+fn who_was_promised_what_is_declined_learns_so_from_the_next_apply_and_gets_it_when_the_probation_is_over() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("gone", "10.0.0.10"), ("b", "10.0.0.20")]));
+    shop.commit(&first);
+    let wishes = named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]);
+    let next = shop.apply(&wishes);
+    assert_eq!(slots(&next), [is("promised", "10"), is("kept", "20")]);
+    let decline = json!({"network": "lan", "address": "10.0.0.10", "scope": "shop", "owner": "gone"});
+    shop.client.ok("ip.decline", decline);
+    let is_refused = |shop: &mut Deployment<'_>| {
+        let data = shop.refused(&wishes)["data"].clone();
+        assert_eq!((&data["kind"], &data["instance"]), (&json!("reserved"), &json!("a")), "{data}");
+        assert_eq!(data["address"], "10.0.0.10");
+    };
+    is_refused(&mut shop);
+    assert!(shop.commit(&next).is_empty(), "there is nothing left to let go");
+    assert_eq!(shop.held("a"), (vec![], vec![]));
+    is_refused(&mut shop);
+    server.clock.advance_ms(86_401_000);
+    let again = shop.apply(&wishes);
+    assert_eq!(slots(&again), [is("new", "10"), is("kept", "20")]);
+    assert_ne!(again["plan"], next["plan"]);
+}
+
+#[test]
 fn what_is_promised_looks_the_same_when_it_is_asked_again() {
     let server = TestServer::new();
     let mut client = server.with_lan();
