@@ -194,7 +194,7 @@ fn what_a_revert_cannot_make_current_again_stays_held_until_it_is_let_go_by_addr
         shop.client.kind("ip.claim", json!({"network": "lan", "address": "10.0.0.10", "owner": "thief"})),
         "already_in_use"
     );
-    assert!(shop.get()["uncommitted_since"].is_string(), "it is told to wait for an end");
+    assert!(shop.get()["uncommitted_since"].is_null(), "the plan has ended");
     // By hand, and named.
     let by_hand = json!({"network": "lan", "scope": "shop", "owner": "a", "address": "10.0.0.10"});
     assert_eq!(shop.client.ok("ip.release", by_hand)["released"], json!(["10.0.0.10"]));
@@ -203,4 +203,32 @@ fn what_a_revert_cannot_make_current_again_stays_held_until_it_is_let_go_by_addr
     assert_eq!(slots(&next), [is("kept", "2"), is("kept", "3")]);
     assert_eq!(shop.commit(&next), ["10.0.0.20"]);
     assert!(shop.get()["uncommitted_since"].is_null());
+}
+
+#[test]
+fn what_a_revert_could_not_make_current_again_holds_no_later_end_up() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
+    shop.commit(&first);
+    let moved = shop.apply(&named(&[("a", "10.0.0.50"), ("b", "10.0.0.60")]));
+    for owner in ["a", "b"] {
+        let slot = json!({"network": "lan", "scope": "shop", "owner": owner});
+        shop.client.ok("ip.release", slot.clone());
+        shop.client.ok("ip.allocate", slot);
+    }
+    // One after the other: the last one ends the plan.
+    for (instance, ended) in [("a", false), ("b", true)] {
+        assert!(shop.settle("deployment.revert", &moved, Some(&[instance])).is_empty());
+        assert_eq!(shop.get()["uncommitted_since"].is_null(), ended, "{instance}");
+    }
+    // And the next plan ends with its own revert.
+    server.clock.advance_ms(5_000);
+    let next = shop.apply(&automatic(&["a", "b", "c"]));
+    assert!(shop.get()["uncommitted_since"].is_string());
+    assert_eq!(shop.revert(&next), ["10.0.0.4"]);
+    let now = shop.get();
+    assert!(now["uncommitted_since"].is_null(), "{now}");
+    assert_eq!([shop.held("a").1, shop.held("b").1], [["10.0.0.10"], ["10.0.0.20"]]);
 }
