@@ -72,7 +72,7 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
     let mut session = Session::new(options);
     let (listen, http) = examined.ports.clone().unwrap_or_default();
     let asked = session.options.server.clone();
-    let of_server = runtime.block_on(server(&mut session, examined.in_use));
+    let of_server = runtime.block_on(server(&mut session, examined.in_use, examined.directory.as_deref()));
     let answers = of_server.len() > 1;
     examined.checks.extend(of_server);
     if asked == listen {
@@ -93,7 +93,7 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
 }
 
 /// What a server says of itself, if one is there.
-async fn server(session: &mut Session, in_use: bool) -> Vec<Check> {
+async fn server(session: &mut Session, in_use: bool, directory: Option<&str>) -> Vec<Check> {
     let at = session.options.server.clone();
     let info = match session.try_call("server.info", Map::new()).await {
         Ok(info) => info,
@@ -114,6 +114,16 @@ async fn server(session: &mut Session, in_use: bool) -> Vec<Check> {
         let seen = format!("{seen}; this program is {}", env!("CARGO_PKG_VERSION"));
         Check::warning("server", seen, "restart it to finish the upgrade: `systemctl restart allod`")
     }];
+    if !in_use
+        && text("store") == "embedded"
+        && let Some(directory) = directory
+    {
+        let seen = format!(
+            "the server at {at} has not {directory} open: what is said above of register and disk is not its own"
+        );
+        let hint = "name where its files are by `--data DIR`, or its settings by `--config FILE`";
+        checks.push(Check::warning("server", seen, hint));
+    }
     checks.extend(clock(&text("time")));
     checks.extend(nodes(session).await);
     checks.extend(conflicts(session).await);

@@ -317,7 +317,8 @@ pub struct Transfer {
     #[arg(long)]
     scope: Option<String>,
     /// Who gets it
-    #[arg(long, value_name = "OWNER")]
+    // Short of it clap would guess at another `--to-…`.
+    #[arg(long, value_name = "OWNER", alias = "to")]
     #[serde(skip)]
     to_owner: String,
     /// Scope of the one who gets it [default: default]

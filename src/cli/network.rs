@@ -23,14 +23,18 @@ pub enum NetworkCommand {
     /// Write networks as a file that `apply` reads (--format toml or yaml)
     Dump(Dump),
     /// Create a network
+    // Subnets and pools are added, modified and removed: those words do as well.
+    #[command(alias = "add")]
     Create(Box<Create>),
     /// Show a network with its subnets and pools
     Get(Named),
     /// List networks
     List(List),
     /// Change a network; rename it with --name
+    #[command(alias = "modify")]
     Update(Box<Update>),
     /// Delete a network; asks first
+    #[command(alias = "remove")]
     Delete(Delete),
     /// Bring back a network that was deleted with --force
     Restore(Restore),

@@ -10,14 +10,18 @@ use super::args::{Ask, Configure, pair, pairs, params_of, set_of};
 #[derive(Debug, Subcommand)]
 pub enum SubnetCommand {
     /// Add a subnet to a network
+    // Networks are created, updated and deleted: those words do as well.
+    #[command(alias = "create")]
     Add(Box<SubnetAdd>),
     /// Change a subnet: grow or shrink it, gateway, DNS, zones, draining
     ///
     /// Asks first where a smaller one would cut pools.
+    #[command(alias = "update")]
     Modify(Box<SubnetModify>),
     /// Move a subnet to another network, with all that is held in it
     Move(SubnetMove),
     /// Remove a subnet; asks first
+    #[command(alias = "delete")]
     Remove(SubnetRemove),
 }
 
@@ -150,12 +154,15 @@ pub struct SubnetRemove {
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
     /// Add a pool
+    #[command(alias = "create")]
     Add(PoolAdd),
     /// Change a pool: range, name, kind, draining
+    #[command(alias = "update")]
     Modify(PoolModify),
     /// Remove a pool, or a part of one; asks first
     ///
     /// What is held stays held. Removing the middle splits the pool.
+    #[command(alias = "delete")]
     Remove(PoolRemove),
 }
 
@@ -240,8 +247,10 @@ pub struct PoolRemove {
 #[derive(Debug, Subcommand)]
 pub enum ReservedCommand {
     /// Reserve a range
+    #[command(alias = "create")]
     Add(ReservedAdd),
     /// Let a range go back into circulation; asks first
+    #[command(alias = "delete")]
     Remove(ReservedRemove),
 }
 

@@ -27,7 +27,7 @@ use crate::core::command::Context;
 use crate::core::outcome::{Decision, Outcome, View};
 use crate::core::refusal::HeldBy;
 use crate::core::state::{Entry, Event, EventKind, Key, Lease, Reservation, State, Step};
-use crate::core::types::{Mac, Owner, Scope, SlotKey, WallTime};
+use crate::core::types::{Mac, Owner, Scope, SlotKey};
 
 /// Freed addresses that are looked through in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -256,11 +256,7 @@ impl<'a> Draft<'a> {
 
 /// Facts about a holder, for refusals.
 pub(super) fn held_by(reservation: &Reservation) -> HeldBy {
-    HeldBy {
-        holder: reservation.holder.clone(),
-        claimant: reservation.claimant.clone(),
-        since: WallTime(reservation.created_at.0),
-    }
+    HeldBy::of(reservation)
 }
 
 /// The prefixes that a range consists of, ascending: at most two per bit of the address.
