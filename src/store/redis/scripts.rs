@@ -46,9 +46,11 @@ pub(super) const PROBE: Script = Script {
 pub(super) const TAKE: Script = Script {
     name: "take",
     text: include_str!("scripts/take.lua"),
-    keys: &["head", "nodes"],
-    arguments: &["token", "owner", "node", "address", "lease", "mine", "last", "seq", "digest", "reads", "wanted"],
-    answers: &["taken", "held", "fenced", "behind", "absent", "moved", "newer"],
+    keys: &["head", "nodes", "register"],
+    arguments: &[
+        "token", "owner", "node", "address", "lease", "mine", "last", "seq", "digest", "reads", "wanted", "register",
+    ],
+    answers: &["taken", "held", "fenced", "behind", "absent", "foreign", "moved", "newer"],
 };
 pub(super) const LEASE: Script = Script {
     name: "lease",
@@ -60,16 +62,16 @@ pub(super) const LEASE: Script = Script {
 pub(super) const NODES: Script = Script {
     name: "nodes",
     text: include_str!("scripts/nodes.lua"),
-    keys: &["nodes", "head"],
-    arguments: &["name", "process", "card", "ttl", "reads"],
-    answers: &["nodes", "taken", "newer"],
+    keys: &["nodes", "head", "register"],
+    arguments: &["name", "process", "card", "ttl", "reads", "register"],
+    answers: &["nodes", "taken", "newer", "foreign"],
 };
 pub(super) const POST: Script = Script {
     name: "post",
     text: include_str!("scripts/post.lua"),
     keys: &["register", "head"],
-    arguments: &["notice", "closed", "token", "seq", "digest"],
-    answers: &["posted", "absent", "fenced"],
+    arguments: &["notice", "closed", "register", "token", "seq", "digest"],
+    answers: &["posted", "absent", "fenced", "foreign"],
 };
 pub(super) const CONFIRM: Script = Script {
     name: "confirm",
@@ -230,6 +232,8 @@ pub(super) enum Verdict {
     /// The n-th shard of the call has no head.
     Absent(usize),
     Fenced(usize, Epoch),
+    /// It is another register, or none that says which one.
+    Foreign(Option<u128>),
     Gap(usize, Seq),
     Back(usize),
     /// A key that others vouch for is gone.
@@ -297,6 +301,7 @@ pub(super) fn verdict(value: Value) -> Option<Verdict> {
         b"applied" | b"confirmed" | b"leased" | b"posted" | b"cut" => Verdict::Done,
         b"absent" => Verdict::Absent(rest.place()?),
         b"fenced" => Verdict::Fenced(rest.place()?, Epoch(rest.number()?)),
+        b"foreign" => Verdict::Foreign(rest.hex()),
         b"gap" => Verdict::Gap(rest.place()?, Seq(rest.number()?)),
         b"back" => Verdict::Back(rest.place()?),
         b"lost" => {
@@ -327,6 +332,8 @@ pub(super) enum TakeAnswer {
     /// It is further back than it was under the taker.
     Behind,
     Absent,
+    /// It is another register's, or nobody's who says which one.
+    Foreign(Option<u128>),
     /// The register is somewhere else; what it says of that.
     Moved(String),
     /// Its records are written in this format, which this program does not read.
@@ -342,6 +349,7 @@ pub(super) fn taken(value: Value) -> Option<TakeAnswer> {
         b"fenced" => TakeAnswer::Fenced(Epoch(rest.number()?)),
         b"behind" => TakeAnswer::Behind,
         b"absent" => TakeAnswer::Absent,
+        b"foreign" => TakeAnswer::Foreign(rest.hex()),
         b"moved" => TakeAnswer::Moved(rest.text()?),
         b"newer" => TakeAnswer::Newer(rest.number()?),
         _ => return None,
@@ -359,6 +367,8 @@ pub(super) enum Met {
     Taken(u64),
     /// The records are written in this format, which this program does not read.
     Newer(u64),
+    /// It is another register, or none that says which one.
+    Foreign(Option<u128>),
 }
 
 /// The answer of `nodes`.
@@ -367,6 +377,7 @@ pub(super) fn nodes(value: Value) -> Option<Met> {
     match &word[..] {
         b"taken" => Some(Met::Taken(rest.number()?)),
         b"newer" => Some(Met::Newer(rest.number()?)),
+        b"foreign" => Some(Met::Foreign(rest.hex())),
         b"nodes" => {
             let mut all = Vec::new();
             while let Some(name) = rest.text() {

@@ -18,7 +18,9 @@ use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
-/// For how long grants are refused without asking after Redis had no memory left.
+mod stopped;
+
+/// For how long at least grants are refused without asking after Redis had no memory left. Longer while it says so itself.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// See the module's text.
@@ -529,52 +531,8 @@ impl RedisShared {
         *locked(&self.full_since) = None;
     }
 
-    /// What is in Redis cannot be trusted any more: everything is refused from here on.
-    pub(super) fn damaged(&self, problem: String) -> StoreError {
-        if self.failure.set(problem.as_str().into()).is_ok() {
-            tracing::error!(redis = %self.place, problem, "the store is stopped");
         }
-        StoreError::Damaged(problem.into())
     }
 
-    /// A head that is not there, in a register that has one for every shard.
-    pub(super) fn absent(&self, shard: ShardId) -> StoreError {
-        let key = self.keys.head(shard);
-        self.damaged(format!(
-            "Redis at {} lost `{key}`, the head of shard {}: it was emptied, or went back to a copy from before its first \
-             use; nothing is granted from it. Bring its data back, and start again",
-            self.place, shard.0
-        ))
-    }
-
-    /// A key that is not there although another says that it is.
-    pub(super) fn lost(&self, key: &str) -> StoreError {
-        self.damaged(format!(
-            "Redis at {} lost `{key}`, which is part of the register: it was deleted or thrown away, or is on another server \
-             of the cluster, because the move of its slot broke off. Bring it back (`redis-cli --cluster fix` ends a move), \
-             and start again",
-            self.place
-        ))
-    }
-
-    /// A shard that ends before what was acknowledged.
-    pub(super) fn went_back(&self, shard: ShardId, acknowledged: u64, found: &str) -> StoreError {
-        let epoch = self.line(shard, |line| line.known(shard).epoch).unwrap_or(Epoch(u64::MAX));
-        self.went_back_from(shard, acknowledged, epoch, found)
-    }
-
-    /// A shard that ends before what was acknowledged. Whoever takes it over from this epoch on has gone on.
-    pub(super) fn went_back_from(&self, shard: ShardId, acknowledged: u64, epoch: Epoch, found: &str) -> StoreError {
-        if let Some(identity) = &self.identity
-            && let Err(error) = identity.went_back(self.info.register, (shard, Seq(acknowledged), epoch))
-        {
-            tracing::error!(%error, "the next start will not know that Redis went back");
-        }
-        self.damaged(format!(
-            "Redis at {} went back: shard {} was acknowledged up to batch {acknowledged} and is now {found}. Changes that \
-             were acknowledged are missing there; bring its data back, or start with `--accept-rollback` to go on from what it \
-             has",
-            self.place, shard.0
-        ))
     }
 }
