@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::record::{Asked, Told};
-use super::run::{Run, Setting, eventually};
+use super::run::{Nodes, Run, Setting, eventually, insist};
 
 /// Refused grants and releases that went well, from this call on.
 fn since(run: &Run, from: usize) -> (usize, usize) {
@@ -30,6 +32,44 @@ async fn with_the_memory_of_redis_full_releases_go_on_and_grants_do_when_there_i
         run.gets_on(200, "when there is room again").await;
     }
     run.end().await;
+}
+
+/// Loading asks Redis about what reads as nothing, as a shard without networks does; and a drain makes another node load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_the_memory_of_redis_full_an_owner_is_drained_and_restarted_and_what_lets_go_is_taken() {
+    let Some(mut nodes) = Nodes::start(2, &["--appendonly", "yes"]) else { return };
+    let mut owner = nodes.cluster.owner_but(None).await;
+    let mut client = nodes.client(owner).await;
+    for network in ["lan", "empty"] {
+        client
+            .call("network.create", json!({"name": network, "subnets": [{"cidr": "10.0.0.0/24"}], "realm": network}))
+            .await
+            .ok();
+    }
+    for holder in ["a", "b", "c", "d"] {
+        client.call("ip.allocate", json!({"network": "lan", "owner": holder})).await.ok();
+    }
+    nodes.redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    let lets_go = async |nodes: &Nodes, holder: &str| {
+        for at in 0..2 {
+            let mut client = nodes.client(at).await;
+            insist(&mut client, "network.get", &json!({"network": "lan"})).await;
+        }
+        insist(&mut nodes.client(0).await, "ip.release", &json!({"network": "lan", "owner": holder})).await;
+    };
+    lets_go(&nodes, "a").await;
+    nodes.cluster.allod(owner, &["cluster", "drain", &format!("node-{owner}")]);
+    owner = nodes.cluster.owner_but(Some(owner)).await;
+    lets_go(&nodes, "b").await;
+    nodes.cluster.restart(1 - owner);
+    lets_go(&nodes, "c").await;
+    nodes.cluster.restart(owner);
+    nodes.cluster.owner_but(None).await;
+    lets_go(&nodes, "d").await;
+    nodes.redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    let left = nodes.client(0).await.call("ip.list", json!({"network": "lan"})).await.ok();
+    assert_eq!(left["reservations"], json!([]), "{left}");
+    insist(&mut nodes.client(0).await, "ip.allocate", &json!({"network": "lan", "owner": "e"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
