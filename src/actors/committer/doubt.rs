@@ -55,7 +55,14 @@ impl Committer {
             return;
         }
         tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are loaded again");
-        self.discard(applied, &chain(error), retake, ctx);
+        let problem = match error {
+            // The store knows where there is no room, and what to do.
+            CommitError::NotApplied { cause: StoreError::Full } => {
+                format!("{}: releases go on, nothing new is taken", self.shared.store.obstacle())
+            }
+            _ => chain(error),
+        };
+        self.discard(applied, &problem, retake, ctx);
     }
 
     /// Settles what was applied although something before it was not: of other shards, so of other networks. Answers that

@@ -178,7 +178,8 @@ impl RedisStore {
         let info = StoreInfo {
             kind: "redis",
             durability: server.durability(options.replicas, options.degrade, place.is_in_cluster()),
-            full: "Redis has no memory left (its maxmemory is reached)",
+            full: "Redis has no memory left (its `maxmemory` is reached: raise it by `redis-cli config set maxmemory BYTES` and in \
+                   its file, or let addresses go)",
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
             move_bytes_max: options.move_bytes_max,
             register,

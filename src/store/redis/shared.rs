@@ -45,7 +45,10 @@ pub(super) struct RedisShared {
     lines: Mutex<Vec<RedisLine>>,
     closed: AtomicBool,
     failure: OnceLock<Arc<str>>,
-    full_since: Mutex<Option<Instant>>,
+    /// When it had no memory left for something last, since it took something.
+    refused_at: Mutex<Option<Instant>>,
+    /// It has none, by its own word; or by a refusal since which it was not asked.
+    is_full: AtomicBool,
     /// How many replicas are waited for.
     pub(super) replicas: u32,
     /// In which format records are to be written, if that was said.
@@ -167,7 +170,8 @@ impl RedisShared {
             lines,
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
-            full_since: Mutex::new(None),
+            refused_at: Mutex::new(None),
+            is_full: AtomicBool::new(false),
             replicas,
             record_format,
             waiting,
@@ -262,7 +266,9 @@ impl RedisShared {
     pub(super) fn health(&self) -> StoreHealth {
         if self.open().is_err() {
             StoreHealth::Failed
-        } else if locked(&self.full_since).is_some_and(|since| since.elapsed() < FULL_RETRY) {
+        } else if self.is_full.load(Ordering::Acquire)
+            || locked(&self.refused_at).is_some_and(|at| at.elapsed() < FULL_RETRY)
+        {
             StoreHealth::Full
         } else if self.obstacle().is_some() {
             StoreHealth::Hindered
@@ -523,16 +529,33 @@ impl RedisShared {
         self.confirming.load(Ordering::Acquire)
     }
 
+    /// It had no memory left for something.
     pub(super) fn full(&self) {
-        *locked(&self.full_since) = Some(Instant::now());
+        *locked(&self.refused_at) = Some(Instant::now());
+        self.sees_memory(Some(true));
     }
 
+    /// It took something that is no letting go.
     pub(super) fn has_room(&self) {
-        *locked(&self.full_since) = None;
+        *locked(&self.refused_at) = None;
+        self.sees_memory(Some(false));
     }
 
+    /// Is its memory full, by its own word? Where that cannot be asked it is tried again a moment after each refusal.
+    pub(super) fn sees_memory(&self, full: Option<bool>) {
+        let full = full.unwrap_or(false);
+        if self.is_full.swap(full, Ordering::AcqRel) == full {
+            return;
+        }
+        if full {
+            tracing::error!(redis = %self.place, "{}: releases and reads go on, nothing new is taken", self.info.full);
+        } else {
+            tracing::info!(redis = %self.place, "Redis has memory again, as far as it tells");
         }
     }
 
+    /// Is it to be asked whether its memory is full still?
+    pub(super) fn may_be_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire) || locked(&self.refused_at).is_some()
     }
 }

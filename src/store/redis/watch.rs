@@ -29,7 +29,12 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
         place.look().await;
         shared.moves(place.moving());
         looks = looks.wrapping_add(1);
-        if !looks.is_multiple_of(SETTINGS_EVERY) || link.connected().await.is_err() {
+        let settings = looks.is_multiple_of(SETTINGS_EVERY);
+        if !(settings || shared.may_be_full()) || link.connected().await.is_err() {
+            continue;
+        }
+        if !settings {
+            shared.sees_memory(ServerFacts::of_memory(&mut link).await.is_full());
             continue;
         }
         // Also where nothing is asked of it: what is not owned, and not looked at for a while.
@@ -40,6 +45,7 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
             drop(shared.is_own_register(&answer));
         }
         let server = ServerFacts::facts(&mut link).await;
+        shared.sees_memory(server.is_full());
         if server.policy().is_some() {
             shared.evicts(server.evicting());
         }
