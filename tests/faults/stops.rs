@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::client::Answer;
+use super::nodes::Cluster;
 use super::redis::Redis;
 use super::run::{Nodes, Setting, eventually};
 use super::server::Starting;
@@ -142,4 +143,19 @@ async fn a_node_that_is_told_to_stop_while_it_follows_or_owns_ends_well_and_leav
         assert!(!is_named(&nodes.redis, &format!("node-{node}")), "{}", nodes.cluster.log(node));
     }
     assert!(no_lease_is_left(&nodes.redis));
+}
+
+/// Nobody gives it by himself: a supervisor that started it again would do so for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_whose_user_of_redis_lacks_a_right_ends_with_1_and_says_which() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    for missing in ["-hset", "-zadd", "-evalsha"] {
+        redis.ask(&["ACL", "SETUSER", "allod", "reset", "on", ">secret", "~{allod}:*", "+@all", missing]);
+        let url = redis.url().replace("redis://", "redis://allod:secret@");
+        let cluster = Cluster::start_with(directory.path(), &url, 0, &[]);
+        let (reason, log) = cluster.begin_as("node-0", "node-0", 0).ready_or_ended().err().unwrap();
+        let told = log.contains("user `allod` lacks a right") && log.contains(&format!(" +{}", &missing[1..]));
+        assert!(reason == "code 1" && told && log.contains("deploy/README.md"), "{missing}: {reason}: {log}");
+    }
 }

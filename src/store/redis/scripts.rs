@@ -153,6 +153,15 @@ impl LoadedScript {
         self.script().name
     }
 
+    /// What it runs.
+    pub(super) fn commands(self) -> Vec<&'static str> {
+        let called = self.script().text.split("call('").skip(1);
+        let mut commands: Vec<&str> = called.filter_map(|rest| rest.split('\'').next()).collect();
+        commands.sort_unstable();
+        commands.dedup();
+        commands
+    }
+
     /// What Redis is given.
     pub(super) fn text(self) -> String {
         let text = self.script().text;
@@ -164,21 +173,27 @@ impl LoadedScript {
 }
 
 /// The hashes by which Redis knows the scripts. They depend on the texts only, so one server's are every server's.
-#[derive(Debug, Clone)]
-pub(super) struct Shas(pub(super) [String; LoadedScript::ALL.len()]);
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shas {
+    pub(super) hashes: [String; LoadedScript::ALL.len()],
+    /// As whom they are called.
+    pub(super) user: Arc<str>,
+}
 
 /// A call of a script. The command can be sent again as it is.
 #[derive(Debug, Clone)]
 pub(super) struct ScriptCall {
     pub(super) script: LoadedScript,
     pub(super) command: Cmd,
+    /// As whom it is called.
+    user: Arc<str>,
 }
 
 impl ScriptCall {
     pub(super) fn new(shas: &Shas, script: LoadedScript, keys: &[String]) -> Self {
         let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(&shas.0[script as usize]).arg(keys.len()).arg(keys);
-        Self { script, command }
+        command.arg("EVALSHA").arg(&shas.hashes[script as usize]).arg(keys.len()).arg(keys);
+        Self { script, command, user: Arc::clone(&shas.user) }
     }
 
     pub(super) fn arg(&mut self, argument: impl AsRef<[u8]>) -> &mut Self {
@@ -197,7 +212,22 @@ impl ScriptCall {
         self.texts().for_each(|text| {
             command.arg(text);
         });
-        Self { script: self.script, command }
+        Self { script: self.script, command, user: Arc::clone(&self.user) }
+    }
+
+    /// Who needs which rights for it: for whoever may give them.
+    pub(super) fn rights(&self) -> String {
+        let (user, script) = (&self.user, self.script.name());
+        let commands = self.script.commands();
+        // Behind `EVALSHA`, the hash and the number of keys.
+        let key = self.texts().nth(3).map(String::from_utf8_lossy).unwrap_or_default();
+        let prefix = key.split_once(':').map_or("", |(prefix, _)| prefix);
+        let rights: String = commands.iter().map(|command| format!(" +{}", command.to_ascii_lowercase())).collect();
+        format!(
+            "user `{user}` lacks a right that the script `{script}` needs, which runs {}: give him all of them \
+             (`ACL SETUSER {user} ~{prefix}:* +evalsha +script|load{rights}`)",
+            commands.join(", ")
+        )
     }
 
     /// The commit as a call that is carried out while the memory is full, too. Any other call as it is.
@@ -209,9 +239,9 @@ impl ScriptCall {
         let mut command = Cmd::with_capacity(self.command.args_iter().len(), self.text_bytes());
         // Behind `EVALSHA`.
         self.texts().enumerate().for_each(|(at, text)| {
-            command.arg(if at == 1 { shas.0[script as usize].as_bytes() } else { text });
+            command.arg(if at == 1 { shas.hashes[script as usize].as_bytes() } else { text });
         });
-        Arc::new(Self { script, command })
+        Arc::new(Self { script, command, user: Arc::clone(&self.user) })
     }
 
     /// What one without spare room takes: itself, the text of its arguments, and where each of them ends.
