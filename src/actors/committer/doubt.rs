@@ -192,7 +192,9 @@ impl Committer {
                 act.shared.feed.stands(shard, &head);
             }
             if act.shared.store.health() == StoreHealth::Failed {
-                return act.stop("the store failed and cannot be taken anew");
+                let why = act.shared.store.failure();
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                return act.stop(&format!("the store failed and cannot be taken anew{why}"));
             }
             if left.is_empty() {
                 return act.recovered(ctx);

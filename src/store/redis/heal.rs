@@ -39,6 +39,7 @@ use super::redo;
 use super::scripts;
 use super::shared::{KnownLine, RedisShared};
 use super::takes::Takes;
+use crate::store::moving::MoveNotice;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 
 /// How long an answer may take.
@@ -303,7 +304,7 @@ pub(super) async fn read_heads(
     shards: Vec<ShardId>,
 ) -> Result<Vec<(ShardId, Option<Head>)>, StoreError> {
     let mut pipeline = Pipeline::with_capacity(1 + shards.len());
-    pipeline.cmd("HMGET").arg(shared.keys.register()).arg(&["register"]);
+    pipeline.cmd("HMGET").arg(shared.keys.register()).arg(&["register", "moved"]);
     for shard in &shards {
         pipeline.cmd("HMGET").arg(shared.keys.head(*shard)).arg(&scripts::HEAD_FIELDS[..]);
     }
@@ -311,8 +312,20 @@ pub(super) async fn read_heads(
     let strange = || failed::strange(&shared.place, "a head is none");
     let register = values.next().ok_or_else(strange)?;
     shared.is_own_register(&register)?;
+    if let Some(notice) = moved_away(&register).filter(|_| !shared.lines().is_empty()) {
+        // It did not go back: it is somewhere else, and its heads are nobody's any more.
+        return Err(shared.moved(&notice));
+    }
     let heads = values.map(|value| scripts::head(value).ok_or_else(strange));
     shards.into_iter().zip(heads).map(|(shard, head)| Ok((shard, head?))).collect()
+}
+
+/// What the register says of where it went, if it is somewhere else.
+fn moved_away(register: &Value) -> Option<String> {
+    let Value::Array(fields) = register else { return None };
+    let Some(Value::BulkString(notice)) = fields.get(1) else { return None };
+    let notice = String::from_utf8_lossy(notice).into_owned();
+    matches!(MoveNotice::parse(&notice), Some(MoveNotice::Moved { .. })).then_some(notice)
 }
 
 /// Why something could not be played again.

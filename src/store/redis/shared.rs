@@ -35,6 +35,8 @@ pub(super) struct RedisShared {
     identity: Option<IdentityFile>,
     /// An operator gives up what Redis lost of others: the store goes on from what there is.
     pub(super) accepts_rollback: bool,
+    /// It is open to be served, not to be moved.
+    serves: bool,
     /// How this node is known to the others.
     card: Mutex<NodeCard>,
     pub(super) keep_seconds: u64,
@@ -126,6 +128,8 @@ pub(super) struct StoreParts {
     pub(super) identity: Option<IdentityFile>,
     /// An operator gives up what Redis lost of others: the store goes on from what there is.
     pub(super) accepts_rollback: bool,
+    /// It is open to be served, not to be moved.
+    pub(super) serves: bool,
 }
 
 /// What a mutex guards. Nobody leaves it half-changed.
@@ -153,6 +157,7 @@ impl RedisShared {
             redo,
             identity,
             accepts_rollback,
+            serves,
         } = parts;
         let lines = Mutex::new(vec![RedisLine::new(); usize::from(info.shards)]);
         Self {
@@ -162,6 +167,7 @@ impl RedisShared {
             place,
             identity,
             accepts_rollback,
+            serves,
             card: Mutex::new(card),
             keep_seconds,
             keep_bytes,

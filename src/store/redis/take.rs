@@ -11,7 +11,6 @@ use super::heal;
 use super::journal::{Move, Point};
 use super::late;
 use super::link::Link;
-use super::moving;
 use super::scripts::{self, LoadedScript, ScriptCall, TakeAnswer};
 use super::shared::RedisShared;
 use crate::limits::NODE_LEASE_MS;
@@ -145,7 +144,7 @@ async fn take_once(
         TakeAnswer::Behind => return Ok(None),
         TakeAnswer::Absent => return Err(shared.absent(shard)),
         TakeAnswer::Foreign(found) => return Err(shared.foreign(found)),
-        TakeAnswer::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
+        TakeAnswer::Moved(notice) => return Err(shared.moved(&notice)),
         TakeAnswer::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
     };
     if shared.record_format.is_some_and(|wanted| wanted > head.format) && shard == ShardId(0) {

@@ -43,6 +43,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         redo,
         identity: None,
         accepts_rollback: false,
+        serves: true,
     })
 }
 

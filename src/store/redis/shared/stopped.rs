@@ -1,10 +1,10 @@
-//! What ends a store for good: what lies in Redis is gone, went back or is another register. Each is said once, in
+//! What ends a store for good: what lies in Redis is gone, went back, is another register or was moved away. Each is said once, in
 //! words that tell what to do.
 
 use redis::Value;
 
 use super::RedisShared;
-use crate::store::redis::failed;
+use crate::store::redis::{failed, moving};
 use crate::store::{Epoch, Seq, ShardId, StoreError};
 
 impl RedisShared {
@@ -40,6 +40,12 @@ impl RedisShared {
             own if own == self.info.register => Ok(()),
             found => Err(self.foreign(Some(found))),
         }
+    }
+
+    /// The register is somewhere else. Whoever serves it ends: he would wait for ever for what is nobody's any more.
+    pub(in crate::store::redis) fn moved(&self, notice: &str) -> StoreError {
+        let moved = moving::moved(&self.place, self.keys.prefix(), notice);
+        if self.serves { self.damaged(moved.to_string()) } else { moved }
     }
 
     /// Another register is in the place of the one that this process keeps, or one whose own key is gone.
