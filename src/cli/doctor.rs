@@ -19,6 +19,9 @@ use super::time::lasting;
 use crate::core::plural::counted;
 use crate::serve::from_cli::{self, Check, CheckState, now_ms};
 
+/// How the state of a shard begins of which nothing is granted.
+const GRANTS_NOTHING: &str = "nothing is granted";
+
 /// How wide a line is where there is no terminal.
 const WIDTH: usize = 100;
 
@@ -126,6 +129,7 @@ async fn server(session: &mut Session, in_use: bool, directory: Option<&str>) ->
     }
     checks.extend(clock(&text("time")));
     checks.extend(nodes(session).await);
+    checks.extend(shards(session).await);
     checks.extend(conflicts(session).await);
     checks
 }
@@ -162,6 +166,18 @@ async fn nodes(session: &mut Session) -> Option<Check> {
         return Some(Check::of_several_releases(format!("of several releases: {seen}")));
     }
     Some(Check::ok("nodes", seen))
+}
+
+/// What the owner says of the register that it serves; also where its HTTP port is not known.
+async fn shards(session: &mut Session) -> Option<Check> {
+    let result = session.try_call("cluster.nodes", Map::new()).await.ok()?;
+    // None where another node owns it, or nobody but this server could.
+    let shards = result.get("shards").and_then(Value::as_array).filter(|shards| !shards.is_empty())?;
+    let states = shards.iter().filter_map(|shard| shard.get("state")?.as_str());
+    Some(match states.clone().find(|state| state.starts_with(GRANTS_NOTHING)) {
+        Some(state) => Check::wrong("shards", state, "it goes on by itself when that is over"),
+        None => Check::ok("shards", format!("{} served", counted(shards.len() as u64, "shard"))),
+    })
 }
 
 async fn conflicts(session: &mut Session) -> Option<Check> {

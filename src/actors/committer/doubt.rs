@@ -55,7 +55,14 @@ impl Committer {
             return;
         }
         tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are loaded again");
-        self.discard(applied, &chain(error), retake, ctx);
+        let problem = match error {
+            // The store knows where there is no room, and what to do.
+            CommitError::NotApplied { cause: StoreError::Full } => {
+                format!("{}: releases go on, nothing new is taken", self.shared.store.obstacle())
+            }
+            _ => chain(error),
+        };
+        self.discard(applied, &problem, retake, ctx);
     }
 
     /// Settles what was applied although something before it was not: of other shards, so of other networks. Answers that
@@ -185,7 +192,9 @@ impl Committer {
                 act.shared.feed.stands(shard, &head);
             }
             if act.shared.store.health() == StoreHealth::Failed {
-                return act.stop("the store failed and cannot be taken anew");
+                let why = act.shared.store.failure();
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                return act.stop(&format!("the store failed and cannot be taken anew{why}"));
             }
             if left.is_empty() {
                 return act.recovered(ctx);

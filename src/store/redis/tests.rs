@@ -28,7 +28,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
     };
     RedisShared::new(StoreParts {
         keys: Keys::new("allod").unwrap(),
-        shas: Arc::new(Shas(Default::default())),
+        shas: Arc::new(Shas::default()),
         info,
         place: "a test".into(),
         card: NodeCard::default(),
@@ -43,6 +43,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         redo,
         identity: None,
         accepts_rollback: false,
+        serves: true,
     })
 }
 
