@@ -19,6 +19,10 @@
 //! went to somebody else meanwhile, and as nothing was written nothing refused it.* So an answer leaves when all that it saw is
 //! durable, and its owner was proved to own after the request had arrived: by a commit, or by one check for all that wait.
 //! [`actors::committer`](crate::actors::committer); shown by `without_the_check_of_answers_something_stale_is_told`.
+//! *Otherwise:* no read rests on the lease of its owner, which is kept at one Redis and proves nothing to its replicas: cut off
+//! together, that Redis keeps it while a replica is promoted and another node takes over there, so what is read might be older
+//! than any lease. While too few replicas answer reads are refused like all else, and say so; as a proof writes nothing, the
+//! want of it puts nothing in doubt.
 //!
 //! **A change names what it expects to find.** *Memory is wrong in some way that nobody thought of.* So each record is
 //! compared by generation before anything of a batch is written, and a mismatch reloads the network: nothing of the batch is

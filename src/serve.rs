@@ -68,12 +68,12 @@ use crate::core::refusal::Refusal;
 use crate::limits::PEER_HANDSHAKE_MS;
 use crate::metrics::Metrics;
 use crate::peer::NO_CLIENT;
-use crate::server::Server;
 use crate::server::balance::Balance;
 use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
 use crate::server::role::{Role, Seat};
 use crate::server::steward::Steward;
+use crate::server::{Durability, Server};
 use crate::store::{NodeCard, Store};
 use crate::telemetry;
 
@@ -370,7 +370,11 @@ async fn bring_up(
         seat: Seat::default(),
         steward: Steward::default(),
         store: info.kind,
-        durability: info.durability,
+        // The server may outlive its store, which ends with whoever serves it.
+        durability: Durability(Box::new({
+            let (store, first) = (Arc::downgrade(&store), info.durability);
+            move || store.upgrade().map_or_else(|| first.clone(), |store| store.info().durability)
+        })),
         clock,
         metrics: Arc::new(Metrics::new()),
         balance: Balance::of(&reactors),

@@ -23,8 +23,9 @@
 //! [`COMMIT_DEADLINE`]; then what depends on them is discarded. Unknown: the same bytes again until then; then the shards
 //! are taken anew. Fenced: the tenure is over ([`Fatal`]). Discarding a network raises the incarnation of its
 //! [`Lane`](super::routes::Lane) first, fails its answers, and only then settles its units; its actor loads it again
-//! through [`Reload`]. Nothing decided on discarded memory ever leaves. A store that has failed for good ends the process
-//! ([`Fatal`]).
+//! through [`Reload`]. A proof that is not to be had, beside which nothing was to be written, puts nothing in doubt: its
+//! answers are refused, and what is in memory stands. Nothing decided on discarded memory ever leaves. A store that has
+//! failed for good ends the process ([`Fatal`]).
 //!
 //! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `settled`? Are
 //! the bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
@@ -51,7 +52,7 @@ pub use self::unit::{Drained, Enqueue, Reload, Retire, Staged, Unit, UnitPart, c
 use super::clock::LOOKED_AT_EVERY;
 use super::published::Tally;
 use super::service::Shared;
-use super::{Applied, Fatal, Fault, Reply, Told};
+use super::{Applied, Fatal, Fault, Reply, Told, unproved};
 use crate::core::types::NetworkId;
 use crate::limits::{BATCH_CHANGES_MAX, TIME_MARK_SECONDS};
 use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth};
@@ -166,6 +167,14 @@ impl Committer {
             // Of a joint unit the other networks have applied their parts by now: they are given up with it.
             self.give_up(unit, Applied::No, "the network is being loaded again after a commit in doubt");
             return;
+        }
+        if self.recovering
+            && unit.changes() == 0
+            && !unit.parts.iter().any(|part| self.networks.contains_key(&part.lane.id))
+            && let Some(why) = self.shared.hindrance()
+        {
+            // It stands behind nothing that is under way, and nothing is proved until the store is taken anew.
+            return self.refuse(unit, Applied::No, &unproved(&why));
         }
         let max = self.shared.info.act_bytes_max;
         if unit.bytes() > max {
@@ -356,8 +365,10 @@ impl Committer {
                 }
                 Some(Err(error)) => {
                     front.result = Some(Err(error.clone()));
-                    self.failed(&error, ctx);
-                    break;
+                    if !self.is_without_proof(&error) {
+                        self.failed(&error, ctx);
+                        break;
+                    }
                 }
             }
         }

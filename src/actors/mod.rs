@@ -305,6 +305,11 @@ pub async fn only_answer(mut answers: mpsc::UnboundedReceiver<Told>) -> Option<A
     }
 }
 
+/// Why nothing is answered, where this stands in the way of the store.
+pub fn unproved(why: &str) -> String {
+    format!("{why}: that this node owns the register still cannot be proved, so nothing is answered")
+}
+
 /// Answers many requests alike.
 pub fn answer_all(outlet: &Outlet, tickets: impl Iterator<Item = u32>, fault: &Fault) {
     let replies = tickets.map(|ticket| Reply { ticket, answer: Err(Box::new(fault.clone())) }).collect();

@@ -391,7 +391,7 @@ impl Handler<Tick> for NetworkActor {
             Phase::Loading { since, ref mut behind } => {
                 if is_long(since) {
                     behind.clear();
-                    let fault = loading();
+                    let fault = loading(self.shared.hindrance().as_deref());
                     self.refuse_deferred(&fault);
                     self.end_waits_unasked(&fault);
                 }

@@ -167,6 +167,11 @@ impl Shared {
         }
     }
 
+    /// What stands in the way of the store, where something is known to: nothing is proved and nothing new is taken then.
+    pub fn hindrance(&self) -> Option<Arc<str>> {
+        (self.store.health() == StoreHealth::Hindered).then(|| self.store.obstacle())
+    }
+
     /// The shard of a network.
     pub fn shard_of(&self, network: NetworkId) -> ShardId {
         shard_of(network, self.info.shards)

@@ -87,7 +87,11 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             format!("nothing was changed; {}; `allod server info` shows the server's limits", retry_after(data))
         }
         ErrorKind::NotReady if text(data, "reason") == Some("conflicts") => {
-            "`allod cluster conflicts` shows who claims what; `allod cluster accept NETWORK` decides".to_owned()
+            let network = text(data, "network").map_or("NETWORK".to_owned(), shell);
+            format!(
+                "`allod cluster conflicts {network}` shows all that are left; decide each, `allod cluster accept {network} \
+                 ADDRESS --reason TICKET`: without an address all late claims are given up"
+            )
         }
         ErrorKind::NotReady => format!("{}; `allod cluster nodes` shows who serves, `GET /readyz` what stands in the way", retry_after(data)),
         ErrorKind::Moved => {
@@ -170,6 +174,11 @@ fn not_found(method: &str, params: &Value, error: &RpcError, network: Option<&st
             "`allod deployment list` shows the deployments there are".to_owned()
         }
         _ if error.message.starts_with("conflict ") => "`allod cluster conflicts` shows those there are".to_owned(),
+        _ if field == "network" && method.starts_with("cluster.") && method != "cluster.locate" => {
+            "`allod cluster conflicts` shows the networks that have any, with their ids: one that was deleted is named by its \
+             id"
+                .to_owned()
+        }
         _ if method == "cluster.drain" => "`allod cluster nodes` shows the nodes there are".to_owned(),
         _ if method == "network.restore" => {
             "`allod network list --deleted` shows those that can be restored, by their ids".to_owned()
@@ -333,6 +342,19 @@ mod tests {
         let hint = hint("ip.transfer", params, "already_exists", "taken", json!({"address": "10.0.0.3"}));
         assert!(hint.contains("`--to-slot NAME`") && hint.contains("`--exchange`"), "{hint}");
         assert!(hint.ends_with("`allod ip release lan 10.0.0.3 --owner=-green --scope s`"), "{hint}");
+    }
+
+    #[test]
+    fn what_would_give_up_claims_unseen_is_not_what_a_hint_says_first() {
+        let data = json!({"reason": "conflicts", "network": "lan"});
+        let several = hint("ip.claim", json!({"network": "lan"}), "not_ready", "since a failover", data);
+        assert!(several.starts_with("`allod cluster conflicts lan` shows all that are left"), "{several}");
+        assert!(several.contains("`allod cluster accept lan ADDRESS --reason TICKET`"), "{several}");
+        // One that was deleted is listed by the name that it had.
+        for method in ["cluster.accept", "cluster.conflicts"] {
+            let gone = hint(method, json!({"network": "lan"}), "not_found", "network `lan` does not exist", json!({}));
+            assert!(gone.contains("one that was deleted is named by its id"), "{method}: {gone}");
+        }
     }
 
     #[test]

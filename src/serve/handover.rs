@@ -109,7 +109,10 @@ impl Handover<'_> {
             let link = self.peers.link(&card.peer_address);
             links.push((card, link));
         }
+        // Getting ready may take minutes: what nobody could take over is found before, and what changed meanwhile behind it.
+        self.could_be_taken(shared).await.map_err(Unhanded::Kept)?;
         let successor = self.prepare(&candidates, &links).await.map_err(Unhanded::Kept)?;
+        self.could_be_taken(shared).await.map_err(Unhanded::Kept)?;
         // From here on nobody is waited for who is not there.
         self.reach(&mut links).await;
         let begun = Instant::now();
@@ -139,6 +142,19 @@ impl Handover<'_> {
         let pause_ms = begun.elapsed().as_millis() as u64;
         tracing::info!(successor = %holder.name, pause_ms, "handed the register over");
         Ok((holder, link))
+    }
+
+    /// Would a take-over be confirmed now? It is what a proof of this owner is: who cannot have that would let go of the
+    /// register, and whoever comes next could not begin.
+    async fn could_be_taken(&self, shared: &Shared) -> Result<(), Box<Fault>> {
+        if shared.is_proved_owner().await {
+            return Ok(());
+        }
+        let why = self.store.bars_taking().unwrap_or_else(|| "Redis does not confirm who owns the register".into());
+        Err(guarded(format!(
+            "{why}: no other node could take the register over, so node `{}` keeps it",
+            self.server.node
+        )))
     }
 
     /// The first candidate that gets ready.

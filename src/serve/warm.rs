@@ -58,6 +58,10 @@ async fn keep(
         Ok(standby) => standby,
         Err(problem) => return order.answer(Err(unready(problem))),
     };
+    // Loaded is not ready: it could not begin to own what it takes, and then nobody would.
+    if let Some(why) = store.bars_taking() {
+        return order.answer(Err(unready(why.to_string())));
+    }
     tracing::info!(took_ms = begun.elapsed().as_millis() as u64, "ready to take the register over");
     order.answer(Ok(standing));
     let end = Instant::now() + KEPT;

@@ -3,6 +3,7 @@
 //!
 //! Written by `serve` about once a second, read by sessions.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -114,9 +115,17 @@ impl Nodes {
     }
 }
 
-/// How the shards of an owner stand: what stands in the way, what Redis had lost, and what this node has to bring still.
-fn state(obstacle: Option<&str>, healed: u64, late: u64) -> String {
+/// How a shard of an owner stands: what stands in the way, in how many of its networks how many conflicts do, what Redis had lost,
+/// and what this node has to bring still.
+fn state(obstacle: Option<&str>, (contested, conflicts): (u64, u64), healed: u64, late: u64) -> String {
     let mut state = obstacle.map_or_else(|| "served".to_owned(), |why| format!("nothing is granted: {why}"));
+    if conflicts > 0 {
+        state += &format!(
+            "; nothing new in {} with {} (`allod cluster conflicts`)",
+            counted(contested, "network"),
+            counted(conflicts, "conflict")
+        );
+    }
     if healed > 0 {
         state += &format!("; healed: {} that Redis had lost played again", counted(healed, "batch"));
     }
@@ -173,8 +182,19 @@ impl Server {
         let role = self.seat.role();
         let Some(shared) = role.actors().filter(|shared| !shared.info.ownership_is_standing) else { return Vec::new() };
         let late = u64::try_from(self.metrics.late_batches.get()).unwrap_or(0);
-        let state = state(shared.unwilling().as_deref(), shared.store.figures().healed_batches, late);
-        let shard = |(shard, epoch)| ClusterShard { shard, epoch, state: state.clone() };
+        let (obstacle, healed) = (shared.unwilling(), shared.store.figures().healed_batches);
+        let mut contested: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for route in shared.routes.all() {
+            let conflicts = route.published.figures.load().as_ref().map_or(0, |figures| figures.conflicts as u64);
+            if conflicts > 0 {
+                let of_shard = contested.entry(route.lane.shard.0.into()).or_default();
+                *of_shard = (of_shard.0 + 1, of_shard.1 + conflicts);
+            }
+        }
+        let shard = |(shard, epoch)| {
+            let conflicts = contested.get(&shard).copied().unwrap_or_default();
+            ClusterShard { shard, epoch, state: state(obstacle.as_deref(), conflicts, healed, late) }
+        };
         (0..).zip(shared.epochs()).map(shard).collect()
     }
 
@@ -206,5 +226,25 @@ impl Server {
             data.node = Some(owner.to_owned());
             data.address = address;
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_in_which_conflicts_keep_networks_from_granting_is_not_said_to_be_served_alone() {
+        assert_eq!(state(None, (0, 0), 0, 0), "served");
+        assert_eq!(
+            state(None, (1, 3), 2, 0),
+            "served; nothing new in 1 network with 3 conflicts (`allod cluster conflicts`); healed: 2 batches that Redis had \
+             lost played again"
+        );
+        assert_eq!(
+            state(Some("too full"), (2, 1), 0, 1),
+            "nothing is granted: too full; nothing new in 2 networks with 1 conflict (`allod cluster conflicts`); 1 batch of this \
+             node to bring"
+        );
     }
 }

@@ -80,6 +80,15 @@ pub struct Bounds {
     pub partial_line: Duration,
 }
 
+/// Tells what an acknowledged change survives now: of a store that others set up that is not the same for ever.
+pub struct Durability(pub Box<dyn Fn() -> String + Send + Sync>);
+
+impl std::fmt::Debug for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Durability").finish_non_exhaustive()
+    }
+}
+
 /// What all connections share.
 #[derive(Debug)]
 pub struct Server {
@@ -89,8 +98,8 @@ pub struct Server {
     pub steward: Steward,
     /// Kind of the store: `embedded`, `memory`, ….
     pub store: &'static str,
-    /// What an acknowledged change survives, in words.
-    pub durability: String,
+    /// Tells what an acknowledged change survives now, in words, as far as this node sees.
+    pub durability: Durability,
     /// Time and randomness.
     pub clock: Arc<dyn Clock>,
     /// Figures for `/metrics`.
@@ -161,14 +170,6 @@ impl Server {
         PeerStanding { owns, unready: unready.as_deref().map(CompactString::from) }
     }
 
-    /// What an acknowledged change survives now. What the owner of the register lacks is known to itself.
-    fn survives(&self) -> String {
-        match &*self.seat.role() {
-            Role::Owner(shared) => shared.store.info().durability,
-            Role::Follower { .. } | Role::Between | Role::Waiting { .. } => self.durability.clone(),
-        }
-    }
-
     /// Appends the result of `server.info`.
     pub fn write_info(&self, out: &mut Vec<u8>) {
         let status = ServerStatus {
@@ -176,7 +177,7 @@ impl Server {
             protocol: PROTOCOL_VERSION,
             node: self.node.clone(),
             store: self.store.to_owned(),
-            durability: self.survives(),
+            durability: (self.durability.0)(),
             limits: ServerLimits {
                 max_line_bytes: self.bounds.line_bytes as u64,
                 max_body_bytes: self.bounds.body_bytes as u64,

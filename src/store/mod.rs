@@ -205,6 +205,11 @@ pub trait Store: Send + Sync + 'static {
     /// Whether it can take changes now. Cheap: asked for every message.
     fn health(&self) -> StoreHealth;
 
+    /// Why nobody could begin to own the register now, as far as that is known: a sentence without its full stop.
+    fn bars_taking(&self) -> Option<Arc<str>> {
+        None
+    }
+
     /// What stands in the way while it takes only what lets go: a sentence without its full stop.
     fn obstacle(&self) -> Arc<str> {
         self.info().full.into()

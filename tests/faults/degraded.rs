@@ -34,3 +34,28 @@ async fn what_a_node_acknowledged_without_its_replica_survives_the_primary_and_t
     assert!(healed > 0.0, "nothing was given back\n{}", run.nodes.logs());
     run.end().await;
 }
+
+/// Who asks any node is told how safe it is now, and not how it was when that was started.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_tells_what_a_change_survives_now() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(primary) = Redis::replicating(directory.path(), "primary", None) else { return };
+    let mut replica = Redis::replicating(directory.path(), "replica", Some(primary.port())).unwrap();
+    eventually("the replica follows", || replica.follows()).await;
+    let store = "redis_replicas = 1\nredis_degrade = true";
+    let nodes = Nodes::over(directory, primary, Setting { nodes: 2, store, ..Setting::default() });
+    let tell = async |what: &str| {
+        let told = |node| nodes.cluster.allod(node, &["server", "info"]);
+        eventually(what, || (0..2).all(|node| told(node).contains(what))).await;
+    };
+    nodes.redis.ask(&["CONFIG", "SET", "appendonly", "no"]);
+    tell("nothing that ends Redis: it has no append-only file").await;
+    nodes.redis.ask(&["CONFIG", "SET", "appendonly", "yes"]);
+    nodes.redis.ask(&["CONFIG", "SET", "appendfsync", "everysec"]);
+    tell("a crash of Redis; when its machine loses power").await;
+    replica.end();
+    tell("degraded now: 0 of 1 answer").await;
+    replica.begin();
+    let is_whole = |node| !nodes.cluster.allod(node, &["server", "info"]).contains("degraded now");
+    eventually("it is there again", || (0..2).all(is_whole)).await;
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::redis::Redis;
-use super::run::{Run, STANDSTILL_MAX, Setting, eventually};
+use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually, insist};
 use super::seed::seed;
 use super::sentinels::Watched;
 use super::watch::Watching;
@@ -129,4 +129,19 @@ async fn without_waiting_and_without_healing_the_checker_finds_two_holders() {
     let logs = run.nodes.logs();
     assert!(logs.contains("went back"), "{logs}");
     assert!(!run.unjudged().await.problems.is_empty(), "the checker would not have noticed");
+}
+
+/// A line a second for as long as that lasts would bury all else that the log has to tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_no_sentinel_answers_is_said_ever_more_seldom_while_the_node_goes_on() {
+    let Some(watched) = Watched::start() else { return };
+    let mut nodes = Nodes::over(tempfile::tempdir().unwrap(), watched, Setting { nodes: 1, ..Setting::default() });
+    let subnets = serde_json::json!([{"cidr": "10.0.0.0/24"}]);
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "network.create", &serde_json::json!({"name": "lan", "subnets": subnets})).await;
+    nodes.redis.end_sentinels();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let said = nodes.cluster.log(0).matches("not say who the primary is").count();
+    assert!((1..=4).contains(&said), "{said} times\n{}", nodes.logs());
+    insist(&mut client, "ip.allocate", &serde_json::json!({"network": "lan", "owner": "o"})).await;
 }

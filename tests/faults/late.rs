@@ -161,6 +161,8 @@ async fn what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_re
     let history = insist(&mut client, "events.history", &json!({"network": "lan"})).await;
     let of = |kind: &str| history["events"].as_array().unwrap().iter().filter(|event| event["type"] == kind).count();
     assert_eq!((of("conflict"), of("healed")), (TAKEN, LOST - TAKEN));
+    let shards = story.nodes.cluster.allod(0, &["cluster", "shards"]);
+    assert!(shards.contains(&format!("nothing new in 1 network with {TAKEN} conflicts")), "{shards}");
     // An operator decides.
     let (first, _) = contested[0].1;
     assert!(story.nodes.cluster.allod(0, &["cluster", "conflicts"]).contains(first.as_str()));
@@ -169,6 +171,15 @@ async fn what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_re
     assert!(matches!(&refused, Answer::Refused(kind, _) if kind == "not_found"), "{refused:?}");
     let accepted = insist(&mut client, "cluster.accept", &json!({"network": "lan"})).await;
     assert_eq!(accepted["accepted"].as_array().unwrap().len(), TAKEN - 1);
+    // What is given up is not gone without a trace.
+    let history = insist(&mut client, "events.history", &json!({"network": "lan", "address": first})).await;
+    let last = history["events"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&last["type"], &last["reason"], &last["before"]["owner"], &last["after"]["owner"]),
+        (&json!("conflict"), &json!("lost is told"), &json!(contested[0].0), &json!(taken[first]))
+    );
+    let log = story.nodes.cluster.log(0);
+    assert_eq!(log.matches("a late claim is given up").count(), TAKEN, "{log}");
     assert_eq!(insist(&mut client, "ip.allocate", &ask("new")).await["created"], true);
 }
 

@@ -19,7 +19,7 @@
 //! | the program | `upgrade`: exchanged for one with a later format of records, and back |
 //! | what a node is asked itself | `orders`: without end |
 //! | what a node is in the midst of | `midst`: a take-over, a drain |
-//! | what nodes say of themselves | `ready`; and to their supervisors: `stops` |
+//! | what nodes say of themselves | `ready`; what the page says to type then, `runbook`; and to their supervisors: `stops` |
 //! | one connection's requests in a row | `pipelined`: while the register is handed over, and while its owner is killed |
 //! | replicas that are away | `replicas` (nothing is acknowledged), `degraded` (the disk of the node stands in) |
 //! | what the client library asks | `library`: answers lost, nodes killed and stopped |
@@ -85,6 +85,7 @@ mod redis_cluster;
 mod replicas;
 mod rollback;
 mod run;
+mod runbook;
 mod secrets;
 mod sentinels;
 mod set_ups;

@@ -3,9 +3,12 @@
 
 use std::sync::atomic::Ordering;
 
+use serde_json::json;
+
+use super::client::Answer;
 use super::clustered::RedisCluster;
 use super::record::{Call, Told};
-use super::run::{Run, Setting, eventually};
+use super::run::{Nodes, Run, Setting, eventually, insist};
 use super::seed::seed;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,4 +44,34 @@ async fn on_a_redis_cluster_a_failover_and_a_move_of_the_slot_lose_nothing_that_
     assert_eq!(redis.owner(slot), Some(third));
     let verdict = run.end().await;
     assert!(verdict.sure_holdings > 300, "{}", verdict.sure_holdings);
+}
+
+/// What says who owns the register moves with it, key by key: nothing is proved, so nothing is answered, and nobody takes over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_while_the_slot_is_moved_is_told_that_and_not_that_another_node_takes_over() {
+    let Some(redis) = RedisCluster::start(3, 0, &["--appendonly", "yes"]) else { return };
+    let slot = redis.slot("{allod}:register");
+    let first = redis.owner(slot).unwrap();
+    let nodes = Nodes::over(tempfile::tempdir().unwrap(), redis, Setting::default());
+    let mut client = nodes.client(0).await;
+    let made = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]});
+    insist(&mut client, "network.create", &made).await;
+    insist(&mut client, "ip.claim", &json!({"network": "lan", "address": "10.0.0.1", "owner": "o1"})).await;
+    let next = (first + 1) % 3;
+    nodes.redis.begin_move(slot, first, next);
+    while nodes.redis.move_keys(slot, first, next, 5) > 0 {}
+    for (method, params) in [
+        ("ip.get", json!({"address": "10.0.0.1"})),
+        ("ip.list", json!({"network": "lan"})),
+        ("network.usage", json!({"network": "lan"})),
+    ] {
+        for node in 0..2 {
+            let told = nodes.client(node).await.call(method, params.clone()).await;
+            let Answer::Refused(kind, error) = told else { panic!("{method}: {told:?}") };
+            assert_eq!(kind, "unavailable", "{method}: {error}\n{}", nodes.logs());
+            assert!(error["message"].as_str().unwrap().contains("is being moved from"), "{method}: {error}");
+        }
+    }
+    nodes.redis.end_move(slot, first, next);
+    insist(&mut client, "ip.get", &json!({"network": "lan", "address": "10.0.0.1"})).await;
 }

@@ -8,7 +8,8 @@ use tokio::time::timeout;
 
 use super::client::Answer;
 use super::redis::Redis;
-use super::run::{Nodes, Setting, eventually};
+use super::run::{Nodes, Setting, eventually, insist};
+use super::server::http_get;
 
 /// Longer than whatever a request may wait for a store that takes nothing, and shorter than for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,4 +65,103 @@ async fn who_asks_for_several_things_at_once_is_answered_while_the_replica_is_aw
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Two nodes over a primary with one replica that is waited for; network `lan`, in which `o1` has 10.0.0.1.
+async fn begun(directory: &std::path::Path) -> Option<(Nodes, Redis)> {
+    let primary = Redis::replicating(directory, "primary", None)?;
+    let replica = Redis::replicating(directory, "replica", Some(primary.port())).unwrap();
+    eventually("the replica follows", || replica.follows()).await;
+    let setting = Setting { nodes: 2, store: "redis_replicas = 1", ..Setting::default() };
+    let nodes = Nodes::over(tempfile::tempdir().unwrap(), primary, setting);
+    let mut client = nodes.client(0).await;
+    let made = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]});
+    insist(&mut client, "network.create", &made).await;
+    insist(&mut client, "ip.claim", &json!({"network": "lan", "address": "10.0.0.1", "owner": "o1"})).await;
+    Some((nodes, replica))
+}
+
+fn why(nodes: &Nodes, node: usize) -> String {
+    http_get(nodes.cluster.http(node), "/readyz")
+}
+
+async fn is_told(nodes: &Nodes) {
+    let told = |node| why(nodes, node).contains("1 replicas wanted, 0 answer");
+    eventually("every node says what is missing", || (0..2).all(told)).await;
+}
+
+/// Nobody's change would find it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_is_gone_is_told_of_although_nobody_changes_anything() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((nodes, mut replica)) = begun(directory.path()).await else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    replica.end();
+    is_told(&nodes).await;
+    assert_eq!(nodes.cluster.figure(owner, "allod_store_replicas_answering"), 0.0);
+    assert!(nodes.cluster.allod(owner, &["cluster", "shards"]).contains("nothing is granted: 1 replicas wanted"));
+    replica.begin();
+    eventually("it is there again", || (0..2).all(|node| nodes.cluster.is_ready(node))).await;
+    assert_eq!(nodes.cluster.figure(owner, "allod_store_replicas_answering"), 1.0);
+    assert_eq!(nodes.cluster.owner_but(None).await, owner);
+}
+
+/// A proof that is not to be had puts nothing in doubt; and what is in doubt is not being loaded, but waits for the replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_while_a_replica_is_away_is_told_that_and_not_that_something_is_loaded_or_moved() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((nodes, mut replica)) = begun(directory.path()).await else { return };
+    replica.end();
+    let asks = [
+        ("ip.get", json!({"address": "10.0.0.1"})),
+        ("ip.get", json!({"network": "lan", "address": "10.0.0.1"})),
+        ("ip.list", json!({})),
+        ("network.usage", json!({"network": "lan"})),
+        ("network.list", json!({})),
+        ("ip.allocate", json!({"network": "lan", "owner": "o1"})),
+    ];
+    for round in 0..3 {
+        for (at, (method, params)) in asks.iter().enumerate() {
+            let mut client = nodes.client(at % 2).await;
+            let told = timeout(PATIENCE, client.call(method, params.clone())).await.expect("an answer");
+            let Answer::Refused(kind, error) = told else { panic!("{method}: {told:?}") };
+            let message = error["message"].as_str().unwrap();
+            assert_eq!(kind, "unavailable", "round {round}, {method}: {error}\n{}", nodes.logs());
+            assert!(message.contains("1 replicas wanted, 0 answer"), "round {round}, {method}: {error}");
+            assert!(round > 0 || !message.contains("in doubt"), "{method}: {error}");
+        }
+        if round == 0 {
+            assert!(!nodes.logs().contains("its networks are loaded again"), "{}", nodes.logs());
+            // From here on one is: what lets go is tried.
+            let release = json!({"network": "lan", "owner": "o1"});
+            let told = nodes.client(0).await.call("ip.release", release).await;
+            assert!(matches!(&told, Answer::Refused(kind, _) if kind == "unavailable"), "{told:?}");
+        }
+    }
+    replica.begin();
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "ip.get", &json!({"network": "lan", "address": "10.0.0.1"})).await;
+}
+
+/// It would let go of the register, and whoever came next could not begin.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_keeps_the_register_while_no_take_over_could_be_confirmed() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((nodes, mut replica)) = begun(directory.path()).await else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    replica.end();
+    // Known, or not yet.
+    for _ in 0..2 {
+        let told = nodes.client(owner).await.call("cluster.drain", json!({})).await;
+        let Answer::Refused(kind, error) = told else { panic!("{told:?}") };
+        assert_eq!(kind, "in_use", "{error}\n{}", nodes.logs());
+        assert!(error["message"].as_str().unwrap().contains("1 replicas wanted, 0 answer"), "{error}");
+        is_told(&nodes).await;
+    }
+    assert!(!nodes.cluster.allod(owner, &["cluster", "nodes"]).contains("draining"));
+    replica.begin();
+    eventually("it is there again", || (0..2).all(|node| nodes.cluster.is_ready(node))).await;
+    assert_eq!(nodes.cluster.owner_but(None).await, owner);
+    insist(&mut nodes.client(owner).await, "cluster.drain", &json!({})).await;
+    assert_eq!(nodes.cluster.owner_but(Some(owner)).await, 1 - owner);
 }

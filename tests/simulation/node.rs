@@ -23,7 +23,7 @@ use allod::server::cluster::Nodes;
 use allod::server::role::{Role, Seat};
 use allod::server::session::Session;
 use allod::server::steward::Steward;
-use allod::server::{Bounds, Server};
+use allod::server::{Bounds, Durability, Server};
 use allod::store::Store;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
@@ -159,7 +159,10 @@ impl Process {
             seat: Seat::default(),
             steward: Steward::default(),
             store: "simulated",
-            durability: store.info().durability,
+            durability: Durability(Box::new({
+                let durability = store.info().durability;
+                move || durability.clone()
+            })),
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             metrics,
             reactors: vec![Reactor::Queue(reactor)],

@@ -11,10 +11,10 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::time::Instant;
 
-use super::unit::{Reload, Unit, chain, disown, line_of};
+use super::unit::{Reload, Unit, chain, disown, disown_changed, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
-use crate::actors::Applied;
 use crate::actors::network::Loaded;
+use crate::actors::{Applied, unproved};
 use crate::core::types::NetworkId;
 use crate::store::{CommitError, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token};
 
@@ -60,9 +60,33 @@ impl Committer {
             CommitError::NotApplied { cause: StoreError::Full } => {
                 format!("{}: releases go on, nothing new is taken", self.shared.store.obstacle())
             }
-            _ => chain(error),
+            // What stands in the way says more than that the time was over.
+            _ => self.shared.hindrance().map_or_else(|| chain(error), |why| why.to_string()),
         };
-        self.discard(applied, &problem, retake, ctx);
+        let all = matches!(error, CommitError::Mismatch { .. });
+        self.discard(applied, &problem, (retake, all), ctx);
+    }
+
+    /// The front group writes nothing, and its proof is not to be had: what it was to answer is refused, and nothing is in doubt.
+    /// What its networks have in memory stands as before; whether it is this owner's still, the next batch or proof says. Tells
+    /// whether it is gone: it stays where it is tried again, and where somebody else has the shard.
+    pub(super) fn is_without_proof(&mut self, error: &CommitError) -> bool {
+        let is_undecided = matches!(error, CommitError::NotApplied { .. } | CommitError::Unknown { .. });
+        if !is_undecided || self.shared.store.health() == StoreHealth::Failed {
+            return false;
+        }
+        // Where it is known what stands in the way, trying again would only make everybody wait.
+        let hindrance = self.shared.hindrance();
+        let is_given_up = |group: &Group| hindrance.is_some() || group.begun.elapsed() + RETRY_AFTER >= COMMIT_DEADLINE;
+        if !self.in_flight.front().is_some_and(|group| group.batches.is_empty() && is_given_up(group)) {
+            return false;
+        }
+        let problem = unproved(hindrance.as_deref().unwrap_or(&chain(error)));
+        for unit in self.in_flight.pop_front().into_iter().flat_map(|group| group.units) {
+            self.leave(&unit, |standing| standing.in_flight -= 1);
+            self.refuse(unit, Applied::No, &problem);
+        }
+        true
     }
 
     /// Settles what was applied although something before it was not: of other shards, so of other networks. Answers that
@@ -103,8 +127,8 @@ impl Committer {
 
     /// Gives up everything under way and everything behind it, and makes the shards concerned usable again. Whatever is
     /// under way has its last answer: what was applied all the same stands, and of what was in doubt once nobody says that
-    /// it did not happen.
-    fn discard(&mut self, applied: Applied, problem: &str, retake: bool, ctx: &mut Context<Self>) {
+    /// it did not happen. Networks of which nothing was to be written have lost nothing, unless `all` are not to be believed.
+    fn discard(&mut self, applied: Applied, problem: &str, (retake, all): (bool, bool), ctx: &mut Context<Self>) {
         self.recovering = true;
         let (stand, groups): (Vec<Group>, Vec<Group>) =
             self.in_flight.drain(..).partition(|group| matches!(group.result, Some(Ok(_))));
@@ -128,7 +152,12 @@ impl Committer {
         let under_way = groups.into_iter().flat_map(|group| group.units).map(|unit| (unit, applied, true));
         let behind = queued.into_iter().map(|unit| (unit, Applied::No, false));
         let units: Vec<(Unit, Applied, bool)> = under_way.chain(behind).collect();
-        units.iter().for_each(|(unit, ..)| disown(unit));
+        let given_up: Vec<&Unit> = units.iter().map(|(unit, ..)| unit).collect();
+        if all {
+            given_up.iter().for_each(|unit| disown(unit))
+        } else {
+            disown_changed(&given_up)
+        }
         for (unit, applied, sent) in units {
             self.leave(&unit, |standing| if sent { standing.in_flight -= 1 } else { standing.queued -= 1 });
             self.refuse(unit, applied, problem);
@@ -200,10 +229,12 @@ impl Committer {
                 return act.recovered(ctx);
             }
             let waiting = act.queue.take_all();
-            waiting.iter().for_each(disown);
+            disown_changed(&waiting.iter().collect::<Vec<_>>());
+            let hindrance = act.shared.hindrance();
+            let problem = hindrance.as_deref().unwrap_or("the store cannot be reached");
             for unit in waiting {
                 act.leave(&unit, |standing| standing.queued -= 1);
-                act.refuse(unit, Applied::No, "the store cannot be reached");
+                act.refuse(unit, Applied::No, problem);
             }
             ctx.run_later(pause, move |act, ctx| act.take_anew(left, (pause * 2).min(RETRY_AFTER_MAX), ctx));
         }));

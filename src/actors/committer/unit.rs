@@ -1,5 +1,6 @@
 //! What the committer is handed and where a shard's line stands: units, their parts, and the messages that carry them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -173,6 +174,15 @@ pub(super) fn disown(unit: &Unit) {
         // Only the memory that it was decided on: a newer one was loaded from the store already.
         let _ = part.lane.incarnation.compare_exchange(part.incarnation, next, Ordering::AcqRel, Ordering::Acquire);
     }
+}
+
+/// These are given up: what they change, the memories of their networks have and the store has not. One of which they only
+/// answer has lost nothing by it.
+pub(super) fn disown_changed(units: &[&Unit]) {
+    let changing = units.iter().filter(|unit| unit.changes() > 0);
+    let changed: HashSet<NetworkId> = changing.flat_map(|unit| unit.parts.iter().map(|part| part.lane.id)).collect();
+    let saw_it = |unit: &&&Unit| unit.parts.iter().any(|part| changed.contains(&part.lane.id));
+    units.iter().filter(saw_it).for_each(|unit| disown(unit));
 }
 
 impl ShardLine {

@@ -366,8 +366,19 @@ mod tests {
         };
         let refused = || Fault::Refused(Refusal::not_found(Missing::Network, "lan"));
         for fault in [lost(), refused()] {
-            let told = proved::unproved(Err(Box::new(fault)), true);
+            let told = proved::unproved(Err(Box::new(fault)), true, None);
             assert!(matches!(told.as_ref().map_err(|fault| &**fault), Err(Fault::NotReady { .. })), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_proved_for_what_is_known_is_not_said_to_be_anothers() {
+        for (reads, known) in [(true, Applied::No), (false, Applied::Unknown)] {
+            let told = proved::unproved(Ok(Done::Found(Vec::new())), reads, Some("1 replicas wanted, 0 answer"));
+            let told = told.err().map(|fault| *fault);
+            let Some(Fault::Unavailable { applied, problem }) = &told else { panic!("{told:?}") };
+            assert_eq!(*applied, known);
+            assert!(problem.starts_with("1 replicas wanted, 0 answer: "), "{problem}");
         }
     }
 }

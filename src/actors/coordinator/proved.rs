@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Job, Order, Outcomes, token};
 use crate::actors::service::Shared;
-use crate::actors::{Applied, Fault, NotReadyReason, Outlet, Told};
+use crate::actors::{self, Applied, Fault, NotReadyReason, Outlet, Told};
 use crate::store::StoreHealth;
 
 /// How long the store may take nothing until who waits for a job is told so: twice what a commit may take.
@@ -31,7 +31,7 @@ pub(super) fn outlet(shared: &Arc<Shared>, ticket: u32, order: &Order, outlet: O
             while let Some(told) = answers.recv().await {
                 let told = match told {
                     Told::Job(ticket, answer) if !shared.is_proved_owner().await => {
-                        Told::Job(ticket, unproved(answer, reads))
+                        Told::Job(ticket, unproved(answer, reads, shared.hindrance().as_deref()))
                     }
                     told => told,
                 };
@@ -71,15 +71,20 @@ async fn nothing_is_taken(shared: &Shared) {
 }
 
 /// What is answered in place of what cannot be proved.
-pub(super) fn unproved(answer: Outcomes, reads: bool) -> Outcomes {
+pub(super) fn unproved(answer: Outcomes, reads: bool, hindrance: Option<&str>) -> Outcomes {
+    // This node may own it still: then nobody takes over, and asking again in a moment helps nobody.
+    let hindrance = hindrance.map(actors::unproved);
     match answer {
         // It says itself what is known of it. A refusal is an answer like any other, and so is that a cursor leads nowhere:
         // one that the present owner gave is ahead of all that the owner before knows.
         Err(fault) if !matches!(*fault, Fault::Refused(_) | Fault::CursorLost { .. }) => Err(fault),
         Ok(_) if !reads => {
-            let problem = "another node owns the register by now".to_owned();
+            let problem = hindrance.unwrap_or_else(|| "another node owns the register by now".to_owned());
             Err(Box::new(Fault::Unavailable { applied: Applied::Unknown, problem }))
         }
-        Ok(_) | Err(_) => Err(Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 200 })),
+        Ok(_) | Err(_) => Err(Box::new(match hindrance {
+            Some(problem) => Fault::Unavailable { applied: Applied::No, problem },
+            None => Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 200 },
+        })),
     }
 }

@@ -92,10 +92,11 @@ impl NetworkActor {
         let Phase::Loading { since, behind } = &mut self.phase else {
             return self.deferred.push_back(Deferred::Hold(hold));
         };
+        let fault = || loading(self.shared.hindrance().as_deref());
         if hold.turn.is_some() || (hold.beside && is_long(*since)) {
-            hold.refuse(loading());
+            hold.refuse(fault());
         } else if hold.beside {
-            behind.extend(sent_away(hold, loading()));
+            behind.extend(sent_away(hold, fault()));
         } else {
             self.deferred.push_back(Deferred::Hold(hold));
         }

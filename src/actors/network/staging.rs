@@ -34,9 +34,16 @@ pub(super) fn stopped(name: &Name, why: StopReason) -> Fault {
     Fault::Stopped { problem }
 }
 
-/// It is read from the store, and that takes.
-pub(super) fn loading() -> Fault {
-    Fault::NotReady { reason: NotReadyReason::Loading, retry_after_ms: 500 }
+/// It is read from the store, and that takes; or it cannot be, for what stands in the way of the store.
+pub(super) fn loading(hindrance: Option<&str>) -> Fault {
+    match hindrance {
+        None => Fault::NotReady { reason: NotReadyReason::Loading, retry_after_ms: 500 },
+        Some(why) => {
+            let problem =
+                format!("{why}: a change of the network is in doubt until that is over, and what it has is not known");
+            Fault::Unavailable { applied: Applied::No, problem }
+        }
+    }
 }
 
 /// Nobody knows yet what was granted since the copy was made.

@@ -17,7 +17,7 @@ use super::{Deferred, NetworkActor, Phase};
 use crate::actors::committer::{Enqueue, Unit, UnitPart};
 use crate::actors::{Fault, Item, Told, mac_holder};
 use crate::core::command;
-use crate::core::outcome::{Decision, Outcome};
+use crate::core::outcome::{Contested, Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
 use crate::store::StoreHealth;
@@ -98,6 +98,9 @@ impl NetworkActor {
                         return false;
                     }
                     self.tell_of_broken_promises(&steps);
+                    if let Outcome::Accepted(accepted) = &outcome {
+                        self.tell_given_up(accepted, &item);
+                    }
                     unit.change(self.id(), moment, item.by, item.reason, steps);
                 } else {
                     self.undecide();
@@ -122,6 +125,23 @@ impl NetworkActor {
             }
         }
         true
+    }
+
+    /// Who was told that an address is his has it no more: whoever asks for it later finds in the log who decided that, and why.
+    fn tell_given_up(&self, accepted: &[Contested], item: &Item) {
+        for Contested { network, conflict, .. } in accepted {
+            tracing::warn!(
+                %network,
+                address = %conflict.address,
+                scope = %conflict.holder.scope,
+                owner = %conflict.holder.owner,
+                slot = %conflict.holder.slot,
+                generation = conflict.generation.0,
+                by = %item.by,
+                reason = item.reason.as_deref(),
+                "a late claim is given up: an operator accepts what is present"
+            );
+        }
     }
 
     /// The only way out for answers and changes. What is to name a holder in another network goes there behind all that it

@@ -1,5 +1,7 @@
 //! Answers drawn for people, by what they contain rather than by method, so that `allod call` is drawn as well.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::deployments;
@@ -196,6 +198,8 @@ fn nodes(result: &Value, width: Option<usize>) -> String {
 
 fn conflicts<'a>(conflicts: impl Iterator<Item = &'a Value>, width: Option<usize>) -> String {
     let mut table = Table::new(&["NETWORK", "!ADDRESS", "LATE CLAIM OF", "!PRESENT", "HELD BY", "FOUND AT"]);
+    // A network that was deleted is named by its id alone.
+    let (mut ids, mut named) = (Table::new(&["NETWORK", "!ID"]), BTreeSet::new());
     let holder = |of: &Value| [text(of, "scope"), text(of, "owner"), text(of, "slot")].join(" ");
     for conflict in conflicts {
         let present = conflict.get("present");
@@ -207,8 +211,12 @@ fn conflicts<'a>(conflicts: impl Iterator<Item = &'a Value>, width: Option<usize
             present.map_or_else(String::new, holder),
             text(conflict, "found_at"),
         ]);
+        let id = text(conflict, "network_id");
+        if named.insert(id.clone()) {
+            ids.row(vec![text(conflict, "network"), id]);
+        }
     }
-    if table.is_empty() { String::new() } else { table.render(width) }
+    if table.is_empty() { String::new() } else { format!("{}\n\n{}", table.render(width), ids.render(width)) }
 }
 
 fn lookup(result: &Value) -> String {

@@ -40,7 +40,6 @@ impl Network {
         let mut conflicts = self.config.conflicts.clone();
         let mut done = Healing::default();
         let (mut taken, mut slots): (Vec<Range>, BTreeSet<&SlotKey>) = (Vec::new(), BTreeSet::new());
-        let mut unheld = false;
         for (address, late) in claims_of(ask) {
             let range = covered(address, late.prefix_length);
             let asked_before = taken.iter().any(|other| other.overlaps(range)) || slots.contains(&late.holder);
@@ -63,21 +62,16 @@ impl Network {
                 Fate::Contested(present) => {
                     conflicts.push(Conflict::of(address, late, context.wall));
                     done.conflicts += 1;
-                    match present {
-                        Some((at, held)) => {
-                            // As it is: the history tells of both.
-                            let event = Event { kind: EventKind::Conflict, before: Some(Arc::clone(late)) };
-                            let entry = Entry::Held(Arc::clone(held));
-                            draft.put(at, Some(&entry), Some(entry.clone()), Some(event));
-                        }
-                        None => unheld = true,
+                    let at = present.map(|(at, _)| at).filter(|at| *at != address);
+                    for place in at.into_iter().chain([address]) {
+                        let told = self.told_at(place, late, &draft.steps);
+                        draft.steps.push(told);
                     }
                 }
             }
         }
         if conflicts != self.config.conflicts {
-            let event = unheld.then_some(Event { kind: EventKind::Conflict, before: None });
-            draft.steps.push(self.with_conflicts(conflicts, event));
+            draft.steps.push(self.with_conflicts(conflicts, None));
         }
         draft.finish(Outcome::Healed(done))
     }
@@ -127,6 +121,18 @@ impl Network {
         if has_place && is_block && !self.config.closed { Fate::Free(cooling) } else { Fate::Contested(None) }
     }
 
+    /// What the history tells of a late claim at an address, behind these steps: the claim, and what lies there, which stays as
+    /// it is, also where that is nothing. Whoever looks for either finds it.
+    fn told_at(&self, address: Address, late: &Arc<Reservation>, steps: &[Step]) -> Step {
+        let key = Key::Address(address);
+        let state = match steps.iter().rev().find(|step| step.key == key) {
+            Some(step) => step.state.clone(),
+            None => self.holdings.at(address).cloned().map(State::Entry),
+        };
+        let event = Event { kind: EventKind::Conflict, before: Some(Arc::clone(late)) };
+        Step { key, expect: state.as_ref().map(State::mark), state, event: Some(event) }
+    }
+
     fn with_conflicts(&self, conflicts: Vec<Conflict>, event: Option<Event>) -> Step {
         let version = self.config.version;
         let config = NetworkConfig { conflicts, version: Version(version.0 + 1), ..(*self.config).clone() };
@@ -168,11 +174,16 @@ impl Network {
             let what = format!("at {address} in network `{}`", self.config.name);
             return Err(Refusal::NotFound { missing: Missing::Conflict, what, hint: None });
         }
-        let steps = if accepted.is_empty() {
-            Vec::new()
-        } else {
-            vec![self.with_conflicts(left, Some(Event { kind: EventKind::NetworkChanged, before: None }))]
-        };
+        // Each is told of once more, with who decided and why: what is given up is nowhere else from here on.
+        let mut steps = Vec::new();
+        for Conflict { address, prefix_length, holder, generation, granted_at, .. } in &accepted {
+            let late = Reservation::plain(holder.clone(), *generation, *prefix_length, *granted_at);
+            steps.push(self.told_at(*address, &Arc::new(late), &[]));
+        }
+        if !accepted.is_empty() {
+            let event = Event { kind: EventKind::NetworkChanged, before: None };
+            steps.push(self.with_conflicts(left, Some(event)));
+        }
         let outcome = Outcome::Accepted(self.contested(&accepted));
         Ok(Decision { steps, outcome })
     }

@@ -283,6 +283,10 @@ impl Network {
             self.next_generation = self.next_generation.max(Generation(entry.generation().0 + 1));
         }
         let before = self.holdings.set(address, entry);
+        if before.is_none() && entry.is_none() {
+            // Nothing lies there, before and after: a step that only tells something.
+            return;
+        }
         let rest = (self.config.policy == Policy::Oldest && entry.is_none()).then(|| {
             self.freed += 1;
             let freed_at = match &before {

@@ -51,7 +51,7 @@ pub(super) mod tests {
     use crate::server::cluster::Nodes;
     use crate::server::role::{Role, Seat};
     use crate::server::steward::Steward;
-    use crate::server::{Bounds, Server};
+    use crate::server::{Bounds, Durability, Server};
 
     /// One that serves nobody yet.
     pub fn server() -> Arc<Server> {
@@ -60,7 +60,7 @@ pub(super) mod tests {
             seat: Seat::default(),
             steward: Steward::default(),
             store: "none",
-            durability: String::new(),
+            durability: Durability(Box::new(String::new)),
             clock: Arc::new(SystemClock),
             metrics: Arc::new(Metrics::new()),
             reactors: Vec::new(),

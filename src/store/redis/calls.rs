@@ -55,11 +55,12 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn info(&self) -> StoreInfo {
-        let mut info = self.shared.info.clone();
+        let mut info = StoreInfo { durability: self.shared.durability().to_string(), ..self.shared.info.clone() };
         if self.shared.is_degraded() {
             let (wanted, answering) = (self.shared.replicas, self.shared.answering());
             info.durability.push_str(&format!(
-                "; degraded now: {answering} of {wanted} answer, and what is acknowledged is on the disk of this node instead"
+                "; degraded now: {answering} of {wanted} answer, and what is acknowledged is on the disk of the node that owns \
+                 the register instead"
             ));
         }
         info
@@ -71,6 +72,10 @@ impl Store for RedisStore {
 
     fn obstacle(&self) -> Arc<str> {
         self.shared.obstacle().unwrap_or_else(|| self.shared.info.full.into())
+    }
+
+    fn bars_taking(&self) -> Option<Arc<str>> {
+        self.shared.bars_taking()
     }
 
     fn failure(&self) -> Option<Arc<str>> {

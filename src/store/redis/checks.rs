@@ -206,7 +206,10 @@ async fn meet(shared: &RedisShared, link: &mut Link, here: bool) -> Result<Vec<S
     call.number(Format::NEWEST.number().into()).arg(scripts::hex(shared.info.register));
     let answer = match probe_of(shared, link).await {
         Some(probe) => answered_behind(shared, link, &call, probe).await?,
-        None => link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?,
+        None => match shared.waiting().filter(|_| shared.counts_late()) {
+            Some(waiting) => counted_behind(shared, link, &call, waiting).await?,
+            None => link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?,
+        },
     };
     let strange = || failed::strange(&shared.place, "the script answered something else");
     let nodes = match scripts::nodes(answer).ok_or_else(strange)? {
@@ -226,6 +229,22 @@ async fn meet(shared: &RedisShared, link: &mut Link, here: bool) -> Result<Vec<S
         .into_iter()
         .filter_map(|(name, age_ms, text)| Some(SeenNode { card: card_of(name, &text)?, age_ms }))
         .collect())
+}
+
+/// The answer of a call that writes; and, by a WAIT behind it, whether enough replicas are there: where nobody changes anything it
+/// would be found only by the next change.
+async fn counted_behind(
+    shared: &RedisShared,
+    link: &mut Link,
+    call: &ScriptCall,
+    waiting: ReplicaWait,
+) -> Result<Value, StoreError> {
+    let waits = confirms::waits_of(waiting, shared.replicas);
+    let (answer, waited) = link.call_then(call, &waits, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+    if let Ok(counted) = confirms::counted(&waited, &shared.place) {
+        shared.looks_at_replicas(&counted);
+    }
+    Ok(answer)
 }
 
 /// How far things stood before it is asked whether enough replicas have them.

@@ -1,5 +1,6 @@
 //! Where Redis is: one server, whom sentinels name, or who has the register's slot of a cluster.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,11 +12,14 @@ use super::following::Following;
 use super::keys::Keys;
 use super::sentinels::Sentinels;
 use crate::store::StoreError;
+use crate::telemetry::Seldom;
 
 /// Silence after which the kernel asks whether the other end is there.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
 /// How long sent bytes may stay unacknowledged by the other end's kernel.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How soon, and how seldom at the end, it is said again that nobody tells who the primary is.
+const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
 /// Is it a URL of Redis?
 ///
@@ -50,6 +54,8 @@ fn check_protocol(url: &str) -> Result<(), RedisError> {
 pub(super) struct RedisPlace {
     whom: Whom,
     name: Arc<str>,
+    /// How often it is said that nobody tells who the primary is.
+    untold: Arc<Seldom>,
 }
 
 #[derive(Debug, Clone)]
@@ -81,17 +87,21 @@ impl RedisPlace {
         if let Some(sentinels) = Sentinels::of(url, &settings) {
             let sentinels = sentinels?;
             let name = sentinels.name().into();
-            return Ok(Self { whom: Whom::Named(Arc::new(sentinels)), name });
+            return Ok(Self::of(Whom::Named(Arc::new(sentinels)), name));
         }
         if let Some(cluster) = RedisCluster::of(url, &settings, keys.register()) {
             let cluster = cluster?;
             let name = cluster.name().into();
-            return Ok(Self { whom: Whom::Slot(Arc::new(cluster)), name });
+            return Ok(Self::of(Whom::Slot(Arc::new(cluster)), name));
         }
         let info = url.into_connection_info()?;
         let name = info.addr().to_string().into();
         let client = Client::open(info.set_tcp_settings(settings))?;
-        Ok(Self { whom: Whom::One(client), name })
+        Ok(Self::of(Whom::One(client), name))
+    }
+
+    fn of(whom: Whom, name: Arc<str>) -> Self {
+        Self { whom, name, untold: Arc::new(Seldom::new(SAID_EVERY)) }
     }
 
     /// The server to connect to.
@@ -110,8 +120,16 @@ impl RedisPlace {
             Whom::Named(sentinels) => (sentinels.primary().await, "the sentinels do"),
             Whom::Slot(cluster) => (cluster.primary().await, "the cluster does"),
         };
-        if let Err(error) = asked {
-            tracing::warn!(redis = %self.name, %error, "{who} not say who the primary is");
+        if let Err(error) = asked
+            && let Some(unsaid) = self.untold.turn()
+        {
+            // Cut off together with the primary of before, this node goes on with it, and another one may have taken its place.
+            tracing::warn!(
+                redis = %self.name,
+                %error,
+                unsaid,
+                "{who} not say who the primary is: the one of before is kept, also if it was replaced meanwhile"
+            );
         }
     }
 

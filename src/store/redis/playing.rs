@@ -52,12 +52,18 @@ pub(super) async fn play(
         .iter()
         .map(|missing| if matches!(missing.deed, Deed::Commit(_)) { missing.moves.len() } else { 0 })
         .sum();
-    tracing::warn!(
-        redis = %shared.place,
-        batches,
-        calls = missing.len(),
-        "Redis went back: what it lost of this server's changes is played again"
-    );
+    if batches == 0 {
+        let take_overs = missing.len();
+        // As where it was tried to take the register on a primary that was cut off. Nobody's change is missing.
+        tracing::info!(redis = %shared.place, take_overs, "take-overs that Redis lacks are played again, and no change");
+    } else {
+        tracing::warn!(
+            redis = %shared.place,
+            batches,
+            calls = missing.len(),
+            "Redis went back: what it lost of this server's changes is played again"
+        );
+    }
     let (connection, number) = link.connected().await.map_err(later)?;
     let mut playing =
         Playing { shared, connection, under_way: VecDeque::new(), stands: own(shared, heads), is_broken: false };
@@ -74,7 +80,9 @@ pub(super) async fn play(
     shared.journal().played(missing, played.is_ok());
     played?;
     shared.played();
-    tracing::warn!(redis = %shared.place, batches, "Redis has them again");
+    if batches > 0 {
+        tracing::warn!(redis = %shared.place, batches, "Redis has them again");
+    }
     Ok(())
 }
 

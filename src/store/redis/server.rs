@@ -305,14 +305,19 @@ impl ServerFacts {
 
     /// What an acknowledged change survives.
     pub(super) fn durability(&self, replicas: u32, degrade: bool, in_cluster: bool) -> String {
-        let mut survives = self.survives(replicas);
+        self.durability_by(self.waiting(), replicas, degrade, in_cluster)
+    }
+
+    /// The same, where replicas are waited for in this way, whatever it would be by what Redis is set to now.
+    pub(super) fn durability_by(&self, by: ReplicaWait, replicas: u32, degrade: bool, in_cluster: bool) -> String {
+        let mut survives = self.survives(by, replicas);
         if degrade {
             survives.push_str(", or must be on the disk of the node that owns the register, while fewer answer");
         }
         if in_cluster { format!("{survives}; the register lies in one slot of a Redis cluster") } else { survives }
     }
 
-    fn survives(&self, replicas: u32) -> String {
+    fn survives(&self, by: ReplicaWait, replicas: u32) -> String {
         let own = match (self.fact("aof_enabled"), self.fact("appendfsync")) {
             (Some("1"), Some("always")) => {
                 "loss of power of Redis's machine: each change is flushed to its disk before it is acknowledged"
@@ -331,7 +336,7 @@ impl ServerFacts {
         };
         let of = |count: u32| if count == 1 { "1 replica".to_owned() } else { format!("{count} replicas") };
         if replicas > 0 {
-            let how = match self.waiting() {
+            let how = match by {
                 ReplicaWait::Memory => "has it",
                 ReplicaWait::Disk => "has it on disk",
             };

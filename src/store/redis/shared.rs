@@ -20,6 +20,9 @@ use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, Store
 
 mod stopped;
 
+/// So long after they were counted last replicas are counted again, although nothing was changed meanwhile.
+const COUNTS_EVERY: Duration = Duration::from_secs(2);
+
 /// For how long at least grants are refused without asking after Redis had no memory left. Longer while it says so itself.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 
@@ -60,12 +63,18 @@ pub(super) struct RedisShared {
     answering: AtomicU64,
     /// Why those were too few, if they were.
     lacking: Mutex<Option<Arc<str>>>,
+    /// When they were counted last.
+    counted_at: Mutex<Option<Instant>>,
+    /// They were too few when they were looked at last beside all changes, and it was not said yet.
+    missed: AtomicBool,
     /// Number of the connection on which batches are confirmed.
     confirming: AtomicU64,
     /// The policy by which Redis may throw records away, while it may.
     evicting: Mutex<Option<Arc<str>>>,
     /// Whether Redis has an append-only file, as it was seen last.
     appends: Mutex<Option<bool>>,
+    /// What an acknowledged change survives, by what Redis was set to when it was looked at last.
+    survives: Mutex<Arc<str>>,
     /// What is being done to Redis that keeps it from changing anything.
     moving: Mutex<Option<Arc<str>>>,
     journal: Mutex<Journal>,
@@ -159,6 +168,7 @@ impl RedisShared {
             accepts_rollback,
             serves,
         } = parts;
+        let survives = Mutex::new(info.durability.as_str().into());
         let lines = Mutex::new(vec![RedisLine::new(); usize::from(info.shards)]);
         Self {
             keys,
@@ -183,9 +193,12 @@ impl RedisShared {
             waiting,
             answering: AtomicU64::new(replicas.into()),
             lacking: Mutex::default(),
+            counted_at: Mutex::default(),
+            missed: AtomicBool::new(false),
             confirming: AtomicU64::new(0),
             evicting: Mutex::new(None),
             appends: Mutex::new(appends),
+            survives,
             moving: Mutex::new(None),
             journal: Mutex::new(Journal::new(heal_bytes)),
             lates: Arc::new(lates),
@@ -294,6 +307,11 @@ impl RedisShared {
                 .into(),
             );
         }
+        self.bars_taking()
+    }
+
+    /// Why no commit can be confirmed now, and no take-over.
+    pub(super) fn bars_taking(&self) -> Option<Arc<str>> {
         if let Some(moving) = &*locked(&self.moving) {
             return Some(Arc::clone(moving));
         }
@@ -326,6 +344,15 @@ impl RedisShared {
     /// Whether Redis has an append-only file was seen; tells whether it had one before and has none now.
     pub(super) fn sees_appends(&self, appends: bool) -> bool {
         locked(&self.appends).replace(appends) == Some(true) && !appends
+    }
+
+    /// What an acknowledged change survives from now on, or does not any more.
+    pub(super) fn sees_durability(&self, durability: String) {
+        *locked(&self.survives) = durability.into();
+    }
+
+    pub(super) fn durability(&self) -> Arc<str> {
+        Arc::clone(&locked(&self.survives))
     }
 
     pub(super) fn appends(&self) -> Option<bool> {
@@ -376,11 +403,29 @@ impl RedisShared {
         self.answering.load(Ordering::Relaxed)
     }
 
+    /// Were the replicas not counted of late?
+    pub(super) fn counts_late(&self) -> bool {
+        locked(&self.counted_at).is_none_or(|at| at.elapsed() >= COUNTS_EVERY) || self.lacks_replicas()
+    }
+
+    /// So many were there when somebody looked beside all changes. One that is slow for once keeps nobody from trying: too few
+    /// are said to be too few when they are so at the next look, too.
+    pub(super) fn looks_at_replicas(&self, counted: &Counted) {
+        let lacks = counted.lacks(self.replicas).is_some();
+        let missed = self.missed.swap(lacks, Ordering::AcqRel);
+        if !lacks || missed || self.lacks_replicas() {
+            // What it says it has noted.
+            let _ = self.replicas_answer(counted);
+        }
+    }
+
     /// These have what they were waited for. Are they enough?
     pub(super) fn replicas_answer(&self, counted: &Counted) -> Result<(), StoreError> {
         let (wanted, answering) = (self.replicas, counted.answering());
+        *locked(&self.counted_at) = Some(Instant::now());
         self.answering.store(answering.into(), Ordering::Relaxed);
         let lacks: Option<Arc<str>> = counted.lacks(wanted).map(Into::into);
+        self.missed.store(lacks.is_some(), Ordering::Release);
         let before = std::mem::replace(&mut *locked(&self.lacking), lacks.clone());
         let Some(lacks) = lacks else {
             if before.is_some() {

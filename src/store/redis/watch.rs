@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::link::Link;
 use super::place::RedisPlace;
+use super::replicas::ReplicaWait;
 use super::server::ServerFacts;
 use super::shared::RedisShared;
 
@@ -48,6 +49,11 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
         shared.sees_memory(server.is_full());
         if server.policy().is_some() {
             shared.evicts(server.evicting());
+        }
+        if server.is_known() {
+            let (degrades, in_cluster) = (shared.stand_in().is_some(), place.is_in_cluster());
+            let by = shared.waiting().unwrap_or(ReplicaWait::Memory);
+            shared.sees_durability(server.durability_by(by, shared.replicas, degrades, in_cluster));
         }
         if server.appends().is_some_and(|appends| shared.sees_appends(appends)) {
             tracing::warn!(

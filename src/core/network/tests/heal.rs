@@ -135,3 +135,63 @@ fn a_lease_that_ended_meanwhile_leaves_its_holder_time_to_renew_it() {
     let Some(Entry::Held(held)) = net.network.holdings.at(at) else { panic!() };
     assert_eq!(held.lease.unwrap().ends, ShardTime(net.now + 10_000));
 }
+
+/// Whoever looks for what became of an address that he was told is his looks for that address.
+#[test]
+fn the_history_of_a_late_address_tells_of_its_conflict_and_of_who_gave_it_up_whatever_lies_there() {
+    let cools = |config: &mut NetworkConfig| {
+        config.cooldown_seconds = 100;
+        config.policy = Policy::Oldest;
+    };
+    let mut net = Net::with(cools, vec![subnet("10.0.0.0/24", 0)]);
+    heal(&mut net, &[late("10.0.0.51", "mv", 50), late("10.0.0.5", "web", 51), late("10.0.0.12", "cold", 52)]);
+    assert_eq!(net.release("cold"), 1);
+    let claims = [
+        // Its claimant has another address by now; nothing is there but that this is no place; it is held; and twice in one journal.
+        (late("10.0.0.50", "mv", 60), vec!["10.0.0.51", "10.0.0.50"]),
+        (late("10.9.0.1", "far", 61), vec!["10.9.0.1"]),
+        (late("10.0.0.5", "other", 62), vec!["10.0.0.5"]),
+        (late("10.0.0.30", "a", 63), vec![]),
+        (late("10.0.0.30", "b", 64), vec!["10.0.0.30"]),
+    ];
+    let told = |decision: &Decision| -> Vec<(Key, String, Option<String>)> {
+        let conflicts =
+            decision.steps.iter().filter(|step| step.event.as_ref().is_some_and(|it| it.kind == EventKind::Conflict));
+        let owner = |state: &Option<State>| match state {
+            Some(State::Entry(Entry::Held(held))) => Some(held.holder.owner.to_string()),
+            _ => None,
+        };
+        let before = |step: &Step| step.event.as_ref().and_then(|event| event.before.clone()).unwrap();
+        conflicts.map(|step| (step.key, before(step).holder.owner.to_string(), owner(&step.state))).collect()
+    };
+    let entries = net.network.entries();
+    let ask = Heal { claims: claims.iter().map(|(claim, _)| claim.clone()).collect(), elsewhere: false };
+    let command = Command::Heal(Box::new(ask));
+    let context = net.context();
+    let decision = net.network.decide(&command, context).unwrap();
+    let expected: Vec<(Key, String)> = claims
+        .iter()
+        .flat_map(|((_, entry), at)| {
+            let Entry::Held(held) = entry else { panic!() };
+            at.iter().map(|at| (Key::Address(address(at)), held.holder.owner.to_string()))
+        })
+        .collect();
+    let named: Vec<(Key, String)> = told(&decision).into_iter().map(|(key, late, _)| (key, late)).collect();
+    assert_eq!(named, expected);
+    let present: Vec<Option<String>> = told(&decision).into_iter().map(|(.., present)| present).collect();
+    let of = |owner: &str| Some(owner.to_owned());
+    assert_eq!(present, [of("mv"), None, None, of("web"), of("a")]);
+    net.run(&command).unwrap();
+    assert_eq!(net.network.entries(), entries + 1, "only what was free is held");
+    // An operator gives them up, in the order in which they were found.
+    let command = Command::Accept(None);
+    let context = net.context();
+    let decision = net.network.decide(&command, context).unwrap();
+    let given_up: Vec<(Key, String)> = told(&decision).into_iter().map(|(key, late, _)| (key, late)).collect();
+    let at = |at: &str, owner: &str| (Key::Address(address(at)), owner.to_owned());
+    assert_eq!(given_up, [at("10.0.0.50", "mv"), at("10.9.0.1", "far"), at("10.0.0.5", "other"), at("10.0.0.30", "b")]);
+    assert!(!decision.grants());
+    net.run(&command).unwrap();
+    assert_eq!(net.network.entries(), entries + 1);
+    assert_eq!(held_at(&net, "10.0.0.51"), Some(("mv".to_owned(), 50)));
+}
