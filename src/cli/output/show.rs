@@ -216,7 +216,7 @@ fn conflicts<'a>(conflicts: impl Iterator<Item = &'a Value>, width: Option<usize
             ids.row(vec![text(conflict, "network"), id]);
         }
     }
-    if table.is_empty() { String::new() } else { format!("{}\n\n{}", table.render(width), ids.render(width)) }
+    if table.is_empty() { String::new() } else { format!("{}\n{}", table.render(width), ids.render(width)) }
 }
 
 fn lookup(result: &Value) -> String {
