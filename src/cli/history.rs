@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::args::params_of;
+use super::block;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{Format, events, print};
@@ -40,7 +41,7 @@ pub struct History {
 /// What is wanted: all of it must hold.
 #[derive(Debug, Args, Serialize)]
 struct Filter {
-    /// Only of this address, and of blocks around it
+    /// Only of this address (of ADDRESS/LEN the first), and of blocks around it
     address: Option<String>,
     /// Only of this network (name or id), also of one that is no more
     #[arg(long)]
@@ -102,6 +103,9 @@ fn text<'a>(params: &'a Map<String, Value>, member: &str) -> Option<&'a str> {
 /// Shows it.
 pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
     let mut params = params_of(&args.filter);
+    if let Some(address) = &args.filter.address {
+        params.insert("address".to_owned(), block::first(address).into());
+    }
     for (member, time) in [("from", args.from), ("to", args.to)] {
         if let Some(time) = time {
             params.insert(member.to_owned(), time.text(session).await?.into());

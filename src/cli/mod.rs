@@ -16,6 +16,7 @@ pub mod apply;
 pub mod archive;
 pub mod args;
 pub mod backup;
+mod block;
 pub mod call;
 pub mod deployment;
 pub mod docs;

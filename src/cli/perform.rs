@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 
 use super::apply::subnets::whom;
 use super::args::Ask;
+use super::block;
 use super::exit::Exit;
 use super::failure::Failure;
-use super::output::list;
+use super::output::{Format, list};
 use super::phrase;
 use super::preview;
 use super::progress::Progress;
@@ -18,15 +19,18 @@ use crate::core::address::Range;
 use crate::core::plural::counted;
 
 /// Makes the call and prints its answer.
-pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
+pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     if let Some(member) = &ask.contradicted {
         let asked = phrase::of(ask.method, &Value::Object(ask.params));
         let problem = format!("`{member}` is to be set and, by `--unset {member}`, to be cleared");
         return Err(Failure::usage(asked, problem, "leave one of the two out").into());
     }
+    let mut held = block::resolve(session, &mut ask).await?;
     let dry_run = ask.params.get("dry_run") == Some(&Value::Bool(true));
     if ask.destructive && !dry_run {
-        if !preview::show(session, &ask).await? {
+        let would = preview::show(session, &ask).await?;
+        held = held.or(would.held);
+        if !would.takes {
             session.print(ask.method, &ask.params, &json!({"released": []}))?;
             session.say(&nothing_held(&ask));
             return Ok(Exit::Success);
@@ -51,7 +55,10 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
         "owner.release" | "scope.release" | "deployment.delete" if !dry_run => until_empty(session, &ask).await?,
         _ => session.make(&ask).await?,
     };
-    session.print(ask.method, &ask.params, &result)?;
+    // What a program reads is the answer as it is.
+    let is_for_people = ask.method == "ip.release" && session.options.style.format == Format::Table;
+    let shown = is_for_people.then(|| block::with_length(&result, held.as_ref()));
+    session.print(ask.method, &ask.params, shown.as_ref().unwrap_or(&result))?;
     if dry_run {
         session.say("dry run: nothing was changed");
     } else {

@@ -8,6 +8,7 @@
 )]
 
 mod apply;
+mod blocks;
 mod commands;
 mod errors;
 mod help;

@@ -21,6 +21,7 @@ mod seed;
 
 mod apply;
 mod archive;
+mod blocks;
 mod client;
 mod copies;
 mod deploy;

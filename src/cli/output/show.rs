@@ -59,7 +59,7 @@ fn count(of: &Value, name: &str) -> String {
 }
 
 /// `10.0.0.5`, or `10.0.0.8/29` for a block.
-pub(super) fn held_address(held: &Value) -> String {
+pub fn held_address(held: &Value) -> String {
     let address = text(held, "address");
     let single = if address.contains(':') { 128 } else { 32 };
     match held.get("prefix_length").and_then(Value::as_u64) {
