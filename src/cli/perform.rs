@@ -167,6 +167,9 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             0 => nothing_held(ask),
             count => format!("released {}", counted(count, "reservation")),
         }),
+        "ip.unbind" if result.get("released") == Some(&Value::Bool(true)) => {
+            Some("released: it was to go with its claimant".to_owned())
+        }
         "network.delete" => match result.get("holding").and_then(Value::as_u64).unwrap_or(0) {
             0 => Some("deleted".to_owned()),
             holding => Some(format!("closed; it still holds {}", counted(holding, "reservation"))),
@@ -183,9 +186,12 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
         "network.create" | "subnet.add" | "pool.add" if result.get("created") == Some(&Value::Bool(false)) => {
             Some("it was there already; nothing was changed".to_owned())
         }
-        "ip.acquire" => length("released")
-            .filter(|count| *count > 0)
-            .map(|count| format!("released {}", counted(count, "reservation"))),
+        "ip.acquire" => {
+            let released = length("released").filter(|count| *count > 0);
+            let released = released.map(|count| format!("released {}", counted(count, "reservation")));
+            let lines: Vec<String> = list(result, "reservations").filter_map(bound_anew).chain(released).collect();
+            (!lines.is_empty()).then(|| lines.join("\n"))
+        }
         "cluster.conflicts" if length("conflicts") == Some(0) => Some("no conflicts".to_owned()),
         "cluster.accept" if length("accepted") == Some(0) => Some("no conflicts; nothing was to be decided".to_owned()),
         "reserved.add" => kept_for_others(ask, result),
@@ -194,6 +200,12 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// That somebody else used it until now: rows have no room for that.
+fn bound_anew(held: &Value) -> Option<String> {
+    let [before, now] = ["previous_claimant", "claimant"].map(|member| phrase::text(held, member));
+    Some(format!("{} is used by `{}` now, before by `{}`", phrase::text(held, "address")?, now?, before?))
 }
 
 /// The parts of a range reserved for an owner that stay reserved for others, which the server does not take away.

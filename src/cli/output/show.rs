@@ -93,8 +93,12 @@ fn reservation_in(held: &Value, state: String) -> String {
         None => text(held, "expires_at"),
     };
     let obsolete = held.get("obsolete").map_or_else(String::new, |o| format!("since {}", text(o, "since")));
+    // An unbinding answers the reservation as it was.
+    let released = yes("released");
+    let released = if released.is_empty() { released } else { "yes, with its claimant; this is how it was".to_owned() };
     fields(&[
         ("state", state),
+        ("released", released),
         ("address", held_address(held)),
         ("interface", text(held, "interface")),
         ("network", text(held, "network")),
@@ -109,6 +113,7 @@ fn reservation_in(held: &Value, state: String) -> String {
         ("owner uid", text(held, "owner_uid")),
         ("kind", text(held, "kind")),
         ("claimant", text(held, "claimant")),
+        ("claimant before", text(held, "previous_claimant")),
         ("hostname", text(held, "hostname")),
         ("mac", text(held, "mac")),
         ("labels", labels),
