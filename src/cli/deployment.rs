@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A file holds the members of the request: `deployment`, `instances`, `groups`. It is read by the protocol's own types, so
-//! it is refused in the same words as a request. `plan` and `apply` are here; the other commands are one call each, which
-//! `perform` makes.
+//! it is refused in the same words as a request. `plan` and `apply` are here, `commit` and `revert` in `settle`; the other
+//! commands are one call each, which `perform` makes.
 
 use std::path::PathBuf;
 
@@ -21,6 +21,7 @@ use super::failure::Failure;
 use super::output::table::wrapped;
 use super::quote::shell;
 use super::session::{Done, Session, Stop};
+use super::settle;
 use super::shown;
 use crate::core::plural::counted;
 use crate::wire;
@@ -134,12 +135,10 @@ pub struct Delete {
 }
 
 impl DeploymentCommand {
-    /// The call that it is, or the command itself where it reads a file.
+    /// The call that it is, or the command itself where it is more than one.
     pub fn ask(self) -> Result<Ask, Self> {
         Ok(match self {
-            Self::Plan(_) | Self::Apply(_) => return Err(self),
-            Self::Commit(args) => Ask::new("deployment.commit", &args),
-            Self::Revert(args) => Ask::new("deployment.revert", &args).destructive(true),
+            Self::Plan(_) | Self::Apply(_) | Self::Commit(_) | Self::Revert(_) => return Err(self),
             Self::Get(args) => Ask::new("deployment.get", &args),
             Self::List(args) => Ask::new("deployment.list", &args),
             Self::Delete(args) => Ask::new("deployment.delete", &args).destructive(true),
@@ -147,17 +146,17 @@ impl DeploymentCommand {
     }
 }
 
-/// `plan` and `apply`.
+/// The commands that are more than a call.
 pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit> {
     let (method, file, change) = match command {
         DeploymentCommand::Plan(args) => ("deployment.plan", args.file, Change::default()),
         DeploymentCommand::Apply(args) => ("deployment.apply", args.file, args.change),
+        DeploymentCommand::Commit(args) => return settle::run(session, Ask::new("deployment.commit", &args)).await,
+        DeploymentCommand::Revert(args) => return settle::run(session, Ask::new("deployment.revert", &args)).await,
         // Each of them is a call.
-        DeploymentCommand::Commit(_)
-        | DeploymentCommand::Revert(_)
-        | DeploymentCommand::Get(_)
-        | DeploymentCommand::List(_)
-        | DeploymentCommand::Delete(_) => return Ok(Exit::Success),
+        DeploymentCommand::Get(_) | DeploymentCommand::List(_) | DeploymentCommand::Delete(_) => {
+            return Ok(Exit::Success);
+        }
     };
     let asked = format!("read the deployment of {}", shown(&file));
     let text = document::text(&file, &asked)?;

@@ -46,6 +46,7 @@ pub mod repeat;
 pub mod schema;
 pub mod serve_args;
 pub mod session;
+mod settle;
 pub mod shards;
 mod shrink;
 pub mod subnet;

@@ -161,12 +161,12 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
         "deployment.list" if length("deployments") == Some(0) => {
             Some("no deployments; make one: `allod deployment apply FILE`".to_owned())
         }
-        "deployment.commit" if length("released") == Some(0) => Some("nothing was to be let go".to_owned()),
-        "ip.release" | "owner.release" | "scope.release" | "deployment.commit" | "deployment.revert"
-        | "deployment.delete" => Some(match length("released").unwrap_or(0) {
-            0 => nothing_held(ask),
-            count => format!("released {}", counted(count, "reservation")),
-        }),
+        "ip.release" | "owner.release" | "scope.release" | "deployment.delete" => {
+            Some(match length("released").unwrap_or(0) {
+                0 => nothing_held(ask),
+                count => format!("released {}", counted(count, "reservation")),
+            })
+        }
         "ip.unbind" if result.get("released") == Some(&Value::Bool(true)) => {
             Some("released: it was to go with its claimant".to_owned())
         }

@@ -110,7 +110,8 @@ async fn count(session: &mut Session, mut filter: Value) -> Done<u128> {
     Ok(session.call("ip.list", filter).await?.get("count").and_then(number_of).unwrap_or(0))
 }
 
-fn show_released(session: &Session, ask: &Ask, would: &Value) {
+/// Shows what is released, the first rows of it.
+pub fn show_released(session: &Session, ask: &Ask, would: &Value) {
     let released: Vec<&Value> = list(would, "released").collect();
     if released.is_empty() {
         return session.say("nothing is held, so nothing would be released");

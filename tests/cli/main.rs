@@ -18,6 +18,7 @@ mod paged;
 mod refused;
 mod responder;
 mod said;
+mod settled;
 mod terminal;
 mod try_out;
 

@@ -42,6 +42,7 @@ mod recipes;
 mod reload;
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod server;
+mod settled;
 mod sizing;
 mod story;
 mod supervised;
