@@ -7,7 +7,7 @@ use super::args::Ask;
 use super::block;
 use super::exit::Exit;
 use super::failure::Failure;
-use super::output::{Format, list};
+use super::output::{Format, list, number_of};
 use super::phrase;
 use super::preview;
 use super::progress::Progress;
@@ -64,6 +64,10 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     } else {
         [repeat::unchanged(&ask, &result), remark(&ask, &result)].iter().flatten().for_each(|words| session.say(words));
     }
+    if ask.method == "claimant.sweep" && is_of_nothing(session, &ask, &result).await {
+        let scope = ask.text("scope").unwrap_or_default();
+        session.say(&format!("nothing is held in scope `{scope}`; `allod scope list` shows the scopes there are"));
+    }
     if ask.method == "network.get" && is_deleted(session, &ask, &result).await {
         let id = shell(ask.text("network").unwrap_or_default());
         session.say(&format!(
@@ -71,6 +75,15 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
         ));
     }
     Ok(Exit::Success)
+}
+
+/// Was a sweep over a scope in which nothing is held? That is easily another one than was meant.
+async fn is_of_nothing(session: &mut Session, ask: &Ask, swept: &Value) -> bool {
+    if ["unbound", "released", "waiting"].iter().any(|done| list(swept, done).next().is_some()) {
+        return false;
+    }
+    let held = session.call("ip.list", json!({"scope": ask.text("scope"), "count_only": true})).await;
+    held.is_ok_and(|held| held.get("count").and_then(number_of) == Some(0))
 }
 
 /// Is it one that is deleted and remembered? Such a one is called by its id, and its answer does not tell.

@@ -5,6 +5,8 @@
 
 mod moved;
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::args::Ask;
@@ -12,7 +14,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::history::{PAGE, Pages};
 use super::output::list;
-use super::phrase;
+use super::phrase::{self, text};
 use super::preview;
 use super::session::{Done, Session};
 use crate::client::ClientError;
@@ -36,6 +38,7 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
     let result = session.make(&ask).await?;
     session.print(ask.method, &ask.params, &result)?;
     let after = if dry_run || before.is_none() { None } else { deployment(session, &ask).await? };
+    strangers(&ask, [&before, &after]).iter().for_each(|words| session.say(words));
     if dry_run {
         if reverts {
             let back = comes_back(session, &ask, &before, &result).await;
@@ -65,6 +68,25 @@ async fn deployment(session: &mut Session, ask: &Ask) -> Done<Option<Value>> {
         Err(ClientError::Rpc(_)) => Ok(None),
         Err(error) => Err(Failure::of_call(ask, &error).into()),
     }
+}
+
+/// A line for each instance that is named and holds nothing, neither before nor after: most likely another one is meant.
+fn strangers(ask: &Ask, looks: [&Option<Value>; 2]) -> Vec<String> {
+    if looks.iter().all(|look| look.is_none()) {
+        return Vec::new();
+    }
+    let known: BTreeSet<&str> = looks
+        .into_iter()
+        .flatten()
+        .flat_map(|look| list(look, "instances"))
+        .filter_map(|one| text(one, "id"))
+        .collect();
+    let named = ask.params.get("instances").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let name = ask.text("deployment").unwrap_or_default();
+    named
+        .filter(|id| !known.contains(id))
+        .map(|id| format!("deployment `{name}` has no instance `{id}` that holds anything"))
+        .collect()
 }
 
 /// What a revert makes current again, and what it takes back that an earlier commit of a part of the plan handed over.

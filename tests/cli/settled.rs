@@ -69,6 +69,34 @@ fn a_revert_says_what_comes_back_before_it_is_confirmed_and_after_it_is_done() {
 }
 
 #[test]
+fn an_instance_that_holds_nothing_is_named_as_it_is_easily_misspelt() {
+    let of = |id: &str| json!({"instances": [{"id": id, "reservations": [held("10.20.0.10", 1)], "obsolete": []}]});
+    let server = server(of("a"), of("b"), json!([]));
+    // Either before or after is enough: a promise that is kept gives an instance its first address.
+    let (code, said) = run(&server, "deployment commit cy --plan 7 --instance a --instance b --instance typo");
+    assert_eq!(code, Some(0));
+    assert!(said.starts_with("deployment `cy` has no instance `typo` that holds anything\nthis moved:\n"), "{said}");
+    let (_, said) = run(&server, "deployment revert cy --plan 7 --instance typo --dry-run");
+    assert!(said.starts_with("deployment `cy` has no instance `typo`"), "{said}");
+}
+
+#[test]
+fn a_sweep_over_nothing_says_so() {
+    let sweep = |count: u64, waiting: Value| {
+        let server = Responder::start(move |method, _| match method {
+            "ip.list" => Ok(json!({"count": count})),
+            _ => Ok(json!({"unbound": [], "released": [], "waiting": waiting})),
+        });
+        run(&server, "claimant sweep prod --none-alive").1
+    };
+    let nothing = "nothing is held in scope `prod`; `allod scope list` shows the scopes there are\n";
+    assert!(sweep(0, json!([])).ends_with(nothing));
+    assert!(!sweep(1, json!([])).contains("nothing is held"));
+    let waiting = json!([{"network": "lan", "address": "10.0.0.5", "claimant": "vm"}]);
+    assert!(!sweep(0, waiting).contains("nothing is held"));
+}
+
+#[test]
 fn flags_become_members_of_what_ends_a_plan() {
     let server = Responder::start(|_, _| Ok(json!({"released": []})));
     for (line, expected) in [
