@@ -12,12 +12,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Change, params_of};
 use super::document::{self, Form};
 use super::exit::Exit;
 use super::failure::Failure;
+use super::output::list;
 use super::output::table::wrapped;
 use super::quote::shell;
 use super::session::{Done, Session, Stop};
@@ -168,12 +169,25 @@ pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit
     let ask = Ask { method, params, destructive: false, contradicted: None };
     let result = session.make(&ask).await.map_err(Stop::of_file)?;
     session.print(method, &ask.params, &result)?;
-    session.say(&words(
-        ask.text("deployment").unwrap_or_default(),
-        &result,
-        method == "deployment.apply" && !change.dry_run,
-    ));
+    let name = ask.text("deployment").unwrap_or_default();
+    let applied = method == "deployment.apply" && !change.dry_run;
+    // A repeat of a plan that is not ended yet keeps all as well.
+    let is_settled = applied && keeps_all(&result) && is_settled(session, name).await;
+    session.say(&words(name, &result, applied, is_settled));
     Ok(Exit::Success)
+}
+
+/// Was nothing granted, promised or made obsolete?
+fn keeps_all(result: &Value) -> bool {
+    let slots = list(result, "instances").flat_map(|instance| list(instance, "networks"));
+    let mut states = slots.filter_map(|slot| slot.get("state").and_then(Value::as_str));
+    states.all(|state| matches!(state, "kept" | "none")) && list(result, "obsolete").next().is_none()
+}
+
+/// Is nothing uncommitted, so that no plan is to be ended? False where nobody knows.
+async fn is_settled(session: &mut Session, name: &str) -> bool {
+    let found = session.call("deployment.get", json!({"deployment": name})).await;
+    found.is_ok_and(|found| found.get("plan").is_some() && found.get("uncommitted_since").is_none())
 }
 
 /// The params that a text holds.
@@ -206,19 +220,21 @@ pub fn parse(text: &str, form: Form) -> Result<Map<String, Value>, String> {
 }
 
 /// What became of the wishes, in a line; and the commands that end the plan.
-fn words(name: &str, result: &Value, applied: bool) -> String {
-    let list = |of: &Value, member: &str| of.get(member).and_then(Value::as_array).cloned().unwrap_or_default();
-    let slots = list(result, "instances").iter().flat_map(|instance| list(instance, "networks")).collect::<Vec<_>>();
+fn words(name: &str, result: &Value, applied: bool, is_settled: bool) -> String {
+    let slots: Vec<&Value> = list(result, "instances").flat_map(|instance| list(instance, "networks")).collect();
     let of = |state: &str| slots.iter().filter(|slot| slot["state"] == state).count();
     let counts = ["new", "promised", "kept"].map(|state| (of(state), state));
-    let obsolete = (list(result, "obsolete").len(), "obsolete");
+    let obsolete = (list(result, "obsolete").count(), "obsolete");
     let counts = counts.into_iter().chain([obsolete]).filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, state)| format!("{count} {state}")).collect();
     let counts = if counts.is_empty() { "nothing is wished or held".to_owned() } else { counts.join(", ") };
     let Some(plan) = result.get("plan").and_then(Value::as_u64).filter(|_| applied) else {
         return format!("{counts}; nothing was changed");
     };
-    let instances = counted(list(result, "instances").len(), "instance");
+    let instances = counted(list(result, "instances").count(), "instance");
+    if is_settled {
+        return format!("plan {plan} of {instances}: {counts}; nothing is left to commit or to revert");
+    }
     let ends = format!("{} --plan {plan}", shell(name));
     let lines = [
         format!("plan {plan} of {instances}: {counts}"),
@@ -230,8 +246,6 @@ fn words(name: &str, result: &Value, applied: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

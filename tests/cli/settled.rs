@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::commands::{allod, text};
 use crate::responder::Responder;
+use crate::write;
 
 fn held(address: &str, generation: u64) -> Value {
     json!({"network": "lan", "address": address, "prefix_length": 32, "generation": generation,
@@ -66,6 +67,26 @@ fn a_revert_says_what_comes_back_before_it_is_confirmed_and_after_it_is_done() {
     let done =
         "this moved:\n".to_owned() + &rows("10.20.0.10  lan      c → a\n10.20.0.12  lan      current again for c\n");
     assert_eq!(run(&server, "deployment revert cy --plan 7 --yes").1, would + &done);
+}
+
+#[test]
+fn an_apply_that_keeps_all_names_no_end_of_a_plan_unless_one_is_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("cy.yaml");
+    write(&file, b"deployment: cy\ninstances: [{id: a, networks: [{network: lan}]}]\n");
+    let apply = |state: &str, deployment: Value| {
+        let answer = json!({"plan": 7, "instances": [{"id": "a", "networks": [{"network": "lan", "slot": "0",
+            "state": state, "reservation": held("10.20.0.10", 1)}]}], "obsolete": []});
+        let server = Responder::start(move |method, _| {
+            Ok(if method == "deployment.get" { &deployment } else { &answer }.clone())
+        });
+        run(&server, &format!("deployment apply {}", file.display())).1
+    };
+    let settled = || json!({"plan": 7, "instances": []});
+    let open = json!({"plan": 7, "uncommitted_since": "2026-03-01T09:04:00.000Z", "instances": []});
+    assert_eq!(apply("kept", settled()), "plan 7 of 1 instance: 1 kept; nothing is left to commit or to revert\n");
+    assert!(apply("kept", open).contains("`allod deployment commit cy --plan 7`"));
+    assert!(apply("new", settled()).contains("`allod deployment commit cy --plan 7`"));
 }
 
 #[test]

@@ -43,6 +43,8 @@ fn what_instances_swap_is_told_by_the_commit_and_by_the_revert_that_undoes_it() 
     let swapped = file(directory.path(), "swapped.yaml", &[("a", "10.20.0.11"), ("b", "10.20.0.10")]);
     let (plan, _) = apply(&server, &first);
     ends(&server, "deployment commit cy", &plan);
+    let (_, again) = apply(&server, &first);
+    assert!(again.ends_with(": 2 kept; nothing is left to commit or to revert\n"), "{again}");
     let (plan, _) = apply(&server, &swapped);
     let part = ends(&server, "deployment commit cy --instance a", &plan);
     assert!(part.contains("10.20.0.10 lan a → b\n10.20.0.11 lan obsolete for b, until its own commit\n"), "{part}");
