@@ -90,6 +90,30 @@ fn an_apply_that_keeps_all_names_no_end_of_a_plan_unless_one_is_open() {
 }
 
 #[test]
+fn a_plan_shows_which_reserved_range_what_it_keeps_lies_in_and_for_whom_that_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("cy.yaml");
+    write(&file, b"deployment: cy\ninstances: [{id: a, networks: [{network: lan}]}]\n");
+    let server = Responder::start(|_, _| {
+        let slot = |address: &str, reserved: Value| json!({"network": "lan", "slot": "0", "state": "kept", "reservation": held(address, 1), "reserved": reserved});
+        let range = |range: &str, note: &str| json!({"range": range, "note": note});
+        let mut printers = range("10.20.0.10-10.20.0.19", "printers");
+        printers["for"] = json!({"owner": "print/0", "scope": "office"});
+        Ok(json!({"instances": [
+            {"id": "a", "networks": [slot("10.20.0.10", printers)]},
+            {"id": "b", "networks": [slot("10.20.0.20", range("10.20.0.20-10.20.0.20", ""))]},
+        ], "obsolete": []}))
+    });
+    let output = allod(&server.address, &["deployment", "plan", file.to_str().unwrap()]);
+    assert_eq!(
+        text(&output.stdout),
+        "STATE  ADDRESS     NETWORK  INSTANCE  LIES IN\n\
+         kept   10.20.0.10  lan      a         10.20.0.10-10.20.0.19, reserved for print/0 (scope office): printers\n\
+         kept   10.20.0.20  lan      b         10.20.0.20, reserved\n"
+    );
+}
+
+#[test]
 fn an_instance_that_holds_nothing_is_named_as_it_is_easily_misspelt() {
     let of = |id: &str| json!({"instances": [{"id": id, "reservations": [held("10.20.0.10", 1)], "obsolete": []}]});
     let server = server(of("a"), of("b"), json!([]));

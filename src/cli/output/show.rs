@@ -370,7 +370,7 @@ pub fn space(subnets: &[Value], width: Option<usize>) -> String {
 }
 
 /// `reserved for db/0`, with the scope that is not plain, and with the slot if it is for one only.
-fn reserved_for(whom: &Value) -> String {
+pub(super) fn reserved_for(whom: &Value) -> String {
     let scope = Some(text(whom, "scope")).filter(|scope| !scope.is_empty() && scope != "default");
     let parts =
         [scope.map(|scope| format!("scope {scope}")), whom.get("slot").map(|slot| format!("slot {}", text_of(slot)))];
