@@ -30,6 +30,7 @@ pub mod history;
 pub mod holders;
 pub mod ip;
 pub mod key;
+mod losses;
 pub mod map;
 pub mod migrate;
 pub mod network;

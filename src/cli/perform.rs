@@ -7,6 +7,7 @@ use super::args::Ask;
 use super::block;
 use super::exit::Exit;
 use super::failure::Failure;
+use super::losses;
 use super::output::{Format, list, number_of};
 use super::phrase;
 use super::preview;
@@ -14,7 +15,6 @@ use super::progress::Progress;
 use super::quote::{owner_options, shell};
 use super::repeat;
 use super::session::{Done, Session};
-use super::shrink::lost;
 use crate::core::address::Range;
 use crate::core::plural::counted;
 
@@ -41,9 +41,8 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     if dry_run && preview::is_of_configuration(ask.method) {
         preview::show(session, &ask).await?;
     }
-    let lost = pools_lost(session, &ask).await?;
-    if !lost.is_empty() {
-        session.say(&format!("the subnet's pools lose what lies outside:\n  {}", lost.join("\n  ")));
+    if let Some(lost) = losses::of(session, &ask).await? {
+        session.say(&lost);
         if !dry_run {
             session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
         }
@@ -93,19 +92,6 @@ async fn is_deleted(session: &mut Session, ask: &Ask, network: &Value) -> bool {
     }
     let deleted = session.call("network.list", json!({"deleted": true})).await;
     deleted.is_ok_and(|deleted| list(&deleted, "networks").any(|other| other.get("id") == network.get("id")))
-}
-
-/// What pools lose by a change of their subnet's cidr; nothing for any other call.
-async fn pools_lost(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
-    let resizes = ask.method == "subnet.modify" && ask.params.get("set").is_some_and(|set| set.get("cidr").is_some());
-    let Some(network) = ask.text("network").filter(|_| resizes) else { return Ok(Vec::new()) };
-    // First, so that what is refused is refused in the words of the change.
-    let would = session.make(&ask.clone().with("dry_run", true)).await?;
-    let network = session.call("network.get", json!({"network": network})).await?;
-    let subnets = network.get("subnets").and_then(Value::as_array).into_iter().flatten();
-    let there = subnets.into_iter().find(|subnet| subnet.get("id") == would.get("id"));
-    let after = would.get("pools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    Ok(there.map_or_else(Vec::new, |there| lost(there, after)))
 }
 
 /// All pages of a list as one answer, or the one page that was asked for.

@@ -56,7 +56,8 @@ pub async fn show(session: &mut Session, ask: &Ask) -> Done<Would> {
             let first = session.call("ip.list", json!({"network": network, "limit": ROWS_MAX})).await?;
             let held = first.get("reservations").and_then(Value::as_array).cloned().unwrap_or_default();
             if !held.is_empty() {
-                session.say(&format!("the first {} of what it holds:", held.len()));
+                let first = if held.len() < ROWS_MAX { String::new() } else { format!("the first {ROWS_MAX} of ") };
+                session.say(&format!("{first}what it holds:"));
                 session.show(&reservation_rows(held.iter()).render(WIDTH));
             }
         }

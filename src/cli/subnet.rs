@@ -239,7 +239,9 @@ pub struct PoolRemove {
 /// Reserved ranges: addresses kept from automatic allocation.
 #[derive(Debug, Subcommand)]
 pub enum ReservedCommand {
-    /// Reserve a range
+    /// Reserve a range; asks first where it is reserved for somebody else
+    ///
+    /// So it does where the note of a range inside it is replaced.
     Add(ReservedAdd),
     /// Let a range go back into circulation; asks first
     Remove(ReservedRemove),

@@ -13,6 +13,7 @@ mod commands;
 mod errors;
 mod help;
 mod history;
+mod losses;
 mod outputs;
 mod paged;
 mod refused;

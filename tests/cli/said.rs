@@ -173,3 +173,16 @@ fn what_a_repeat_did_not_change_is_said_with_what_changes_it() {
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), said), "{line}");
     }
 }
+
+#[test]
+fn one_address_is_one_address() {
+    let server = Responder::start(|_, params| {
+        let range = "10.0.0.5-10.0.0.5";
+        Ok(match params["format"].as_str() {
+            Some("runs") => json!({"pools": [{"range": range}]}),
+            _ => json!({"pools": [{"range": range, "map": "."}]}),
+        })
+    });
+    let told = text(&allod(&server.address, &["network", "map", "lan"]).stdout);
+    assert!(told.starts_with("pool 10.0.0.5: 1 address, 0 taken\n"), "{told}");
+}

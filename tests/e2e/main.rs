@@ -33,6 +33,7 @@ mod kills;
 mod kills_deploy;
 mod ledger;
 mod logs;
+mod losses;
 mod migrate;
 mod plan;
 mod process;

@@ -318,7 +318,7 @@ pub fn network(network: &Value, width: Option<usize>) -> String {
 /// Subnets, then their pools and reserved ranges.
 pub fn space(subnets: &[Value], width: Option<usize>) -> String {
     let mut table = Table::new(&["!SUBNET", "NAME", "!GATEWAY", "DHCP", "!DNS", "SEARCH", "ZONES", "STATE", "ID"]);
-    let mut parts = Table::new(&["!RANGE", "WHAT", "NAME", "STATE"]);
+    let mut parts = Table::new(&["!RANGE", "WHAT", "NAME", "STATE", "NOTE"]);
     for subnet in subnets {
         let zones: Vec<String> = list(subnet, "zones").map(text_of).collect();
         let dns = subnet.get("dns").unwrap_or(&Value::Null);
@@ -341,14 +341,16 @@ pub fn space(subnets: &[Value], width: Option<usize>) -> String {
                 format!("{kind} pool"),
                 text(pool, "name"),
                 draining(pool),
+                String::new(),
             ]);
         }
         for reserved in list(subnet, "reserved") {
             parts.row(vec![
                 short_range(&text(reserved, "range")),
                 reserved.get("for").map_or_else(|| "reserved".to_owned(), reserved_for),
-                text(reserved, "note"),
                 String::new(),
+                String::new(),
+                text(reserved, "note"),
             ]);
         }
     }
@@ -360,6 +362,7 @@ pub fn space(subnets: &[Value], width: Option<usize>) -> String {
         ("SEARCH", ""),
         ("ZONES", ""),
         ("STATE", ""),
+        ("NOTE", ""),
         ("ID", ""),
     ];
     // The ranges of a change alone come without the subnet that they are in.
