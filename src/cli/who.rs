@@ -220,7 +220,10 @@ fn advice(state: &str, network: &str, address: &str) -> String {
     match state {
         "free" => format!("`allod ip claim {network} {address} --owner OWNER` takes it"),
         "cooling" => format!("`allod ip claim {network} {address} --owner OWNER` takes it all the same"),
-        "declined" => format!("`allod history {address}` shows who declined it"),
+        "declined" => format!(
+            "`allod ip claim {network} {address} --owner OWNER --force` takes it all the same and ends that, `allod history \
+             {address}` shows who declined it"
+        ),
         "reserved" | "unusable" => {
             format!("`allod network get {network}` shows its subnets, pools and reserved ranges")
         }

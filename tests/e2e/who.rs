@@ -6,7 +6,7 @@ use std::process::Output;
 use crate::server::Server;
 
 /// Networks in which an address can be in every state.
-const SCENE: [&str; 19] = [
+const SCENE: [&str; 21] = [
     "network create lan --cooldown 1h --subnet 10.0.0.0/24,gateway=10.0.0.1,pool=10.0.0.10-10.0.0.99,static-pool=10.0.0.100/30",
     "reserved add lan 10.0.0.20-10.0.0.29 --note printers",
     "reserved add lan 10.0.0.30 --for-owner db/0 --for-scope prod --for-slot 1",
@@ -14,6 +14,8 @@ const SCENE: [&str; 19] = [
     "ip claim lan 10.0.0.50 --owner web/0 --scope prod",
     "ip claim lan 10.0.0.51 --owner web/1",
     "ip release lan 10.0.0.51 --owner web/1",
+    "ip claim lan 10.0.0.52 --owner web/2",
+    "ip decline lan 10.0.0.52 --owner web/2",
     "network create six --subnet 2001:db8:1::/64,gateway=2001:db8:1::1",
     "network create strict --static-only --cooldown 1h --subnet 10.1.0.0/24,pool=10.1.0.10-10.1.0.99,static-pool=10.1.0.100/30",
     "reserved add strict 10.1.0.40",
@@ -168,6 +170,13 @@ fn free(server: &Server) {
     assert!(told.contains(why) && told.contains("last event  released at "), "{told}");
     assert_eq!(said.trim(), "next: `allod ip claim lan 10.0.0.51 --owner OWNER` takes it all the same");
     server.allod_ok(&["ip", "claim", "lan", "10.0.0.51", "--owner", "other"]);
+    // Out of circulation until its probation ends, or somebody claims it all the same.
+    let (told, said) = self::said(&server.allod(&["who", "10.0.0.52"]));
+    assert!(told.contains("state       declined\n"), "{told}");
+    let ends = "`allod ip claim lan 10.0.0.52 --owner OWNER --force` takes it all the same and ends that";
+    assert!(said.contains(ends), "{said}");
+    server.allod_ok(&["ip", "claim", "lan", "10.0.0.52", "--owner", "web/3", "--force"]);
+    assert!(server.allod_ok(&["who", "10.0.0.52"]).contains("held by     `web/3`"));
     let gone = server.allod_ok(&["who", "10.5.0.10"]);
     let why = "its network is deleted, and remembered while it holds something";
     assert!(gone.contains(&format!("state    free\nwhy      {why}\nnetwork  gone\n")), "{gone}");
