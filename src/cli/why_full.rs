@@ -1,5 +1,7 @@
 //! `allod network why-full NETWORK`: what takes the space, pool by pool and scope by scope, and what frees it.
 
+mod blocks;
+
 use serde_json::{Value, json};
 
 use super::exit::Exit;
@@ -37,18 +39,24 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
         let more = advice.len().saturating_sub(1);
         advice.insert(more, format!("the next address is free by itself at {at}"));
     }
+    let mut blocks = free_blocks(session, name, &counts).await;
+    if !blocks.is_empty() {
+        blocks.push(blocks::NEVER.to_owned());
+        let more = advice.len().saturating_sub(1);
+        advice.splice(more..more, blocks);
+    }
     let advice: Vec<String> = advice.iter().map(|line| wrapped(line, 78, 2)).collect();
     session.say(&format!("\n{}", advice.join("\n")));
     Ok(Exit::Success)
 }
 
-/// Full pools that are asked when an address comes free.
-const FULL_POOLS_MAX: usize = 8;
+/// Pools that are asked about one by one.
+const POOLS_MAX: usize = 8;
 
 /// When an address of a full pool comes free by itself, as the server says to whoever asks for one. None where no pool is full.
 async fn next_free(session: &mut Session, network: &str, counts: &Value) -> Option<String> {
     let mut earliest: Option<String> = None;
-    for pool in full(counts).into_iter().take(FULL_POOLS_MAX) {
+    for pool in full(counts).into_iter().take(POOLS_MAX) {
         let asked = json!({"network": network, "pool": text(pool, "range"), "owner": "why-full", "dry_run": true});
         let answer = session.try_call("ip.allocate", asked.as_object().cloned().unwrap_or_default()).await;
         let at = answer.err().and_then(|error| error.rpc()?.data.get("next_free_at").map(text_of));
@@ -56,6 +64,17 @@ async fn next_free(session: &mut Session, network: &str, counts: &Value) -> Opti
         earliest = [earliest, at].into_iter().flatten().min();
     }
     earliest
+}
+
+/// The largest block that fits into each pool that is not full. A network too large to be told run by run says nothing of it.
+async fn free_blocks(session: &mut Session, network: &str, counts: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for pool in dynamic(counts).into_iter().filter(|pool| number(pool, "free") > 0).take(POOLS_MAX) {
+        let asked = json!({"network": network, "pool": text(pool, "range"), "format": "runs"});
+        let map = session.try_call("network.map", asked.as_object().cloned().unwrap_or_default()).await;
+        lines.extend(map.iter().flat_map(blocks::lines));
+    }
+    lines
 }
 
 /// Pools from which allocations draw.

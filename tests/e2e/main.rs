@@ -52,3 +52,4 @@ mod unread;
 mod vanished;
 mod watching;
 mod who;
+mod why_full;
