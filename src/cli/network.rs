@@ -13,8 +13,9 @@ use super::subnet::subnet_spec;
 /// Networks: create, look at, change, delete; from the command line or from a file.
 #[derive(Debug, Subcommand)]
 pub enum NetworkCommand {
-    /// Make the server's networks equal to a file (TOML or YAML)
+    /// Make networks as a file says (TOML or YAML)
     ///
+    /// What the server has beyond the file stays, unless --prune is given.
     /// Shows what differs and asks. Where nobody can be asked, only what takes
     /// something away needs --yes. If the server would refuse any change, none
     /// is made. Each network is one commit, changed whole or not at all; a run
@@ -230,8 +231,12 @@ pub struct Apply {
     /// the file, and networks of the same realms that the file does not list.
     #[arg(long)]
     pub prune: bool,
+    /// With --prune: leave networks alone that the file does not name
+    #[arg(long, requires = "prune")]
+    pub only_named: bool,
     /// Show the differences and exit with 2 if there are any, or with 1 if the
-    /// server would refuse one (for programs: with --format json)
+    /// server would refuse one (for programs: with --format json); with --prune
+    /// what the server has beyond the file is a difference as well
     #[arg(long)]
     pub dry_run: bool,
     /// Why, kept in the history

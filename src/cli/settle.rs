@@ -7,7 +7,7 @@ mod moved;
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::args::Ask;
 use super::exit::Exit;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::cli::output::{list, short_range, text_of};
-use crate::core::address::{Address, Cidr, Family, Range};
+use crate::core::address::{Address, Cidr, Range};
 
 /// Why a block may have no room where addresses are free.
 pub const NEVER: &str = "a block is aligned and free as a whole: one that contains the network or broadcast address of its \
@@ -38,7 +38,7 @@ fn largest_in(run: Range) -> Option<Cidr> {
     (0..=width.min(127)).rev().find_map(|host_bits| {
         let size = 1u128 << host_bits;
         let base = first.checked_next_multiple_of(size)?;
-        let ends = base.checked_add(size - 1)? <= last && (family == Family::V6 || base >> 32 == 0);
+        let ends = base.checked_add(size - 1)? <= last;
         let length = u8::try_from(width - host_bits).ok()?;
         ends.then(|| Cidr::new(Address::new(family, base), length)).flatten()
     })
