@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 
 use super::apply::subnets::whom;
 use super::args::Ask;
-use super::output::{list, short_range};
+use super::output::{list, number_of, short_range};
 use super::phrase::text;
 use super::session::{Done, Session};
-use super::shrink::lost;
+use super::shrink::{lost, pool_words};
 use crate::core::address::Range;
+use crate::core::plural::counted;
 
 /// Lines that are shown; the rest is counted.
 const LINES_MAX: usize = 20;
@@ -22,6 +23,10 @@ pub async fn of(session: &mut Session, ask: &Ask) -> Done<Option<String>> {
         "subnet.modify" if sets("cidr") => {
             ("the subnet's pools lose what lies outside:", pools_of_subnet(session, ask).await?)
         }
+        "pool.modify" if sets("range") => (
+            "this goes out of the pool; what is held stays held, and nothing new is granted there:",
+            cut(session, ask).await?,
+        ),
         "reserved.add" => ("this is replaced:", replaced(session, ask).await?),
         _ => return Ok(None),
     };
@@ -38,7 +43,38 @@ async fn pools_of_subnet(session: &mut Session, ask: &Ask) -> Done<Vec<String>> 
     let network = session.call("network.get", json!({"network": ask.text("network")})).await?;
     let there = list(&network, "subnets").find(|subnet| subnet.get("id") == would.get("id"));
     let after: Vec<Value> = list(&would, "pools").cloned().collect();
-    Ok(there.map_or_else(Vec::new, |there| lost(there, &after)))
+    let Some(there) = there else { return Ok(Vec::new()) };
+    // Of the pool that spans the subnet `lost` says nothing: in a file it follows the cidr, and here it is one more that is cut.
+    let whole = text(there, "cidr").and_then(|cidr| cidr.parse::<Range>().ok());
+    let spanning = list(there, "pools").filter(|pool| whole.is_some() && range(pool) == whole);
+    let left = after.iter().filter_map(|pool| range(pool)?.intersection(whole?)).next();
+    let spanning = spanning.filter(|_| left != whole).map(|pool| match left {
+        Some(left) => format!("- cut pool {} to {left}", pool_words(pool)),
+        None => format!("- remove pool {}", pool_words(pool)),
+    });
+    Ok(spanning.chain(lost(there, &after)).collect())
+}
+
+/// What goes out of a pool when its range changes.
+async fn cut(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
+    let would = session.make(&ask.clone().with("dry_run", true)).await?;
+    let network = session.call("network.get", json!({"network": ask.text("network")})).await?;
+    let (named, pools) = (ask.text("pool").unwrap_or_default(), list(&network, "subnets"));
+    // As the server reads it: what can be a range is one.
+    let is = |pool: &&Value| match named.parse::<Range>() {
+        Ok(named) => range(pool) == Some(named),
+        Err(_) => text(pool, "name") == Some(named),
+    };
+    let pool = pools.flat_map(|subnet| list(subnet, "pools")).find(is);
+    let (Some(before), Some(after)) = (pool.and_then(range), range(&would)) else { return Ok(Vec::new()) };
+    let mut lines = Vec::new();
+    for part in before.without(after) {
+        let held = json!({"network": ask.text("network"), "range": part.to_string(), "count_only": true});
+        let held = session.call("ip.list", held).await?.get("count").and_then(number_of).unwrap_or(0);
+        let (part, held) = (short_range(&part.to_string()), counted(held, "reservation"));
+        lines.push(format!("- {part} of pool {} ({held})", pool.map(pool_words).unwrap_or_default()));
+    }
+    Ok(lines)
 }
 
 /// For whom addresses were reserved that are reserved for somebody else now, and notes that go with a wider range.

@@ -13,7 +13,7 @@ pub enum SubnetCommand {
     Add(Box<SubnetAdd>),
     /// Change a subnet: grow or shrink it, gateway, DNS, zones, draining
     ///
-    /// Asks first where a smaller one would cut pools.
+    /// Asks first where a smaller one cuts pools.
     Modify(Box<SubnetModify>),
     /// Move a subnet to another network, with all that is held in it
     Move(SubnetMove),
@@ -151,7 +151,7 @@ pub struct SubnetRemove {
 pub enum PoolCommand {
     /// Add a pool
     Add(PoolAdd),
-    /// Change a pool: range, name, kind, draining
+    /// Change a pool: range, name, kind, draining; asks first where it is cut
     Modify(PoolModify),
     /// Remove a pool, or a part of one; asks first
     ///

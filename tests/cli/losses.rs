@@ -58,6 +58,27 @@ fn for_whom_a_range_was_kept_and_the_notes_in_a_wider_one_are_not_replaced_unsee
 }
 
 #[test]
+fn a_pool_is_not_cut_unasked_whichever_command_cuts_it() {
+    let pools = |range: &str| json!({"pools": [{"range": range, "name": "web"}]});
+    let after = |range: &str| json!({"id": lan()["subnets"][0]["id"], "range": range, "pools": pools(range)["pools"]});
+    let before = || server(pools("10.0.0.0-10.0.0.255"), after("10.0.0.10-10.0.0.127"));
+    let shown = "this goes out of the pool; what is held stays held, and nothing new is granted there:\n\
+                 \x20 - 10.0.0.0-10.0.0.9 of pool 10.0.0.0-10.0.0.255 `web` (3 reservations)\n\
+                 \x20 - 10.0.0.128-10.0.0.255 of pool 10.0.0.0-10.0.0.255 `web` (3 reservations)\n";
+    asks(&before(), "pool modify lan web --range 10.0.0.10-10.0.0.127", shown);
+    asks(&before(), "pool modify lan 10.0.0.0/24 --range 10.0.0.10-10.0.0.127", shown);
+    // Also the pool that spans the subnet, which shrinks with it.
+    let whole = server(pools("10.0.0.0-10.0.0.255"), after("10.0.0.0-10.0.0.127"));
+    let shown =
+        "the subnet's pools lose what lies outside:\n  - cut pool 10.0.0.0-10.0.0.255 `web` to 10.0.0.0-10.0.0.127\n";
+    asks(&whole, "subnet modify lan 10.0.0.0/24 --cidr 10.0.0.0/25", shown);
+    let grown = server(pools("10.0.0.0-10.0.0.255"), after("10.0.0.0-10.0.1.255"));
+    assert_eq!(run(&grown, "subnet modify lan 10.0.0.0/24 --cidr 10.0.0.0/23").0, Some(0));
+    assert_eq!(run(&grown, "pool modify lan web --range 10.0.0.0-10.0.1.255").0, Some(0));
+    assert_eq!(run(&grown, "pool modify lan web --name other").0, Some(0));
+}
+
+#[test]
 fn a_note_stands_under_its_own_heading_and_one_address_is_no_range() {
     let before = json!({"reserved": [kept("10.0.0.70-10.0.0.70", "a", "printer")]});
     let output = allod(&server(before, json!({})).address, &["network", "get", "lan"]);

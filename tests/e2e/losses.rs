@@ -27,3 +27,22 @@ fn what_a_reserved_range_replaces_is_shown_and_asked_about() {
     assert!(server.allod_ok(&["who", "10.0.0.70"]).contains("10.0.0.70 (rack)"));
     server.stop();
 }
+
+#[test]
+fn a_pool_is_cut_only_with_a_yes() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("data"));
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    server.allod_ok(&["ip", "claim", "lan", "10.0.0.200", "--owner", "a"]);
+    let cut = "pool modify lan 10.0.0.0/24 --range 10.0.0.0/25";
+    let (code, words) = said(&server, cut);
+    let part = "- 10.0.0.128-10.0.0.255 of pool 10.0.0.0-10.0.0.255 (1 reservation)";
+    assert!(code == Some(1) && words.contains(part), "{words}");
+    assert_eq!(said(&server, &format!("{cut} --yes")).0, Some(0));
+    server.allod_ok(&["ip", "release", "lan", "10.0.0.200", "--owner", "a"]);
+    let shrink = "subnet modify lan 10.0.0.0/24 --cidr 10.0.0.0/26";
+    let (code, words) = said(&server, shrink);
+    assert!(code == Some(1) && words.contains("- cut pool 10.0.0.0-10.0.0.127 to 10.0.0.0-10.0.0.63"), "{words}");
+    assert_eq!(said(&server, &format!("{shrink} --yes")).0, Some(0));
+    server.stop();
+}
