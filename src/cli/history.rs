@@ -1,5 +1,7 @@
 //! `allod history`: what happened, page after page.
 
+use std::collections::VecDeque;
+
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -36,6 +38,10 @@ pub struct History {
     /// No more than so many; without it all of them
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
+    /// Only the last so many
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(conflicts_with_all = ["limit", "at"])]
+    last: Option<u64>,
 }
 
 /// What is wanted: all of it must hold.
@@ -100,6 +106,26 @@ fn text<'a>(params: &'a Map<String, Value>, member: &str) -> Option<&'a str> {
     params.get(member).and_then(Value::as_str)
 }
 
+/// The last events of all pages, which the server tells from the first on; what the others say of networks is noted.
+async fn last_of(
+    session: &mut Session,
+    pages: &mut Pages,
+    count: u64,
+    earlier: &mut events::Earlier,
+) -> Done<Vec<Value>> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let mut last = VecDeque::new();
+    loop {
+        let found = pages.next(session, PAGE).await?;
+        if found.is_empty() {
+            return Ok(last.into());
+        }
+        last.extend(found);
+        let passed = last.len().saturating_sub(count);
+        last.drain(..passed).for_each(|event| drop(earlier.changed(&event)));
+    }
+}
+
 /// Shows it.
 pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
     let mut params = params_of(&args.filter);
@@ -124,9 +150,18 @@ pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
         params.insert("after".to_owned(), after.clone().into());
     }
     let (mut pages, mut told, mut all) = (Pages::new(params), 0, Vec::new());
+    let mut earlier = events::Earlier::default();
+    let mut last = match args.last {
+        Some(count) => Some(last_of(session, &mut pages, count, &mut earlier).await?),
+        None => None,
+    };
     loop {
         let room = args.limit.map_or(PAGE, |limit| PAGE.min(limit - told));
-        let found = if room == 0 { Vec::new() } else { pages.next(session, room).await? };
+        let found = match &mut last {
+            Some(last) => std::mem::take(last),
+            None if room == 0 => Vec::new(),
+            None => pages.next(session, room).await?,
+        };
         if found.is_empty() {
             break;
         }
@@ -137,7 +172,7 @@ pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
                 print(&found.iter().map(|event| format!("{event}\n")).collect::<String>())?;
             }
             Format::Table => {
-                let table = events::table(&found).render(session.options.style.width);
+                let table = events::table_after(&found, &mut earlier).render(session.options.style.width);
                 let is_first = told == found.len() as u64;
                 // One heading for all pages.
                 print(if is_first { &table } else { table.split_once('\n').map_or("", |(_, rows)| rows) })?;
