@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Change, Target, pair, pairs, params_of, seconds, set_of};
 use super::block;
+use super::subnet::POOL_KINDS;
 use super::time;
 
 /// Addresses: take, claim, renew, hand over, release, look up.
@@ -431,7 +432,7 @@ pub struct List {
     #[arg(long)]
     pool: Option<String>,
     /// dynamic or static
-    #[arg(long)]
+    #[arg(long, value_parser = POOL_KINDS, hide_possible_values = true)]
     kind: Option<String>,
     /// In this range
     #[arg(long)]

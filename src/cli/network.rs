@@ -10,6 +10,11 @@ use serde::Serialize;
 use super::args::{Ask, Change, Configure, pair, pairs, seconds, set_of};
 use super::subnet::subnet_spec;
 
+/// Kinds of networks and policies, for completions; a test compares them with the protocol's.
+pub const KINDS: [&str; 3] = ["manual", "dynamic", "vip"];
+/// See [`KINDS`].
+pub const POLICIES: [&str; 3] = ["lowest", "random", "oldest"];
+
 /// Networks: create, look at, change, delete; from the command line or from a file.
 #[derive(Debug, Subcommand)]
 pub enum NetworkCommand {
@@ -59,7 +64,7 @@ pub struct Create {
     #[arg(long)]
     realm: Option<String>,
     /// manual, dynamic or vip [default: manual]
-    #[arg(long)]
+    #[arg(long, value_parser = KINDS, hide_possible_values = true)]
     kind: Option<String>,
     /// A subnet: CIDR and members, as 10.0.0.0/24,gateway=10.0.0.1,dhcp,
     /// pool=10.0.0.10-10.0.0.99; may be repeated. Members: name, gateway, dhcp,
@@ -81,7 +86,7 @@ pub struct Create {
 #[derive(Debug, Args, Serialize)]
 struct Members {
     /// Which free address is taken: lowest, random or oldest [default: lowest]
-    #[arg(long)]
+    #[arg(long, value_parser = POLICIES, hide_possible_values = true)]
     policy: Option<String>,
     /// Keep released addresses from other owners for so long
     #[arg(long = "cooldown", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]

@@ -6,6 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Configure, pair, pairs, params_of, set_of};
 
+/// Kinds of pools, for completions; a test compares them with the protocol's.
+pub const POOL_KINDS: [&str; 2] = ["dynamic", "static"];
+
 /// Subnets: add, change, move, remove.
 #[derive(Debug, Subcommand)]
 pub enum SubnetCommand {
@@ -105,8 +108,8 @@ struct SubnetSet {
     /// Set the name
     #[arg(long)]
     name: Option<String>,
-    /// true or false
-    #[arg(long, value_name = "BOOL")]
+    /// Mark it as served by DHCP; false ends that
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     dhcp: Option<bool>,
     /// A zone that it serves; may be repeated, replaces the list
     #[arg(long = "zone", value_name = "ZONE")]
@@ -115,8 +118,8 @@ struct SubnetSet {
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = pair)]
     #[serde(serialize_with = "pairs")]
     tags: Vec<(String, String)>,
-    /// true: nothing new is granted in it
-    #[arg(long, value_name = "BOOL")]
+    /// Nothing new is granted in it; false ends that
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     draining: Option<bool>,
 }
 
@@ -127,8 +130,13 @@ pub struct SubnetMove {
     network: String,
     /// The subnet: cidr, name or id
     subnet: String,
+    /// Network that gets it; also as --to
+    #[arg(required_unless_present = "to_option")]
+    to: Option<String>,
     /// Network that gets it
-    to: String,
+    #[arg(long = "to", value_name = "NETWORK", conflicts_with = "to")]
+    #[serde(skip)]
+    to_option: Option<String>,
     #[command(flatten)]
     #[serde(flatten)]
     configure: Configure,
@@ -174,7 +182,7 @@ pub struct PoolAdd {
     #[arg(long)]
     name: Option<String>,
     /// dynamic, or static for claims [default: dynamic]
-    #[arg(long)]
+    #[arg(long, value_parser = POOL_KINDS, hide_possible_values = true)]
     kind: Option<String>,
     /// Answer what is there already if it is equal
     #[arg(long)]
@@ -210,10 +218,10 @@ struct PoolSet {
     #[arg(long)]
     name: Option<String>,
     /// dynamic, or static for claims
-    #[arg(long)]
+    #[arg(long, value_parser = POOL_KINDS, hide_possible_values = true)]
     kind: Option<String>,
-    /// true: nothing new is granted in it
-    #[arg(long, value_name = "BOOL")]
+    /// Nothing new is granted in it; false ends that
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     draining: Option<bool>,
 }
 
@@ -302,7 +310,10 @@ impl SubnetCommand {
                     .with("subnet", args.subnet)
                     .with_set(set, &args.unset)
             }
-            Self::Move(args) => Ask::new("subnet.move", &args),
+            Self::Move(args) => match args.to_option.clone() {
+                Some(to) => Ask::new("subnet.move", &args).with("to", to),
+                None => Ask::new("subnet.move", &args),
+            },
             Self::Remove(args) => Ask::new("subnet.remove", &args).destructive(true),
         }
     }

@@ -14,7 +14,7 @@ use super::block;
 use super::exit::Exit;
 use super::history::{PAGE, Pages};
 use super::output::table::fields;
-use super::output::{Format, list, print, text_of};
+use super::output::{Format, labels, list, print, text_of};
 use super::quote::{owner_options, shell};
 use super::session::{Done, Session, Stop};
 use super::time::{self, Time};
@@ -176,6 +176,7 @@ fn describe(found: &Value, place: Option<&Place<'_>>, event: Option<&Value>) -> 
         ("obsolete", held.get("obsolete").map_or_else(String::new, |o| format!("since {}", text(o, "since")))),
         ("hostname", text(held, "hostname")),
         ("mac", text(held, "mac")),
+        ("labels", labels(held)),
         ("note", text(held, "note")),
     ])
 }

@@ -11,7 +11,7 @@ const SCENE: [&str; 21] = [
     "reserved add lan 10.0.0.20-10.0.0.29 --note printers",
     "reserved add lan 10.0.0.30 --for-owner db/0 --for-scope prod --for-slot 1",
     "reserved add lan 10.0.0.31 --for-owner db/1",
-    "ip claim lan 10.0.0.50 --owner web/0 --scope prod",
+    "ip claim lan 10.0.0.50 --owner web/0 --scope prod --label rack=7 --label row=b",
     "ip claim lan 10.0.0.51 --owner web/1",
     "ip release lan 10.0.0.51 --owner web/1",
     "ip claim lan 10.0.0.52 --owner web/2",
@@ -76,6 +76,7 @@ fn who_tells_why_nobody_holds_an_address_and_what_it_says_to_type_is_not_refused
     // Held, and of no network.
     let (told, said) = said(&server.allod(&["who", "10.0.0.50"]));
     assert!(told.contains("state       held\nnetwork     lan\nheld by     `web/0` of scope `prod`\n"), "{told}");
+    assert!(told.contains("labels      rack=7 row=b\n"), "{told}");
     assert_eq!(said.trim(), "next: `allod ip release lan 10.0.0.50 --owner web/0 --scope prod` gives it back");
     server.allod_ok(&["ip", "release", "lan", "10.0.0.50", "--owner", "web/0", "--scope", "prod"]);
     let next = "`allod subnet add NETWORK CIDR` makes room for it, `allod network list` shows what there is";

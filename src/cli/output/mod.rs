@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::core::address::{Family, Range};
 
-pub use show::{held_address, list, network, reservation_rows, space, usage};
+pub use show::{held_address, labels, list, network, reservation_rows, space, usage};
 
 /// How answers are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

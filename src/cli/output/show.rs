@@ -75,10 +75,6 @@ fn reservation(held: &Value) -> String {
 
 /// One reservation, field by field, with the state of its address before it.
 fn reservation_in(held: &Value, state: String) -> String {
-    let labels = held.get("labels").and_then(Value::as_object);
-    let labels = labels.map_or_else(String::new, |labels| {
-        labels.iter().map(|(key, value)| format!("{key}={}", text_of(value))).collect::<Vec<_>>().join(" ")
-    });
     let servers: Vec<String> =
         held.get("dns").map(|dns| list(dns, "servers").map(text_of).collect()).unwrap_or_default();
     let yes = |name: &str| if held.get(name) == Some(&Value::Bool(true)) { "yes".to_owned() } else { String::new() };
@@ -116,7 +112,7 @@ fn reservation_in(held: &Value, state: String) -> String {
         ("claimant before", text(held, "previous_claimant")),
         ("hostname", text(held, "hostname")),
         ("mac", text(held, "mac")),
-        ("labels", labels),
+        ("labels", labels(held)),
         ("note", text(held, "note")),
         ("transient", yes("transient")),
         ("created at", text(held, "created_at")),
@@ -125,6 +121,12 @@ fn reservation_in(held: &Value, state: String) -> String {
         ("generation", text(held, "generation")),
         ("new", created),
     ])
+}
+
+/// The labels of a reservation, as they are typed.
+pub fn labels(held: &Value) -> String {
+    let labels = held.get("labels").and_then(Value::as_object).into_iter().flatten();
+    labels.map(|(key, value)| format!("{key}={}", text_of(value))).collect::<Vec<_>>().join(" ")
 }
 
 /// Rows of reservations, for tables and previews.
