@@ -21,6 +21,7 @@ mod seed;
 
 mod apply;
 mod archive;
+mod blocks;
 mod client;
 mod copies;
 mod deploy;
@@ -32,6 +33,7 @@ mod kills;
 mod kills_deploy;
 mod ledger;
 mod logs;
+mod losses;
 mod migrate;
 mod moved_by_export;
 mod plan;
@@ -42,6 +44,7 @@ mod recipes;
 mod reload;
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod server;
+mod settled;
 mod sizing;
 mod story;
 mod supervised;
@@ -50,3 +53,4 @@ mod unread;
 mod vanished;
 mod watching;
 mod who;
+mod why_full;
