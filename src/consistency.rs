@@ -13,7 +13,7 @@
 //!
 //! **The fence is a random token.** *A failover goes back to before a take-over, and two nodes have the same epoch.* So
 //! every script compares 128 random bits, drawn at each take-over; the epoch only orders. Whose lease lapsed never goes on under
-//! its old token. Shown by `without_the_token_something_is_wrong`.
+//! its old token. Shown by `without_the_token_an_address_has_two_holders`.
 //!
 //! **Answers without a write are fenced, too.** *A paused owner wakes and repeats a grant from its memory; the address
 //! went to somebody else meanwhile, and as nothing was written nothing refused it.* So an answer leaves when all that it saw is
@@ -73,8 +73,10 @@
 //!
 //! **An empty store is not a new one.** *FLUSHALL, or a restart without its file: a node finds no head, and everything is
 //! free again.* So the first start writes the register's name and a head for each shard; nodes keep the name in a file, and
-//! refuse another one or none. Shown by `an_emptied_server_stops_the_store_and_the_next_start`,
-//! `a_head_that_is_missing_is_damage`, `from_a_redis_that_was_emptied_nothing_is_granted`. *Otherwise:* a living owner does
+//! refuse another one or none; also while they run, for *Redis may come back with the files of another register, whose heads look
+//! as if somebody had gone on from further back.* Shown by `an_emptied_server_stops_the_store_and_the_next_start`,
+//! `a_head_that_is_missing_is_damage`, `from_a_redis_that_was_emptied_nothing_is_granted`,
+//! `a_running_node_grants_nothing_from_another_register_and_ends_naming_both`. *Otherwise:* a living owner does
 //! not write a wiped shard again, for the reason at R-9: an operator brings a copy back, or says that it begins anew.
 //!
 //! **Generations never repeat.** The next one is above all that is stored, and above the clock's seconds times 2^20: both

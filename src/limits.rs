@@ -92,6 +92,8 @@ pub const NOTE_BYTES_MAX: usize = 1_024;
 pub const REASON_BYTES_MAX: usize = 256;
 /// Entries of labels or tags.
 pub const LABEL_ENTRIES_MAX: usize = 32;
+/// Entries of a patch of them: all that there are go, and as many come.
+pub const LABEL_PATCH_ENTRIES_MAX: usize = 2 * LABEL_ENTRIES_MAX;
 /// Bytes of a label's key.
 pub const LABEL_KEY_BYTES_MAX: usize = 128;
 /// Bytes of a label's value.

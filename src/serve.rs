@@ -3,6 +3,7 @@
 //! ```text
 //! check configuration ▶ open store ▶ listen for nodes ▶ take and load shards ▶ start actors ▶ make what the network file has
 //!         ▶ listen for clients ▶ `ready …` ▶ tell the supervisor
+//! SIGTERM while the store is opened ▶ leave it as it is
 //! SIGTERM before `ready` ▶ let go of what was taken ▶ close store
 //! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ drain commits ▶ let the next owner begin
 //!         ▶ wait for clients that are slow to take their answers ▶ close connections ▶ close store
@@ -202,9 +203,9 @@ pub fn run(args: ServeArgs) -> u8 {
     signals::on_hangup(signals::ReadSettings { file, flags, config: config.clone() });
     let kind = config.store.kind;
     let stop = CancellationToken::new();
-    let started = open_store(&config).and_then(|store| {
-        // A start may wait for others for long, and the first process of a container hears no signal that it does not listen for.
-        signals::stop_on_signals(stop.clone());
+    // A start may read for long, or wait for others, and the first process of a container hears no signal that it does not listen for.
+    signals::stop_on_signals(stop.clone());
+    let started = open_until(&config, &stop).and_then(|store| {
         let mut options = Options::new(config, store);
         options.networks = args.networks;
         start_until(options, stop.clone())
@@ -236,6 +237,35 @@ pub fn run(args: ServeArgs) -> u8 {
             Failure::new("go on serving", problem, hint).print();
             EXIT_STORE_FAILED
         }
+    }
+}
+
+/// Opens the store in a thread of its own: that reads all of a register in files. Where it is asked to stop meanwhile nobody
+/// waits for the end of it, and it ends with the process, its lock with it: nothing was served, and a start that is broken
+/// off anywhere is one that the next start goes on from.
+fn open_until(config: &Config, stop: &CancellationToken) -> Result<Arc<dyn Store>, CannotStart> {
+    let of_machine =
+        |error: std::io::Error| CannotStart::of_machine(format!("no thread to open the store in: {error}"));
+    let waiting = tokio::runtime::Builder::new_current_thread().build().map_err(of_machine)?;
+    let (told, opened) = tokio::sync::oneshot::channel();
+    let config = config.clone();
+    let opening = std::thread::Builder::new().name("opening".to_owned());
+    // Nobody waits for it any more where it was asked to stop.
+    let opening = opening.spawn(move || drop(told.send(open_store(&config)))).map_err(of_machine)?;
+    let opened = waiting.block_on(async {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            opened = opened => Some(opened),
+        }
+    });
+    match opened {
+        None => Err(CannotStart::new("it was asked to stop while the store was opened", "start it again")),
+        Some(Ok(opened)) => opened,
+        Some(Err(_)) => match opening.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => Err(CannotStart::new("the store was opened and not handed over", "report this, with the log")),
+        },
     }
 }
 

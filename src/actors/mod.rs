@@ -34,6 +34,7 @@ pub mod directory;
 pub mod events;
 pub mod figures;
 pub mod generations;
+pub mod mac_holder;
 pub mod macs;
 pub mod mailbox;
 pub mod network;
@@ -56,10 +57,11 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::core::address::Address;
 use crate::core::command::Command;
 use crate::core::outcome::Outcome;
 use crate::core::refusal::Refusal;
-use crate::core::types::{Name, NetworkId, Owner};
+use crate::core::types::{Mac, Name, NetworkId, Owner};
 use crate::store::ShardId;
 
 /// What is known of a change that could not be acknowledged.
@@ -204,6 +206,11 @@ impl Fault {
             | Fault::Stopped { .. }
             | Fault::Internal { .. } => false,
         }
+    }
+
+    /// A MAC that another network of the realm uses, that network, and the address there, where it is not said who holds it.
+    fn unnamed_user(&self) -> Option<(Mac, NetworkId, Address)> {
+        if let Fault::Refused(refusal) = self { refusal.unnamed_user() } else { None }
     }
 
     /// The fault as it is answered to what changes nothing: that nothing was applied is known, whatever became of it.

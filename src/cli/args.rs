@@ -119,7 +119,7 @@ pub struct Configure {
 pub struct Target {
     /// Network that it is held in
     pub network: String,
-    /// The address held (or name it by --owner)
+    /// The address held, or ADDRESS/LEN for a block (or name it by --owner)
     pub address: Option<String>,
     /// Owner that holds it
     #[arg(long)]

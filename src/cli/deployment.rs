@@ -5,22 +5,24 @@
 //! ```
 //!
 //! A file holds the members of the request: `deployment`, `instances`, `groups`. It is read by the protocol's own types, so
-//! it is refused in the same words as a request. `plan` and `apply` are here; the other commands are one call each, which
-//! `perform` makes.
+//! it is refused in the same words as a request. `plan` and `apply` are here, `commit` and `revert` in `settle`; the other
+//! commands are one call each, which `perform` makes.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Change, params_of};
 use super::document::{self, Form};
 use super::exit::Exit;
 use super::failure::Failure;
+use super::output::list;
 use super::output::table::wrapped;
 use super::quote::shell;
 use super::session::{Done, Session, Stop};
+use super::settle;
 use super::shown;
 use crate::core::plural::counted;
 use crate::wire;
@@ -134,12 +136,10 @@ pub struct Delete {
 }
 
 impl DeploymentCommand {
-    /// The call that it is, or the command itself where it reads a file.
+    /// The call that it is, or the command itself where it is more than one.
     pub fn ask(self) -> Result<Ask, Self> {
         Ok(match self {
-            Self::Plan(_) | Self::Apply(_) => return Err(self),
-            Self::Commit(args) => Ask::new("deployment.commit", &args),
-            Self::Revert(args) => Ask::new("deployment.revert", &args).destructive(true),
+            Self::Plan(_) | Self::Apply(_) | Self::Commit(_) | Self::Revert(_) => return Err(self),
             Self::Get(args) => Ask::new("deployment.get", &args),
             Self::List(args) => Ask::new("deployment.list", &args),
             Self::Delete(args) => Ask::new("deployment.delete", &args).destructive(true),
@@ -147,17 +147,17 @@ impl DeploymentCommand {
     }
 }
 
-/// `plan` and `apply`.
+/// The commands that are more than a call.
 pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit> {
     let (method, file, change) = match command {
         DeploymentCommand::Plan(args) => ("deployment.plan", args.file, Change::default()),
         DeploymentCommand::Apply(args) => ("deployment.apply", args.file, args.change),
+        DeploymentCommand::Commit(args) => return settle::run(session, Ask::new("deployment.commit", &args)).await,
+        DeploymentCommand::Revert(args) => return settle::run(session, Ask::new("deployment.revert", &args)).await,
         // Each of them is a call.
-        DeploymentCommand::Commit(_)
-        | DeploymentCommand::Revert(_)
-        | DeploymentCommand::Get(_)
-        | DeploymentCommand::List(_)
-        | DeploymentCommand::Delete(_) => return Ok(Exit::Success),
+        DeploymentCommand::Get(_) | DeploymentCommand::List(_) | DeploymentCommand::Delete(_) => {
+            return Ok(Exit::Success);
+        }
     };
     let asked = format!("read the deployment of {}", shown(&file));
     let text = document::text(&file, &asked)?;
@@ -169,12 +169,25 @@ pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit
     let ask = Ask { method, params, destructive: false, contradicted: None };
     let result = session.make(&ask).await.map_err(Stop::of_file)?;
     session.print(method, &ask.params, &result)?;
-    session.say(&words(
-        ask.text("deployment").unwrap_or_default(),
-        &result,
-        method == "deployment.apply" && !change.dry_run,
-    ));
+    let name = ask.text("deployment").unwrap_or_default();
+    let applied = method == "deployment.apply" && !change.dry_run;
+    // A repeat of a plan that is not ended yet keeps all as well.
+    let is_settled = applied && keeps_all(&result) && is_settled(session, name).await;
+    session.say(&words(name, &result, applied, is_settled));
     Ok(Exit::Success)
+}
+
+/// Was nothing granted, promised or made obsolete?
+fn keeps_all(result: &Value) -> bool {
+    let slots = list(result, "instances").flat_map(|instance| list(instance, "networks"));
+    let mut states = slots.filter_map(|slot| slot.get("state").and_then(Value::as_str));
+    states.all(|state| matches!(state, "kept" | "none")) && list(result, "obsolete").next().is_none()
+}
+
+/// Is nothing uncommitted, so that no plan is to be ended? False where nobody knows.
+async fn is_settled(session: &mut Session, name: &str) -> bool {
+    let found = session.call("deployment.get", json!({"deployment": name})).await;
+    found.is_ok_and(|found| found.get("plan").is_some() && found.get("uncommitted_since").is_none())
 }
 
 /// The params that a text holds.
@@ -207,19 +220,21 @@ pub fn parse(text: &str, form: Form) -> Result<Map<String, Value>, String> {
 }
 
 /// What became of the wishes, in a line; and the commands that end the plan.
-fn words(name: &str, result: &Value, applied: bool) -> String {
-    let list = |of: &Value, member: &str| of.get(member).and_then(Value::as_array).cloned().unwrap_or_default();
-    let slots = list(result, "instances").iter().flat_map(|instance| list(instance, "networks")).collect::<Vec<_>>();
+fn words(name: &str, result: &Value, applied: bool, is_settled: bool) -> String {
+    let slots: Vec<&Value> = list(result, "instances").flat_map(|instance| list(instance, "networks")).collect();
     let of = |state: &str| slots.iter().filter(|slot| slot["state"] == state).count();
     let counts = ["new", "promised", "kept"].map(|state| (of(state), state));
-    let obsolete = (list(result, "obsolete").len(), "obsolete");
+    let obsolete = (list(result, "obsolete").count(), "obsolete");
     let counts = counts.into_iter().chain([obsolete]).filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, state)| format!("{count} {state}")).collect();
     let counts = if counts.is_empty() { "nothing is wished or held".to_owned() } else { counts.join(", ") };
     let Some(plan) = result.get("plan").and_then(Value::as_u64).filter(|_| applied) else {
         return format!("{counts}; nothing was changed");
     };
-    let instances = counted(list(result, "instances").len(), "instance");
+    let instances = counted(list(result, "instances").count(), "instance");
+    if is_settled {
+        return format!("plan {plan} of {instances}: {counts}; nothing is left to commit or to revert");
+    }
     let ends = format!("{} --plan {plan}", shell(name));
     let lines = [
         format!("plan {plan} of {instances}: {counts}"),
@@ -231,8 +246,6 @@ fn words(name: &str, result: &Value, applied: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -19,6 +19,9 @@ use super::time::lasting;
 use crate::core::plural::counted;
 use crate::serve::from_cli::{self, Check, CheckState, now_ms};
 
+/// How the state of a shard begins of which nothing is granted.
+const GRANTS_NOTHING: &str = "nothing is granted";
+
 /// How wide a line is where there is no terminal.
 const WIDTH: usize = 100;
 
@@ -72,7 +75,7 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
     let mut session = Session::new(options);
     let (listen, http) = examined.ports.clone().unwrap_or_default();
     let asked = session.options.server.clone();
-    let of_server = runtime.block_on(server(&mut session, examined.in_use));
+    let of_server = runtime.block_on(server(&mut session, examined.in_use, examined.directory.as_deref()));
     let answers = of_server.len() > 1;
     examined.checks.extend(of_server);
     if asked == listen {
@@ -93,7 +96,7 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
 }
 
 /// What a server says of itself, if one is there.
-async fn server(session: &mut Session, in_use: bool) -> Vec<Check> {
+async fn server(session: &mut Session, in_use: bool, directory: Option<&str>) -> Vec<Check> {
     let at = session.options.server.clone();
     let info = match session.try_call("server.info", Map::new()).await {
         Ok(info) => info,
@@ -114,8 +117,19 @@ async fn server(session: &mut Session, in_use: bool) -> Vec<Check> {
         let seen = format!("{seen}; this program is {}", env!("CARGO_PKG_VERSION"));
         Check::warning("server", seen, "restart it to finish the upgrade: `systemctl restart allod`")
     }];
+    if !in_use
+        && text("store") == "embedded"
+        && let Some(directory) = directory
+    {
+        let seen = format!(
+            "the server at {at} has not {directory} open: what is said above of register and disk is not its own"
+        );
+        let hint = "name where its files are by `--data DIR`, or its settings by `--config FILE`";
+        checks.push(Check::warning("server", seen, hint));
+    }
     checks.extend(clock(&text("time")));
     checks.extend(nodes(session).await);
+    checks.extend(shards(session).await);
     checks.extend(conflicts(session).await);
     checks
 }
@@ -152,6 +166,18 @@ async fn nodes(session: &mut Session) -> Option<Check> {
         return Some(Check::of_several_releases(format!("of several releases: {seen}")));
     }
     Some(Check::ok("nodes", seen))
+}
+
+/// What the owner says of the register that it serves; also where its HTTP port is not known.
+async fn shards(session: &mut Session) -> Option<Check> {
+    let result = session.try_call("cluster.nodes", Map::new()).await.ok()?;
+    // None where another node owns it, or nobody but this server could.
+    let shards = result.get("shards").and_then(Value::as_array).filter(|shards| !shards.is_empty())?;
+    let states = shards.iter().filter_map(|shard| shard.get("state")?.as_str());
+    Some(match states.clone().find(|state| state.starts_with(GRANTS_NOTHING)) {
+        Some(state) => Check::wrong("shards", state, "it goes on by itself when that is over"),
+        None => Check::ok("shards", format!("{} served", counted(shards.len() as u64, "shard"))),
+    })
 }
 
 async fn conflicts(session: &mut Session) -> Option<Check> {

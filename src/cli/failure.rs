@@ -158,7 +158,7 @@ fn reason_of(error: &RpcError, asked: &str) -> String {
         return format!("{is}held by `{owner}`{of_scope} since {since}{used_by}");
     }
     match (error.message.is_empty(), error.kind.is_empty()) {
-        (false, _) => error.message.clone() + &where_in_use(error) + &pools_of(error),
+        (false, _) => error.message.clone() + &where_in_use(error) + &next_free(error) + &pools_of(error),
         (true, false) => format!("refused as `{}`", error.kind),
         (true, true) => format!("refused with code {}", error.code),
     }
@@ -172,6 +172,14 @@ fn where_in_use(error: &RpcError) -> String {
         (Some(address), Some(owner)) if error.kind == "already_in_use" && !error.message.contains(&address) => {
             format!(": {address}, which `{owner}` holds")
         }
+        _ => String::new(),
+    }
+}
+
+/// When an address comes free by itself, where there is no room now and one is cooling, declined or on a lease.
+fn next_free(error: &RpcError) -> String {
+    match error.data.get("next_free_at") {
+        Some(at) if error.kind == "not_enough_capacity" => format!("; the next one is free at {}", text_of(at)),
         _ => String::new(),
     }
 }

@@ -41,9 +41,13 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::NotEnoughCapacity => {
             format!("{} tells what takes the space and what frees it", in_network("network why-full"))
         }
+        // What is to be made is nowhere to be looked at yet: both sides are in the request.
+        ErrorKind::OutOfRange if matches!(method, "network.create" | "subnet.add") && error.message.contains(" outside subnet ") => {
+            format!("name one inside the subnet, or make the subnet larger; `{} --help` shows how", command_of(method))
+        }
         ErrorKind::OutOfRange => format!("{} shows its subnets and pools", in_network("network get")),
         ErrorKind::Reserved => reserved(method, error, network.as_deref(), &address),
-        ErrorKind::Overlap => overlap(method, params, data),
+        ErrorKind::Overlap => overlap(method, params, error),
         ErrorKind::InUse if method == "cluster.drain" => {
             "start another node on the same register first; `allod cluster nodes` shows those there are".to_owned()
         }
@@ -276,10 +280,21 @@ fn reserved(method: &str, error: &RpcError, network: Option<&str>, address: &str
     format!("name another address, or have one chosen: `allod ip allocate {network} --owner OWNER`")
 }
 
-fn overlap(method: &str, params: &Value, data: &Value) -> String {
-    let Some(with) = data.get("with").and_then(|with| text(with, "network")) else {
+fn overlap(method: &str, params: &Value, error: &RpcError) -> String {
+    let Some(with) = error.data.get("with").and_then(|with| text(with, "network")) else {
         return "`allod network list` shows what is there".to_owned();
     };
+    let within = match method {
+        "network.create" => text(params, "name") == Some(with),
+        "subnet.add" => error.message.starts_with("pool "),
+        _ => false,
+    };
+    if within {
+        return format!(
+            "both are to be made by this request: leave one out, or make one smaller; `{} --help` shows how",
+            command_of(method)
+        );
+    }
     let shows = format!("`allod network get {}` shows what is there", shell(with));
     if text(params, "network") == Some(with) || method.starts_with("pool.") {
         return shows;
@@ -376,6 +391,23 @@ mod tests {
         let message = "reserved range 10.0.0.100-10.0.0.110 of subnet 10.0.0.0/24 would lie outside";
         let outside = hint("subnet.modify", lan(), in_use, message, json!({"count": 0}));
         assert!(outside.starts_with("`allod reserved remove lan 10.0.0.100-10.0.0.110`"), "{outside}");
+    }
+
+    #[test]
+    fn what_is_wrong_within_one_request_is_not_looked_up_on_the_server() {
+        let with = json!({"with": {"network": "bad", "cidr": "10.0.0.0/24"}});
+        let subnets = hint("network.create", json!({"name": "bad"}), "overlap", "10.0.0.128/25 overlaps", with.clone());
+        assert!(subnets.starts_with("both are to be made by this request"), "{subnets}");
+        assert!(subnets.contains("`allod network create --help`") && !subnets.contains("get bad"), "{subnets}");
+        let pools = hint("subnet.add", json!({"network": "bad"}), "overlap", "pool 10.0.0.64/26 overlaps pool", with);
+        assert!(pools.starts_with("both are") && pools.contains("`allod subnet add --help`"), "{pools}");
+        for message in [
+            "`subnets[0].gateway`: 10.1.0.1 lies outside subnet 10.0.0.0/24; name",
+            "subnets[0].pools[0]: pool 10.1.0.0-10.1.0.9 reaches outside subnet 10.0.0.0/24",
+        ] {
+            let outside = hint("network.create", json!({"name": "bad"}), "out_of_range", message, json!({}));
+            assert!(outside.starts_with("name one inside the subnet") && !outside.contains("NETWORK"), "{outside}");
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! `allod history`: what happened, page after page.
 
+use std::collections::VecDeque;
+
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::args::params_of;
+use super::block;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{Format, events, print};
@@ -35,12 +38,16 @@ pub struct History {
     /// No more than so many; without it all of them
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
+    /// Only the last so many
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(conflicts_with_all = ["limit", "at"])]
+    last: Option<u64>,
 }
 
 /// What is wanted: all of it must hold.
 #[derive(Debug, Args, Serialize)]
 struct Filter {
-    /// Only of this address, and of blocks around it
+    /// Only of this address (of ADDRESS/LEN the first), and of blocks around it
     address: Option<String>,
     /// Only of this network (name or id), also of one that is no more
     #[arg(long)]
@@ -99,9 +106,32 @@ fn text<'a>(params: &'a Map<String, Value>, member: &str) -> Option<&'a str> {
     params.get(member).and_then(Value::as_str)
 }
 
+/// The last events of all pages, which the server tells from the first on; what the others say of networks is noted.
+async fn last_of(
+    session: &mut Session,
+    pages: &mut Pages,
+    count: u64,
+    earlier: &mut events::Earlier,
+) -> Done<Vec<Value>> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let mut last = VecDeque::new();
+    loop {
+        let found = pages.next(session, PAGE).await?;
+        if found.is_empty() {
+            return Ok(last.into());
+        }
+        last.extend(found);
+        let passed = last.len().saturating_sub(count);
+        last.drain(..passed).for_each(|event| drop(earlier.changed(&event)));
+    }
+}
+
 /// Shows it.
 pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
     let mut params = params_of(&args.filter);
+    if let Some(address) = &args.filter.address {
+        params.insert("address".to_owned(), block::first(address).into());
+    }
     for (member, time) in [("from", args.from), ("to", args.to)] {
         if let Some(time) = time {
             params.insert(member.to_owned(), time.text(session).await?.into());
@@ -120,9 +150,18 @@ pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
         params.insert("after".to_owned(), after.clone().into());
     }
     let (mut pages, mut told, mut all) = (Pages::new(params), 0, Vec::new());
+    let mut earlier = events::Earlier::default();
+    let mut last = match args.last {
+        Some(count) => Some(last_of(session, &mut pages, count, &mut earlier).await?),
+        None => None,
+    };
     loop {
         let room = args.limit.map_or(PAGE, |limit| PAGE.min(limit - told));
-        let found = if room == 0 { Vec::new() } else { pages.next(session, room).await? };
+        let found = match &mut last {
+            Some(last) => std::mem::take(last),
+            None if room == 0 => Vec::new(),
+            None => pages.next(session, room).await?,
+        };
         if found.is_empty() {
             break;
         }
@@ -133,7 +172,7 @@ pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
                 print(&found.iter().map(|event| format!("{event}\n")).collect::<String>())?;
             }
             Format::Table => {
-                let table = events::table(&found).render(session.options.style.width);
+                let table = events::table_after(&found, &mut earlier).render(session.options.style.width);
                 let is_first = told == found.len() as u64;
                 // One heading for all pages.
                 print(if is_first { &table } else { table.split_once('\n').map_or("", |(_, rows)| rows) })?;

@@ -75,7 +75,7 @@ pub enum ClaimantCommand {
 pub struct Mark {
     /// Scope of the reservations
     scope: String,
-    /// Name of the sweep, of your choice
+    /// Name of the sweep, of your choice; a new one for each, as marks under one name add up for an hour
     #[arg(long, value_name = "NAME")]
     sweep: String,
     /// Who is alive
@@ -91,7 +91,7 @@ pub struct Mark {
 pub struct Sweep {
     /// Scope of the reservations
     scope: String,
-    /// Sweep for which claimants were marked
+    /// Sweep for which claimants were marked; who came after the marks is missing from them
     #[arg(long, value_name = "NAME", required_unless_present_any = ["alive", "none_alive"])]
     sweep: Option<String>,
     /// Who is alive; may be repeated

@@ -5,6 +5,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Change, Target, pair, pairs, params_of, seconds, set_of};
+use super::block;
+use super::subnet::POOL_KINDS;
 use super::time;
 
 /// Addresses: take, claim, renew, hand over, release, look up.
@@ -140,7 +142,7 @@ pub struct Allocate {
 pub struct Claim {
     /// Network in which it lies
     network: String,
-    /// The address wanted
+    /// The address wanted, or ADDRESS/LEN for a block
     address: String,
     /// Who keeps it: an instance
     #[arg(long)]
@@ -179,7 +181,7 @@ pub struct Acquire {
     /// Put before the numbers of slots that are not named
     #[arg(long, value_name = "TEXT")]
     slot_prefix: Option<String>,
-    /// One address wanted: `any`, an ADDRESS, or members as
+    /// One wanted: `any`, an ADDRESS, a block as ADDRESS/LEN, or members as
     /// network=lan,family=6,pool=web,slot=a,optional; may be repeated
     #[arg(long = "ip", value_name = "WISH", required = true, value_parser = wish)]
     ips: Vec<Value>,
@@ -218,7 +220,12 @@ fn wish(text: &str) -> Result<Value, String> {
             }
             None if part == "any" => None,
             None if part == "optional" => members.insert(part.to_owned(), json!(true)),
-            None if part.contains(['.', ':']) => members.insert("address".to_owned(), json!(part)),
+            None if part.contains(['.', ':']) => {
+                let (address, length) =
+                    block::parts(part).map_or((part, None), |(address, length)| (address, Some(length)));
+                let twice = length.and_then(|length| members.insert("prefix_length".to_owned(), json!(length)));
+                members.insert("address".to_owned(), json!(address)).or(twice)
+            }
             None => return Err(format!("`{part}` is neither `any`, an address, nor member=value")),
         };
         if let Some(value) = twice {
@@ -308,7 +315,7 @@ struct UpdateSet {
 pub struct Transfer {
     /// Network in which it lies
     network: String,
-    /// The address handed over
+    /// The address handed over, or ADDRESS/LEN for a block
     address: String,
     /// Who holds it now
     #[arg(long)]
@@ -317,7 +324,8 @@ pub struct Transfer {
     #[arg(long)]
     scope: Option<String>,
     /// Who gets it
-    #[arg(long, value_name = "OWNER")]
+    // Short of it clap would guess at another `--to-…`.
+    #[arg(long, value_name = "OWNER", alias = "to")]
     #[serde(skip)]
     to_owner: String,
     /// Scope of the one who gets it [default: default]
@@ -344,7 +352,7 @@ pub struct Transfer {
 pub struct Decline {
     /// Network in which it lies
     network: String,
-    /// The address at which somebody else answers
+    /// The address at which somebody else answers (of a block: ADDRESS/LEN)
     address: String,
     /// Who holds it
     #[arg(long)]
@@ -425,7 +433,7 @@ pub struct List {
     #[arg(long)]
     pool: Option<String>,
     /// dynamic or static
-    #[arg(long)]
+    #[arg(long, value_parser = POOL_KINDS, hide_possible_values = true)]
     kind: Option<String>,
     /// In this range
     #[arg(long)]

@@ -16,6 +16,7 @@ pub mod apply;
 pub mod archive;
 pub mod args;
 pub mod backup;
+mod block;
 pub mod call;
 pub mod deployment;
 pub mod docs;
@@ -29,6 +30,7 @@ pub mod history;
 pub mod holders;
 pub mod ip;
 pub mod key;
+mod losses;
 pub mod map;
 pub mod migrate;
 pub mod network;
@@ -45,6 +47,7 @@ pub mod repeat;
 pub mod schema;
 pub mod serve_args;
 pub mod session;
+mod settle;
 pub mod shards;
 mod shrink;
 pub mod subnet;
@@ -60,7 +63,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -204,7 +207,7 @@ where
         Err(error) => {
             // Help and version are asked for and go to stdout; everything else is a wrong command line.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
-            let _ = error.print();
+            let _ = with_usage_of_help(error).print();
             return exit.into();
         }
     };
@@ -257,6 +260,24 @@ fn help_asked(arguments: &[OsString], error: &clap::Error) -> Option<Vec<OsStrin
     let is_help = error.kind() == ErrorKind::InvalidSubcommand && named.to_string() == "help";
     let rest = arguments.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, argument)| argument.clone());
     is_help.then(|| rest.chain([OsString::from("--help")]).collect())
+}
+
+/// A wrong command line with the usage that the help of its command shows. Clap's own has what was typed, or guessed at, among
+/// what must be: as if `--server` had to be given.
+fn with_usage_of_help(mut error: clap::Error) -> clap::Error {
+    let Some(usage) = error.get(ContextKind::Usage).map(ToString::to_string) else { return error };
+    let mut root = Cli::command();
+    root.build();
+    let mut command = &mut root;
+    // Behind `Usage: allod` stand the names of commands, as far as it goes down.
+    for name in usage.split_whitespace().skip(2) {
+        if command.find_subcommand(name).is_none() {
+            break;
+        }
+        command = command.find_subcommand_mut(name).expect("it was found a line above");
+    }
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
+    error
 }
 
 /// The networks of `--networks`, read as `network apply` reads them.

@@ -10,11 +10,17 @@ use serde::Serialize;
 use super::args::{Ask, Change, Configure, pair, pairs, seconds, set_of};
 use super::subnet::subnet_spec;
 
+/// Kinds of networks and policies, for completions; a test compares them with the protocol's.
+pub const KINDS: [&str; 3] = ["manual", "dynamic", "vip"];
+/// See [`KINDS`].
+pub const POLICIES: [&str; 3] = ["lowest", "random", "oldest"];
+
 /// Networks: create, look at, change, delete; from the command line or from a file.
 #[derive(Debug, Subcommand)]
 pub enum NetworkCommand {
-    /// Make the server's networks equal to a file (TOML or YAML)
+    /// Make networks as a file says (TOML or YAML)
     ///
+    /// What the server has beyond the file stays, unless --prune is given.
     /// Shows what differs and asks. Where nobody can be asked, only what takes
     /// something away needs --yes. If the server would refuse any change, none
     /// is made. Each network is one commit, changed whole or not at all; a run
@@ -23,14 +29,18 @@ pub enum NetworkCommand {
     /// Write networks as a file that `apply` reads (--format toml or yaml)
     Dump(Dump),
     /// Create a network
+    // Subnets and pools are added, modified and removed: those words do as well.
+    #[command(alias = "add")]
     Create(Box<Create>),
     /// Show a network with its subnets and pools
     Get(Named),
     /// List networks
     List(List),
     /// Change a network; rename it with --name
+    #[command(alias = "modify")]
     Update(Box<Update>),
     /// Delete a network; asks first
+    #[command(alias = "remove")]
     Delete(Delete),
     /// Bring back a network that was deleted with --force
     Restore(Restore),
@@ -58,7 +68,7 @@ pub struct Create {
     #[arg(long)]
     realm: Option<String>,
     /// manual, dynamic or vip [default: manual]
-    #[arg(long)]
+    #[arg(long, value_parser = KINDS, hide_possible_values = true)]
     kind: Option<String>,
     /// A subnet: CIDR and members, as 10.0.0.0/24,gateway=10.0.0.1,dhcp,
     /// pool=10.0.0.10-10.0.0.99; may be repeated. Members: name, gateway, dhcp,
@@ -80,7 +90,7 @@ pub struct Create {
 #[derive(Debug, Args, Serialize)]
 struct Members {
     /// Which free address is taken: lowest, random or oldest [default: lowest]
-    #[arg(long)]
+    #[arg(long, value_parser = POLICIES, hide_possible_values = true)]
     policy: Option<String>,
     /// Keep released addresses from other owners for so long
     #[arg(long = "cooldown", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
@@ -230,8 +240,12 @@ pub struct Apply {
     /// the file, and networks of the same realms that the file does not list.
     #[arg(long)]
     pub prune: bool,
+    /// With --prune: leave networks alone that the file does not name
+    #[arg(long, requires = "prune")]
+    pub only_named: bool,
     /// Show the differences and exit with 2 if there are any, or with 1 if the
-    /// server would refuse one (for programs: with --format json)
+    /// server would refuse one (for programs: with --format json); with --prune
+    /// what the server has beyond the file is a difference as well
     #[arg(long)]
     pub dry_run: bool,
     /// Why, kept in the history

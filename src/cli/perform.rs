@@ -4,29 +4,33 @@ use serde_json::{Value, json};
 
 use super::apply::subnets::whom;
 use super::args::Ask;
+use super::block;
 use super::exit::Exit;
 use super::failure::Failure;
-use super::output::list;
+use super::losses;
+use super::output::{Format, list, number_of};
 use super::phrase;
 use super::preview;
 use super::progress::Progress;
 use super::quote::{owner_options, shell};
 use super::repeat;
 use super::session::{Done, Session};
-use super::shrink::lost;
 use crate::core::address::Range;
 use crate::core::plural::counted;
 
 /// Makes the call and prints its answer.
-pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
+pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     if let Some(member) = &ask.contradicted {
         let asked = phrase::of(ask.method, &Value::Object(ask.params));
         let problem = format!("`{member}` is to be set and, by `--unset {member}`, to be cleared");
         return Err(Failure::usage(asked, problem, "leave one of the two out").into());
     }
+    let mut held = block::resolve(session, &mut ask).await?;
     let dry_run = ask.params.get("dry_run") == Some(&Value::Bool(true));
     if ask.destructive && !dry_run {
-        if !preview::show(session, &ask).await? {
+        let would = preview::show(session, &ask).await?;
+        held = held.or(would.held);
+        if !would.takes {
             session.print(ask.method, &ask.params, &json!({"released": []}))?;
             session.say(&nothing_held(&ask));
             return Ok(Exit::Success);
@@ -37,9 +41,8 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
     if dry_run && preview::is_of_configuration(ask.method) {
         preview::show(session, &ask).await?;
     }
-    let lost = pools_lost(session, &ask).await?;
-    if !lost.is_empty() {
-        session.say(&format!("the subnet's pools lose what lies outside:\n  {}", lost.join("\n  ")));
+    if let Some(lost) = losses::of(session, &ask).await? {
+        session.say(&lost);
         if !dry_run {
             session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
         }
@@ -51,11 +54,18 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
         "owner.release" | "scope.release" | "deployment.delete" if !dry_run => until_empty(session, &ask).await?,
         _ => session.make(&ask).await?,
     };
-    session.print(ask.method, &ask.params, &result)?;
+    // What a program reads is the answer as it is.
+    let is_for_people = ask.method == "ip.release" && session.options.style.format == Format::Table;
+    let shown = is_for_people.then(|| block::with_length(&result, held.as_ref()));
+    session.print(ask.method, &ask.params, shown.as_ref().unwrap_or(&result))?;
     if dry_run {
         session.say("dry run: nothing was changed");
     } else {
         [repeat::unchanged(&ask, &result), remark(&ask, &result)].iter().flatten().for_each(|words| session.say(words));
+    }
+    if ask.method == "claimant.sweep" && is_of_nothing(session, &ask, &result).await {
+        let scope = ask.text("scope").unwrap_or_default();
+        session.say(&format!("nothing is held in scope `{scope}`; `allod scope list` shows the scopes there are"));
     }
     if ask.method == "network.get" && is_deleted(session, &ask, &result).await {
         let id = shell(ask.text("network").unwrap_or_default());
@@ -66,6 +76,15 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
+/// Was a sweep over a scope in which nothing is held? That is easily another one than was meant.
+async fn is_of_nothing(session: &mut Session, ask: &Ask, swept: &Value) -> bool {
+    if ["unbound", "released", "waiting"].iter().any(|done| list(swept, done).next().is_some()) {
+        return false;
+    }
+    let held = session.call("ip.list", json!({"scope": ask.text("scope"), "count_only": true})).await;
+    held.is_ok_and(|held| held.get("count").and_then(number_of) == Some(0))
+}
+
 /// Is it one that is deleted and remembered? Such a one is called by its id, and its answer does not tell.
 async fn is_deleted(session: &mut Session, ask: &Ask, network: &Value) -> bool {
     if network.get("id").and_then(Value::as_str) != ask.text("network") {
@@ -73,19 +92,6 @@ async fn is_deleted(session: &mut Session, ask: &Ask, network: &Value) -> bool {
     }
     let deleted = session.call("network.list", json!({"deleted": true})).await;
     deleted.is_ok_and(|deleted| list(&deleted, "networks").any(|other| other.get("id") == network.get("id")))
-}
-
-/// What pools lose by a change of their subnet's cidr; nothing for any other call.
-async fn pools_lost(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
-    let resizes = ask.method == "subnet.modify" && ask.params.get("set").is_some_and(|set| set.get("cidr").is_some());
-    let Some(network) = ask.text("network").filter(|_| resizes) else { return Ok(Vec::new()) };
-    // First, so that what is refused is refused in the words of the change.
-    let would = session.make(&ask.clone().with("dry_run", true)).await?;
-    let network = session.call("network.get", json!({"network": network})).await?;
-    let subnets = network.get("subnets").and_then(Value::as_array).into_iter().flatten();
-    let there = subnets.into_iter().find(|subnet| subnet.get("id") == would.get("id"));
-    let after = would.get("pools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    Ok(there.map_or_else(Vec::new, |there| lost(there, after)))
 }
 
 /// All pages of a list as one answer, or the one page that was asked for.
@@ -154,12 +160,15 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
         "deployment.list" if length("deployments") == Some(0) => {
             Some("no deployments; make one: `allod deployment apply FILE`".to_owned())
         }
-        "deployment.commit" if length("released") == Some(0) => Some("nothing was to be let go".to_owned()),
-        "ip.release" | "owner.release" | "scope.release" | "deployment.commit" | "deployment.revert"
-        | "deployment.delete" => Some(match length("released").unwrap_or(0) {
-            0 => nothing_held(ask),
-            count => format!("released {}", counted(count, "reservation")),
-        }),
+        "ip.release" | "owner.release" | "scope.release" | "deployment.delete" => {
+            Some(match length("released").unwrap_or(0) {
+                0 => nothing_held(ask),
+                count => format!("released {}", counted(count, "reservation")),
+            })
+        }
+        "ip.unbind" if result.get("released") == Some(&Value::Bool(true)) => {
+            Some("released: it was to go with its claimant".to_owned())
+        }
         "network.delete" => match result.get("holding").and_then(Value::as_u64).unwrap_or(0) {
             0 => Some("deleted".to_owned()),
             holding => Some(format!("closed; it still holds {}", counted(holding, "reservation"))),
@@ -176,9 +185,12 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
         "network.create" | "subnet.add" | "pool.add" if result.get("created") == Some(&Value::Bool(false)) => {
             Some("it was there already; nothing was changed".to_owned())
         }
-        "ip.acquire" => length("released")
-            .filter(|count| *count > 0)
-            .map(|count| format!("released {}", counted(count, "reservation"))),
+        "ip.acquire" => {
+            let released = length("released").filter(|count| *count > 0);
+            let released = released.map(|count| format!("released {}", counted(count, "reservation")));
+            let lines: Vec<String> = list(result, "reservations").filter_map(bound_anew).chain(released).collect();
+            (!lines.is_empty()).then(|| lines.join("\n"))
+        }
         "cluster.conflicts" if length("conflicts") == Some(0) => Some("no conflicts".to_owned()),
         "cluster.accept" if length("accepted") == Some(0) => Some("no conflicts; nothing was to be decided".to_owned()),
         "reserved.add" => kept_for_others(ask, result),
@@ -187,6 +199,12 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// That somebody else used it until now: rows have no room for that.
+fn bound_anew(held: &Value) -> Option<String> {
+    let [before, now] = ["previous_claimant", "claimant"].map(|member| phrase::text(held, member));
+    Some(format!("{} is used by `{}` now, before by `{}`", phrase::text(held, "address")?, now?, before?))
 }
 
 /// The parts of a range reserved for an owner that stay reserved for others, which the server does not take away.

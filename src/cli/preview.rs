@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use super::args::Ask;
+use super::block;
 use super::output::{list, number_of, reservation_rows, space};
 use super::phrase::text;
 use super::quote::shell;
@@ -24,41 +25,56 @@ pub fn is_of_configuration(method: &str) -> bool {
     matches!(method, "network.delete" | "subnet.remove" | "pool.remove" | "reserved.remove")
 }
 
-/// Shows on stderr what the call would take away. False if that is nothing, and the call does nothing else.
-pub async fn show(session: &mut Session, ask: &Ask) -> Done<bool> {
+/// What was found out about a call before it is made.
+#[derive(Debug, Default)]
+pub struct Would {
+    /// Does it take anything away, or do anything else?
+    pub takes: bool,
+    /// The one reservation that it takes, where that was looked at.
+    pub held: Option<Value>,
+}
+
+/// Shows on stderr what the call would take away.
+pub async fn show(session: &mut Session, ask: &Ask) -> Done<Would> {
     // First, so that what is refused is refused in the words of the call.
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
     let releases = matches!(ask.method, "ip.release" | "owner.release" | "scope.release");
     if releases && would.get("released").and_then(Value::as_array).is_some_and(Vec::is_empty) {
-        return Ok(false);
+        return Ok(Would::default());
     }
+    let mut taken = None;
     configuration(session, ask).await?;
     match (ask.method, ask.text("network"), ask.text("address")) {
         ("ip.release", Some(network), Some(address)) => {
             let found = session.call("ip.get", json!({"network": network, "address": address})).await?;
             if let Some(held) = found.get("reservation") {
                 session.show(&reservation_rows(std::iter::once(held)).render(WIDTH));
+                taken = Some(held.clone());
             }
         }
         ("network.delete", Some(network), _) => {
             let first = session.call("ip.list", json!({"network": network, "limit": ROWS_MAX})).await?;
             let held = first.get("reservations").and_then(Value::as_array).cloned().unwrap_or_default();
             if !held.is_empty() {
-                session.say(&format!("the first {} of what it holds:", held.len()));
+                let first = if held.len() < ROWS_MAX { String::new() } else { format!("the first {ROWS_MAX} of ") };
+                session.say(&format!("{first}what it holds:"));
                 session.show(&reservation_rows(held.iter()).render(WIDTH));
             }
         }
         _ => {}
     }
-    match would.get("released").and_then(Value::as_array) {
-        Some(released) => show_released(session, ask, &would, released),
+    match would.get("released").filter(|released| released.is_array()) {
+        Some(_) => {
+            let would = block::with_length(&would, taken.as_ref());
+            show_released(session, ask, &would);
+        }
         None => {
             if let Some(words) = held(session, ask, &would).await? {
                 session.say(&words);
             }
         }
     }
-    Ok(true)
+    Ok(Would { takes: true, held: taken })
 }
 
 /// What becomes of what is held, in words.
@@ -95,13 +111,15 @@ async fn count(session: &mut Session, mut filter: Value) -> Done<u128> {
     Ok(session.call("ip.list", filter).await?.get("count").and_then(number_of).unwrap_or(0))
 }
 
-fn show_released(session: &Session, ask: &Ask, would: &Value, released: &[Value]) {
+/// Shows what is released, the first rows of it.
+pub fn show_released(session: &Session, ask: &Ask, would: &Value) {
+    let released: Vec<&Value> = list(would, "released").collect();
     if released.is_empty() {
         return session.say("nothing is held, so nothing would be released");
     }
     let more = would.get("more") == Some(&Value::Bool(true));
     let at_least = if more { "at least " } else { "" };
-    let rows = released.iter().take(ROWS_MAX).map(|item| match item {
+    let rows = released.iter().take(ROWS_MAX).map(|item| match *item {
         Value::String(address) => json!({"address": address, "network": ask.text("network")}),
         item => item.clone(),
     });

@@ -21,6 +21,19 @@ pub async fn run(session: &mut Session) -> Done<Exit> {
         known = Session::new(options).call("cluster.nodes", json!({})).await?;
     }
     let shards: Vec<Value> = list(&known, "shards").cloned().collect();
+    let nodes = list(&known, "nodes").count();
+    if let Some(name) = name.as_ref().filter(|_| shards.is_empty() && nodes == 1) {
+        // A register in Redis has shards, whoever owns it; one in files or in memory is this server's alone.
+        let store = session.call("server.info", json!({})).await?.get("store").map(text_of).unwrap_or_default();
+        if !store.is_empty() && store != "redis" {
+            if session.options.style.format != Format::Table {
+                session.print("shards", &Map::new(), &json!({"owner": name, "shards": []}))?;
+            }
+            let alone = "this server has its store alone, which no other node could own: it has no shards";
+            session.say(&format!("{alone} (store `{store}` of node `{name}`)"));
+            return Ok(Exit::Success);
+        }
+    }
     let Some(name) = name.filter(|_| !shards.is_empty()) else {
         let reason = "no node that was asked owns a register that others could own too";
         let hint = "`allod cluster nodes` shows who does; `GET /readyz` of each says what stands in the way";

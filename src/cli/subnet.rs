@@ -6,18 +6,25 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Configure, pair, pairs, params_of, set_of};
 
+/// Kinds of pools, for completions; a test compares them with the protocol's.
+pub const POOL_KINDS: [&str; 2] = ["dynamic", "static"];
+
 /// Subnets: add, change, move, remove.
 #[derive(Debug, Subcommand)]
 pub enum SubnetCommand {
     /// Add a subnet to a network
+    // Networks are created, updated and deleted: those words do as well.
+    #[command(alias = "create")]
     Add(Box<SubnetAdd>),
     /// Change a subnet: grow or shrink it, gateway, DNS, zones, draining
     ///
-    /// Asks first where a smaller one would cut pools.
+    /// Asks first where a smaller one cuts pools.
+    #[command(alias = "update")]
     Modify(Box<SubnetModify>),
     /// Move a subnet to another network, with all that is held in it
     Move(SubnetMove),
     /// Remove a subnet; asks first
+    #[command(alias = "delete")]
     Remove(SubnetRemove),
 }
 
@@ -105,8 +112,8 @@ struct SubnetSet {
     /// Set the name
     #[arg(long)]
     name: Option<String>,
-    /// true or false
-    #[arg(long, value_name = "BOOL")]
+    /// Mark it as served by DHCP; false ends that
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     dhcp: Option<bool>,
     /// A zone that it serves; may be repeated, replaces the list
     #[arg(long = "zone", value_name = "ZONE")]
@@ -115,8 +122,8 @@ struct SubnetSet {
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = pair)]
     #[serde(serialize_with = "pairs")]
     tags: Vec<(String, String)>,
-    /// true: nothing new is granted in it
-    #[arg(long, value_name = "BOOL")]
+    /// Nothing new is granted in it; false ends that
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     draining: Option<bool>,
 }
 
@@ -127,8 +134,13 @@ pub struct SubnetMove {
     network: String,
     /// The subnet: cidr, name or id
     subnet: String,
+    /// Network that gets it; also as --to
+    #[arg(required_unless_present = "to_option")]
+    to: Option<String>,
     /// Network that gets it
-    to: String,
+    #[arg(long = "to", value_name = "NETWORK", conflicts_with = "to")]
+    #[serde(skip)]
+    to_option: Option<String>,
     #[command(flatten)]
     #[serde(flatten)]
     configure: Configure,
@@ -150,12 +162,15 @@ pub struct SubnetRemove {
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
     /// Add a pool
+    #[command(alias = "create")]
     Add(PoolAdd),
-    /// Change a pool: range, name, kind, draining
+    /// Change a pool: range, name, kind, draining; asks first where it is cut
+    #[command(alias = "update")]
     Modify(PoolModify),
     /// Remove a pool, or a part of one; asks first
     ///
     /// What is held stays held. Removing the middle splits the pool.
+    #[command(alias = "delete")]
     Remove(PoolRemove),
 }
 
@@ -174,7 +189,7 @@ pub struct PoolAdd {
     #[arg(long)]
     name: Option<String>,
     /// dynamic, or static for claims [default: dynamic]
-    #[arg(long)]
+    #[arg(long, value_parser = POOL_KINDS, hide_possible_values = true)]
     kind: Option<String>,
     /// Answer what is there already if it is equal
     #[arg(long)]
@@ -210,10 +225,10 @@ struct PoolSet {
     #[arg(long)]
     name: Option<String>,
     /// dynamic, or static for claims
-    #[arg(long)]
+    #[arg(long, value_parser = POOL_KINDS, hide_possible_values = true)]
     kind: Option<String>,
-    /// true: nothing new is granted in it
-    #[arg(long, value_name = "BOOL")]
+    /// Nothing new is granted in it; false ends that
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     draining: Option<bool>,
 }
 
@@ -239,9 +254,13 @@ pub struct PoolRemove {
 /// Reserved ranges: addresses kept from automatic allocation.
 #[derive(Debug, Subcommand)]
 pub enum ReservedCommand {
-    /// Reserve a range
+    /// Reserve a range; asks first where it is reserved for somebody else
+    ///
+    /// So it does where the note of a range inside it is replaced.
+    #[command(alias = "create")]
     Add(ReservedAdd),
     /// Let a range go back into circulation; asks first
+    #[command(alias = "delete")]
     Remove(ReservedRemove),
 }
 
@@ -300,7 +319,10 @@ impl SubnetCommand {
                     .with("subnet", args.subnet)
                     .with_set(set, &args.unset)
             }
-            Self::Move(args) => Ask::new("subnet.move", &args),
+            Self::Move(args) => match args.to_option.clone() {
+                Some(to) => Ask::new("subnet.move", &args).with("to", to),
+                None => Ask::new("subnet.move", &args),
+            },
             Self::Remove(args) => Ask::new("subnet.remove", &args).destructive(true),
         }
     }

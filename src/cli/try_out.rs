@@ -161,7 +161,7 @@ async fn show(session: &mut Session, tcp: SocketAddr) -> Done<()> {
 fn next(session: &Session, tcp: SocketAddr, web: SocketAddr) {
     session.say("\nNext, in another terminal:");
     if tcp.to_string() != "127.0.0.1:7400" {
-        session.say(&format!("  export ALLOD_SERVER={tcp}"));
+        session.show(&format!("  export ALLOD_SERVER={tcp}"));
     }
     let request =
         json!({"jsonrpc": "2.0", "id": 1, "method": "ip.allocate", "params": {"network": "lan", "owner": "db/0"}});
@@ -171,7 +171,8 @@ fn next(session: &Session, tcp: SocketAddr, web: SocketAddr) {
         "allod network usage lan".to_owned(),
         format!("curl -s http://{web}/rpc -d {}", shell(&request.to_string())),
     ] {
-        session.say(&format!("  {line}"));
+        // Never broken into lines: what is copied is to be one command.
+        session.show(&format!("  {line}"));
     }
     session.say("\nServing until Ctrl-C. `allod try` opens the same register again.");
 }

@@ -10,10 +10,11 @@ use serde_json::{Map, Value, json};
 use nobody::Place;
 
 use super::apply::networks_with;
+use super::block;
 use super::exit::Exit;
 use super::history::{PAGE, Pages};
 use super::output::table::fields;
-use super::output::{Format, list, print, text_of};
+use super::output::{Format, labels, list, print, text_of};
 use super::quote::{owner_options, shell};
 use super::session::{Done, Session, Stop};
 use super::time::{self, Time};
@@ -21,7 +22,7 @@ use super::time::{self, Time};
 /// `allod who`.
 #[derive(Debug, Args)]
 pub struct Who {
-    /// The address
+    /// The address, or a block: ADDRESS/LEN
     address: String,
     /// Who held it then (2026-03-01T09:12:44Z, or so long ago: 2h)
     #[arg(long, value_name = "TIME", value_parser = time::parse, allow_hyphen_values = true)]
@@ -30,10 +31,11 @@ pub struct Who {
 
 /// Looks an address up in all realms.
 pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
+    let address = block::first(&args.address);
     if let Some(at) = args.at {
-        return then::run(session, &args.address, at).await;
+        return then::run(session, address, at).await;
     }
-    let params = json!({"address": args.address});
+    let params = json!({"address": address});
     let result = session.call("ip.find", params.clone()).await.map_err(of_who)?;
     if session.options.style.format != Format::Table {
         session.print("ip.find", params.as_object().unwrap_or(&serde_json::Map::new()), &result)?;
@@ -42,9 +44,9 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
     let mut found: Vec<Value> = result.get("found").and_then(Value::as_array).cloned().unwrap_or_default();
     found.sort_by_key(|one| one.get("network").map(text_of));
     if found.is_empty() {
-        let unknown = json!({"address": args.address, "state": "unknown"});
+        let unknown = json!({"address": address, "state": "unknown"});
         print(&describe(&unknown, None, None))?;
-        session.say(&format!("\nnext: {}", next(&args.address, &unknown, None)));
+        session.say(&format!("\nnext: {}", next(address, &unknown, None)));
         return Ok(Exit::Success);
     }
     if found.iter().any(|one| one.get("reservation").is_some())
@@ -53,12 +55,12 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
         found.iter_mut().for_each(|one| name_by_id(one, &deleted));
     }
     for (at, one) in found.iter().enumerate() {
-        let granted = granted_by(session, &args.address, one).await;
-        let network = network_of(session, &args.address, one).await;
-        let place = network.as_ref().and_then(|(network, is_deleted)| Place::of(&args.address, network, *is_deleted));
+        let granted = granted_by(session, address, one).await;
+        let network = network_of(session, address, one).await;
+        let place = network.as_ref().and_then(|(network, is_deleted)| Place::of(address, network, *is_deleted));
         let gap = if at > 0 { "\n" } else { "" };
         print(&format!("{gap}{}", describe(one, place.as_ref(), granted.as_ref())))?;
-        session.say(&format!("\nnext: {}", next(&args.address, one, place.as_ref())));
+        session.say(&format!("\nnext: {}", next(address, one, place.as_ref())));
     }
     Ok(Exit::Success)
 }
@@ -174,6 +176,7 @@ fn describe(found: &Value, place: Option<&Place<'_>>, event: Option<&Value>) -> 
         ("obsolete", held.get("obsolete").map_or_else(String::new, |o| format!("since {}", text(o, "since")))),
         ("hostname", text(held, "hostname")),
         ("mac", text(held, "mac")),
+        ("labels", labels(held)),
         ("note", text(held, "note")),
     ])
 }
@@ -218,7 +221,10 @@ fn advice(state: &str, network: &str, address: &str) -> String {
     match state {
         "free" => format!("`allod ip claim {network} {address} --owner OWNER` takes it"),
         "cooling" => format!("`allod ip claim {network} {address} --owner OWNER` takes it all the same"),
-        "declined" => format!("`allod history {address}` shows who declined it"),
+        "declined" => format!(
+            "`allod ip claim {network} {address} --owner OWNER --force` takes it all the same and ends that, `allod history \
+             {address}` shows who declined it"
+        ),
         "reserved" | "unusable" => {
             format!("`allod network get {network}` shows its subnets, pools and reserved ranges")
         }

@@ -1,5 +1,7 @@
 //! `allod network why-full NETWORK`: what takes the space, pool by pool and scope by scope, and what frees it.
 
+mod blocks;
+
 use serde_json::{Value, json};
 
 use super::exit::Exit;
@@ -32,9 +34,58 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
     }
     print(&shown)?;
     let name = config.get("name").and_then(Value::as_str).unwrap_or(network);
-    let advice: Vec<String> = advice(name, &counts, &config, &top).iter().map(|line| wrapped(line, 78, 2)).collect();
+    let mut advice = advice(name, &counts, &config, &top);
+    if let Some(at) = next_free(session, name, &counts).await {
+        let more = advice.len().saturating_sub(1);
+        advice.insert(more, format!("the next address is free by itself at {at}"));
+    }
+    let mut blocks = free_blocks(session, name, &counts).await;
+    if !blocks.is_empty() {
+        blocks.push(blocks::NEVER.to_owned());
+        let more = advice.len().saturating_sub(1);
+        advice.splice(more..more, blocks);
+    }
+    let advice: Vec<String> = advice.iter().map(|line| wrapped(line, 78, 2)).collect();
     session.say(&format!("\n{}", advice.join("\n")));
     Ok(Exit::Success)
+}
+
+/// Pools that are asked about one by one.
+const POOLS_MAX: usize = 8;
+
+/// When an address of a full pool comes free by itself, as the server says to whoever asks for one. None where no pool is full.
+async fn next_free(session: &mut Session, network: &str, counts: &Value) -> Option<String> {
+    let mut earliest: Option<String> = None;
+    for pool in full(counts).into_iter().take(POOLS_MAX) {
+        let asked = json!({"network": network, "pool": text(pool, "range"), "owner": "why-full", "dry_run": true});
+        let answer = session.try_call("ip.allocate", asked.as_object().cloned().unwrap_or_default()).await;
+        let at = answer.err().and_then(|error| error.rpc()?.data.get("next_free_at").map(text_of));
+        // Times are written alike, so that the earlier one is the smaller text.
+        earliest = [earliest, at].into_iter().flatten().min();
+    }
+    earliest
+}
+
+/// The largest block that fits into each pool that is not full. A network too large to be told run by run says nothing of it.
+async fn free_blocks(session: &mut Session, network: &str, counts: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for pool in dynamic(counts).into_iter().filter(|pool| number(pool, "free") > 0).take(POOLS_MAX) {
+        let asked = json!({"network": network, "pool": text(pool, "range"), "format": "runs"});
+        let map = session.try_call("network.map", asked.as_object().cloned().unwrap_or_default()).await;
+        lines.extend(map.iter().flat_map(blocks::lines));
+    }
+    lines
+}
+
+/// Pools from which allocations draw.
+fn dynamic(counts: &Value) -> Vec<&Value> {
+    let dynamic = |pool: &&Value| pool.get("kind").and_then(Value::as_str) != Some("static");
+    list(counts, "subnets").flat_map(|subnet| list(subnet, "pools")).filter(dynamic).collect()
+}
+
+/// Those of them in which nothing is free.
+fn full(counts: &Value) -> Vec<&Value> {
+    dynamic(counts).into_iter().filter(|pool| number(pool, "free") == 0).collect()
 }
 
 fn scope_table(scopes: &[Value]) -> Table {
@@ -52,9 +103,7 @@ fn scope_table(scopes: &[Value]) -> Table {
 /// wants IPv4.
 pub fn advice(network: &str, counts: &Value, config: &Value, scopes: &[Value]) -> Vec<String> {
     let named = shell(network);
-    let dynamic = |pool: &&Value| pool.get("kind").and_then(Value::as_str) != Some("static");
-    let pools: Vec<&Value> = list(counts, "subnets").flat_map(|subnet| list(subnet, "pools")).filter(dynamic).collect();
-    let full: Vec<&Value> = pools.iter().copied().filter(|pool| number(pool, "free") == 0).collect();
+    let (pools, full) = (dynamic(counts), full(counts));
     let mut lines = Vec::new();
     let has_subnets = list(config, "subnets").next().is_some();
     if text(config, "kind") == "dynamic" {

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::address::{Address, Range};
 use super::command::Wish;
 use super::outcome::View;
+use super::state::Obsolete;
 use super::types::{NetworkId, Owner, Scope, Slot, Version, WallTime};
 use crate::limits::INSTANCES_MAX;
 
@@ -86,6 +87,11 @@ impl Deployment {
     /// Those that were committed by themselves: a revert of the others leaves them as they are.
     pub fn committed(&self) -> BTreeSet<u64> {
         self.settled.iter().filter(|settled| !settled.reverted).map(|settled| settled.instance).collect()
+    }
+
+    /// Those that were reverted by themselves.
+    pub fn reverted(&self) -> BTreeSet<u64> {
+        self.settled.iter().filter(|settled| settled.reverted).map(|settled| settled.instance).collect()
     }
 
     /// Notes that these were.
@@ -216,6 +222,11 @@ pub struct Settle {
     /// Those that were committed by themselves, by the hashes of their ids: what they got is not taken back with the others,
     /// nor waits for a commit.
     pub committed: Arc<BTreeSet<u64>>,
+    /// Those that were reverted by themselves, likewise: what is obsolete of theirs by this plan, as it could not be made current
+    /// again, waits for nothing.
+    pub reverted: Arc<BTreeSet<u64>>,
+    /// Since when something of the deployment is not committed.
+    pub uncommitted_since: Option<WallTime>,
     /// Take it back, instead of letting go what it leaves.
     pub revert: bool,
 }
@@ -235,5 +246,17 @@ impl Settle {
     /// Was this instance committed by itself before?
     pub fn was_committed(&self, owner: &Owner) -> bool {
         !self.committed.is_empty() && self.committed.contains(&number_of(owner))
+    }
+
+    /// Was this instance reverted by itself before?
+    pub fn was_reverted(&self, owner: &Owner) -> bool {
+        !self.reverted.is_empty() && self.reverted.contains(&number_of(owner))
+    }
+
+    /// Was it made obsolete by an earlier plan that was neither committed nor reverted? No number of a plan is less than the time of
+    /// its apply; so those before the first that is not committed are less than that, unless they followed within a
+    /// millisecond.
+    pub fn waits_since_earlier(&self, obsolete: &Obsolete) -> bool {
+        obsolete.plan != self.plan && self.uncommitted_since.is_some_and(|since| obsolete.plan >= since.0)
     }
 }

@@ -388,7 +388,7 @@ pub enum Outcome {
         released: Vec<Address>,
         /// How much of the deployment still waits for a commit or revert of the plan.
         left: u64,
-        /// After a revert: is something obsolete still, that earlier plans left?
+        /// After a revert: is something obsolete still, that earlier plans left which did not end?
         earlier: bool,
         /// Where only some instances were meant: those of them that held anything here, or that anything was promised to.
         instances: BTreeSet<Owner>,

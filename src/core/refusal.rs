@@ -11,7 +11,10 @@ use super::address::{Address, Cidr, Range};
 use super::deployment::Stage;
 use super::outcome::PoolUsage;
 use super::plural::counted;
-use super::types::{Claimant, Generation, InvalidText, Name, Owner, Scope, ShardTime, SlotKey, WallTime};
+use super::state::Reservation;
+use super::types::{
+    Claimant, Generation, InvalidText, Mac, Name, NetworkId, Owner, Scope, ShardTime, SlotKey, WallTime,
+};
 
 /// Who holds what somebody else wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +25,14 @@ pub struct HeldBy {
     pub claimant: Option<Claimant>,
     /// Since when.
     pub since: WallTime,
+}
+
+impl HeldBy {
+    /// Who holds this.
+    pub fn of(reservation: &Reservation) -> Self {
+        let (holder, claimant) = (reservation.holder.clone(), reservation.claimant.clone());
+        Self { holder, claimant, since: WallTime(reservation.created_at.0) }
+    }
 }
 
 /// Why there is no room: enough to see it pool by pool.
@@ -47,8 +58,26 @@ pub struct NoCapacity {
     pub pools: Vec<PoolUsage>,
     /// In a word, what narrows the choice: `zone z1`, `family 6`, no dynamic pool, ….
     pub narrowed_by: Option<String>,
+    /// A block was asked for.
+    pub is_of_blocks: bool,
     /// How long the request waited, if it did.
     pub waited_ms: Option<u64>,
+}
+
+impl NoCapacity {
+    /// What there is none of.
+    fn sought(&self) -> &'static str {
+        if self.is_of_blocks { "block of that size" } else { "address" }
+    }
+
+    /// That something is free nevertheless, where a block is not.
+    fn in_pieces(&self) -> String {
+        let taken = [self.held, self.reserved, self.cooling, self.declined].into_iter().fold(0, u128::saturating_add);
+        match self.size.saturating_sub(taken) {
+            free if free > 0 && self.is_of_blocks => format!(", and the {free} free ones lie in pieces"),
+            _ => String::new(),
+        }
+    }
 }
 
 /// What a network is in the way of.
@@ -252,6 +281,10 @@ pub enum Refusal {
         address: Option<Address>,
         /// Who holds it.
         held_by: Option<Box<HeldBy>>,
+        /// A MAC that another network of the realm uses, at that address: who holds it only that network knows, and it is
+        /// asked before the refusal leaves. So it never crosses between nodes.
+        #[serde(skip)]
+        used_in: Option<(Mac, NetworkId)>,
     },
     /// The slot holds another address, or one that does not match what is asked.
     #[error("{holder} already holds {address} in network `{network}`{}; release it first, or name another slot (`ip.allocate`, `ip.claim` and `ip.acquire` may `replace` it)", differs_of(.differs))]
@@ -300,7 +333,7 @@ pub enum Refusal {
         max: u64,
     },
     /// No room.
-    #[error("network `{}` has no free address{}{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), waited(.0.waited_ms), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
+    #[error("network `{}` has no free {}{}{}: {} of {} held, {} reserved, {} cooling, {} declined{}; add a pool, or release something", .0.network, .0.sought(), narrowed(.0.narrowed_by.as_deref()), waited(.0.waited_ms), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined, .0.in_pieces())]
     NotEnoughCapacity(Box<NoCapacity>),
     /// A sweep would let go of too much.
     #[error(
@@ -421,14 +454,40 @@ impl Refusal {
     /// Names the network in which an address is taken, where the refusal does not.
     pub fn taken_in(self, name: &Name) -> Self {
         match self {
-            Refusal::Taken { problem, network: None, address, held_by } => {
-                Refusal::Taken { problem, network: Some(name.clone()), address, held_by }
+            Refusal::Taken { problem, network: None, address, held_by, used_in } => {
+                Refusal::Taken { problem, network: Some(name.clone()), address, held_by, used_in }
             }
             Refusal::OfItem { index, refusal } => Refusal::OfItem { index, refusal: Box::new(refusal.taken_in(name)) },
             Refusal::OfInstance { instance, refusal } => {
                 Refusal::OfInstance { instance, refusal: Box::new(refusal.taken_in(name)) }
             }
             other => other,
+        }
+    }
+
+    /// A MAC that another network of the realm uses, that network, and the address there, where it is not said who holds it.
+    pub fn unnamed_user(&self) -> Option<(Mac, NetworkId, Address)> {
+        match self {
+            Refusal::Taken { address: Some(address), held_by: None, used_in: Some((mac, network)), .. } => {
+                Some((*mac, *network, *address))
+            }
+            Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => refusal.unnamed_user(),
+            _ => None, // Whatever else is refused is known where it is refused.
+        }
+    }
+
+    /// Says who holds what is taken.
+    pub fn name_holder(&mut self, by: HeldBy) {
+        match self {
+            Refusal::Taken { problem, held_by, .. } => {
+                // What stands in the way comes first in the sentence, then what to do.
+                if let Some(end) = problem.find(';') {
+                    problem.insert_str(end, &format!(", held by {}", by.holder));
+                }
+                *held_by = Some(Box::new(by));
+            }
+            Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => refusal.name_holder(by),
+            _ => {} // It has no holder, or names it.
         }
     }
 

@@ -187,7 +187,10 @@ fn compare(theirs: &Identity, ours: &Identity) -> Result<(), HandshakeError> {
     } else if theirs.shards != ours.shards {
         format!("divides the register into {} shards, this node into {}", theirs.shards, ours.shards)
     } else if theirs.node == ours.node {
-        "is this node itself; leave its own address out".to_owned()
+        "is this node itself: the address that another one gives out leads here. Set on that one where the others reach it \
+         (`--advertise HOST:PORT`, `cluster.advertise`), or have it listen at such an address (`--cluster-listen`, \
+         `cluster.listen`)"
+            .to_owned()
     } else {
         return Ok(());
     };

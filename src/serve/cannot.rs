@@ -31,10 +31,15 @@ pub enum CannotBegin {
     Unrelated(Unrelated),
 }
 
+/// Is it over, perhaps, without anybody doing anything? A server may come; a right that is missing nobody gives by himself.
+fn may_pass(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { source, .. } if source.kind() != io::ErrorKind::PermissionDenied)
+}
+
 impl From<StoreError> for CannotBegin {
     fn from(error: StoreError) -> Self {
         let problem = super::chain(&error);
-        if matches!(error, StoreError::Io { .. }) { Self::Now(problem) } else { Self::AsItIs(problem) }
+        if may_pass(&error) { Self::Now(problem) } else { Self::AsItIs(problem) }
     }
 }
 
@@ -84,6 +89,10 @@ impl CannotStart {
                 "nothing was changed there; `store.redis`, `store.prefix` and `store.shards` say which register it is (in \
                  config/server.toml, or as ALLOD_STORE__PREFIX, ALLOD_STORE__SHARDS)"
             }
+            StoreError::Io { .. } if store == StoreKind::Redis && !may_pass(error) => {
+                "give that user his rights (deploy/README.md has the whole line, under \"Redis\"), or name another one by \
+                 `--redis URL` (`store.redis`)"
+            }
             _ if store == StoreKind::Redis => {
                 "see that Redis runs and lets this server in, or name another by `--redis URL` (`store.redis`)"
             }
@@ -98,8 +107,7 @@ impl CannotStart {
             StoreError::Full => "make room on that disk, or choose another directory with `--data DIR`",
             _ => "choose another directory with `--data DIR` (`store.directory`), or see who may write to this one",
         };
-        let may_pass = store == StoreKind::Redis && matches!(error, StoreError::Io { .. });
-        Self { may_pass, ..Self::new(problem, hint) }
+        Self { may_pass: store == StoreKind::Redis && may_pass(error), ..Self::new(problem, hint) }
     }
 
     /// A shard that was opened but does not load.

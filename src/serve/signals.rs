@@ -47,8 +47,7 @@ where
     thread.spawn(move || runtime.block_on(deal(signals))).map(drop)
 }
 
-/// From now on these signals ask it to stop, also while it starts; before, while the store is opened, they end the process as it
-/// stands.
+/// From now on these signals ask it to stop, also while it starts.
 pub(super) fn stop_on_signals(stop: CancellationToken) {
     let listened = listen("signals", &[SignalKind::terminate(), SignalKind::interrupt()], |mut signals| async move {
         let (Some(mut interrupt), Some(mut terminate)) = (signals.pop(), signals.pop()) else { return };

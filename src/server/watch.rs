@@ -8,8 +8,8 @@
 //!
 //! A subscription is a cursor and a task. It asks for the next page only while it has a place for lines that the client
 //! has not taken, so it holds two pages at most, however slow the client is. One that kept up once and is found behind
-//! what the owner keeps in memory is `lagged`, and ends. When the owner changes it goes on at the next one from its cursor;
-//! if that is no place of the line there, it ends as `cursor_lost`.
+//! what the owner keeps in memory is `lagged`, and ends; so is one that is found behind all that is kept. When the owner
+//! changes it goes on at the next one from its cursor; if that is no place of the line there, it ends as `cursor_lost`.
 //!
 //! Neighbours: `session` owns [`Watches`]; `http` tells [`Pages`] as server-sent events; `actors::events` has the pages.
 //!
@@ -58,7 +58,7 @@ pub enum Next {
     Bookmark(CursorText),
     /// The client is too far behind. Nothing comes after it.
     Lagged(CursorText),
-    /// What comes next is not there any more. Nothing comes after it.
+    /// The line of history that it followed was cut off. Nothing comes after it.
     Lost {
         /// Why.
         problem: String,
@@ -149,6 +149,12 @@ impl Pages {
                         self.told = Instant::now();
                         return Next::Bookmark(cursor_text(&self.cursor));
                     }
+                }
+                // What is kept went past it while it was told: it is the client that is slow. Asked to go on from there it is
+                // told what is lost.
+                Err(Fault::CursorLost { last_common, .. }) if self.cursor.is_passed_by(&last_common) => {
+                    self.ended("lagged");
+                    return Next::Lagged(cursor_text(&self.cursor));
                 }
                 Err(Fault::CursorLost { problem, last_common }) => {
                     self.ended("cursor_lost");

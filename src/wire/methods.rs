@@ -223,7 +223,8 @@ methods! {
         IpUpdate "ip.update" Write Network nouns::Reservation, "Changes what is noted about a reservation.";
         IpTransfer "ip.transfer" Write Network nouns::TransferResult, "Hands an address to another owner in one step.";
         IpDecline "ip.decline" Write Network nouns::DeclineResult,
-            "Takes an address out of circulation at which somebody else answers.";
+            "Takes an address out of circulation at which somebody else answers. Where a plan of a deployment promises it to \
+             another instance, that one keeps what it has, and the next apply is refused until it wishes for another.";
         IpGet "ip.get" Read NetworkOrSeveral nouns::Found, "Tells what is known about an address.";
         IpFind "ip.find" Read Several nouns::FindResult, "Tells what is known about an address in every realm.";
         IpList "ip.list" Read NetworkOrSeveral nouns::ListResult, "Lists or counts reservations.";

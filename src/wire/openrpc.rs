@@ -66,7 +66,7 @@ fn notifications(generator: &mut SchemaGenerator) -> Vec<Value> {
         ),
         one(
             "cursor_lost",
-            "What comes next is not there any more; the subscription has ended.",
+            "The line of history was cut off; the subscription has ended.",
             generator.subschema_for::<CursorLostNotification>(),
         ),
     ]

@@ -1,7 +1,7 @@
 //! What is shown before something is changed, and what is said after: network files, pools that are cut, lists.
 
 use allod::wire::ErrorKind;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::commands::{allod, lan, text};
 use crate::responder::{Responder, refusal};
@@ -194,6 +194,33 @@ fn what_the_server_has_more_than_the_file_is_told_and_left() {
         "{said}"
     );
     assert!(server.methods().iter().all(|method| method == "network.list"));
+}
+
+#[test]
+fn prune_stays_inside_the_networks_that_the_file_names_where_that_is_asked() {
+    let mut lab = lan();
+    (lab["name"], lab["id"]) = (json!("lab"), json!("00000000-0000-4000-8000-000000000002"));
+    lab["subnets"] = json!([]);
+    let server = Responder::start(move |method, _| match method {
+        "network.list" => Ok(json!({"networks": [lan(), lab]})),
+        _ => Ok(json!({})),
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("lan.toml");
+    write(&file, b"[[network]]\nname = \"lan\"\nsubnets = [{ cidr = \"10.0.0.0/24\", pools = [] }]\n");
+    let apply = |options: &[&str]| {
+        let output = allod(&server.address, &[&["network", "apply", file.to_str().unwrap()], options].concat());
+        (output.status.code(), text(&output.stderr))
+    };
+    let pool = "- remove pool 10.0.0.0-10.0.0.255";
+    let (code, said) = apply(&["--dry-run", "--prune"]);
+    assert!(code == Some(2) && said.contains(pool) && said.contains("- delete the network"), "{said}");
+    let (code, said) = apply(&["--dry-run", "--prune", "--only-named"]);
+    assert!(code == Some(2) && said.contains(pool) && !said.contains("delete the network"), "{said}");
+    assert_eq!(apply(&["--only-named"]).0, Some(64));
+    assert_eq!(apply(&["--prune", "--only-named", "--yes"]).0, Some(0));
+    let deletes = |(method, params): &(String, Value)| method == "network.delete" && params["dry_run"] != true;
+    assert!(!server.asked().iter().any(deletes));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 
+use allod::cli::{network, subnet};
 use allod::wire::ErrorKind;
 use serde_json::{Value, json};
 
@@ -64,7 +65,9 @@ fn flags_become_members() {
     let run = |arguments: &[&str]| {
         let output = allod(&server.address, arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
-        let (method, params) = server.asked().pop().unwrap();
+        // What is looked at besides is of another noun, or comes before.
+        let is_meant = |(method, _): &(String, Value)| arguments[0] == "call" || method.starts_with(arguments[0]);
+        let (method, params) = server.asked().into_iter().rfind(is_meant).unwrap();
         let checked = allod::wire::parse(&method, &params.to_string());
         assert!(checked.is_ok(), "{method} {params}: {}", checked.unwrap_err().message);
         params
@@ -129,6 +132,14 @@ fn flags_become_members() {
             json!({"network": "lan", "subnet": "10.1.0.0/24", "set": {"dhcp": false, "gateway": null,
                 "dns": {"servers": ["10.0.0.2"]}}}),
         ),
+        ("subnet modify lan a --draining", json!({"network": "lan", "subnet": "a", "set": {"draining": true}})),
+        ("pool modify lan web --draining", json!({"network": "lan", "pool": "web", "set": {"draining": true}})),
+        (
+            "pool modify lan web --draining false --kind static",
+            json!({"network": "lan", "pool": "web", "set": {"draining": false, "kind": "static"}}),
+        ),
+        ("subnet move lan a --to dmz", json!({"network": "lan", "subnet": "a", "to": "dmz"})),
+        ("subnet move lan a dmz", json!({"network": "lan", "subnet": "a", "to": "dmz"})),
         (
             "reserved add lan 10.0.0.7 --note printer --for-owner print/0",
             json!({"network": "lan", "range": "10.0.0.7", "note": "printer", "for": {"owner": "print/0"}}),
@@ -139,14 +150,6 @@ fn flags_become_members() {
         ),
         ("deployment list --limit 3", json!({"limit": 3})),
         ("deployment get shop", json!({"deployment": "shop"})),
-        (
-            "deployment commit shop --plan 7 --instance web/0 --instance web/1 --dry-run",
-            json!({"deployment": "shop", "plan": 7, "instances": ["web/0", "web/1"], "dry_run": true}),
-        ),
-        (
-            "deployment revert shop --plan 7 --yes --reason why",
-            json!({"deployment": "shop", "plan": 7, "reason": "why"}),
-        ),
         ("cluster drain", json!({})),
         (
             "cluster drain node-1 --undo --reason upgrade",
@@ -222,7 +225,8 @@ fn what_takes_away_is_refused_where_nobody_can_be_asked() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(text(&output.stderr).contains("`--yes`"), "{}", text(&output.stderr));
         let changing = |(method, params): &(String, Value)| {
-            params["dry_run"] != true && !matches!(method.as_str(), "ip.get" | "ip.list" | "network.get")
+            params["dry_run"] != true
+                && !matches!(method.as_str(), "ip.get" | "ip.list" | "network.get" | "deployment.get")
         };
         assert!(!server.asked().iter().any(changing), "{arguments:?}: {:?}", server.asked());
         assert_eq!(allod(&server.address, &[arguments, &["--yes"]].concat()).status.code(), Some(0), "{arguments:?}");
@@ -309,9 +313,12 @@ fn an_import_says_only_what_happened() {
         ),
         (
             true,
-            "0 networks and 1 reservation would be imported; nothing was changed\n",
+            "0 networks and 1 reservation would be imported; nothing was changed\n\
+             1 reservation of the import had been granted automatically and would come back as kind `static`: in a network that is in \
+             service they are claimed\n",
             "imported 0 networks and 1 reservation\n\
-             1 reservation of the import had been granted automatically and came back as kind `static`\n",
+             1 reservation of the import had been granted automatically and came back as kind `static`: in a network that is in service \
+             they are claimed\n",
         ),
     ] {
         let server = Responder::start(move |method, _| {
@@ -427,13 +434,53 @@ fn who_tells_what_to_type_next() {
 fn completions_and_man_pages_are_written() {
     for shell in ["bash", "zsh", "fish"] {
         let output = allod("127.0.0.1:1", &["completions", shell]);
-        assert!(text(&output.stdout).contains("why-full"), "{shell}");
+        let completions = text(&output.stdout);
+        for offered in ["why-full", "oldest", "manual", "static"] {
+            assert!(completions.contains(offered), "{shell}: {offered}");
+        }
     }
     let directory = tempfile::tempdir().unwrap();
     let output = allod("127.0.0.1:1", &["man", directory.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let page = std::fs::read_to_string(directory.path().join("allod-ip-allocate.1")).unwrap();
     assert!(page.contains("owner") && page.contains("ALLOD_SERVER"), "{page}");
+}
+
+#[test]
+fn the_values_that_completions_offer_are_those_of_the_protocol() {
+    let offered = [
+        ("network.create", json!({"name": "lan"}), "kind", &network::KINDS[..]),
+        ("network.create", json!({"name": "lan"}), "policy", &network::POLICIES),
+        ("pool.add", json!({"network": "lan", "range": "10.0.0.0/24"}), "kind", &subnet::POOL_KINDS),
+        ("ip.list", json!({}), "kind", &subnet::POOL_KINDS),
+    ];
+    for (method, mut params, member, values) in offered {
+        for value in values {
+            params[member] = json!(value);
+            assert!(allod::wire::parse(method, &params.to_string()).is_ok(), "{method} {params}");
+        }
+        // What is refused names all that there are.
+        params[member] = json!("nonsense");
+        let problem = allod::wire::parse(method, &params.to_string()).unwrap_err().message;
+        assert_eq!(problem.matches('"').count(), 2 * (values.len() + 1), "{problem}");
+    }
+}
+
+#[test]
+fn a_server_that_has_its_store_alone_has_no_shards_and_says_so() {
+    let run = |nodes: serde_json::Value, store: &'static str| {
+        let server = Responder::start(move |method, _| match method {
+            "server.info" => Ok(json!({"store": store})),
+            _ => Ok(json!({"nodes": nodes})),
+        });
+        let output = allod(&server.address, &["cluster", "shards"]);
+        (output.status.code(), text(&output.stderr))
+    };
+    let node = |name: &str, owner: bool| json!({"name": name, "owner": owner});
+    let (code, said) = run(json!([node("north", true)]), "embedded");
+    assert_eq!(code, Some(0));
+    assert!(said.contains("has its store alone") && said.contains("(store `embedded` of node `north`)"), "{said}");
+    assert_eq!(run(json!([node("north", false)]), "redis").0, Some(1));
 }
 
 #[test]

@@ -76,3 +76,48 @@ fn help_is_a_command_where_a_command_is_wanted_and_a_name_elsewhere() {
     }
     assert_eq!(out("network get help").0, Some(3));
 }
+
+/// Exit code, and what is said on both streams.
+fn said(line: &str) -> (Option<i32>, String) {
+    let arguments: Vec<&str> = line.split(' ').collect();
+    let output = crate::commands::allod("127.0.0.1:1", &arguments);
+    (output.status.code(), crate::commands::text(&output.stdout) + &crate::commands::text(&output.stderr))
+}
+
+#[test]
+fn what_is_made_changed_or_removed_is_so_by_either_word() {
+    let words = [("create", "add"), ("update", "modify"), ("delete", "remove")];
+    let of_networks = words.iter().map(|(word, other)| ("network", *word, *other));
+    let of_others = ["subnet", "pool", "reserved"].into_iter().flat_map(|noun| {
+        let changes = move |(_, word): &&(&str, &str)| noun != "reserved" || *word != "modify";
+        words.iter().filter(changes).map(move |(other, word)| (noun, *word, *other))
+    });
+    for (noun, word, other) in of_networks.chain(of_others) {
+        let asked = said(&format!("{noun} {other} --help"));
+        assert_eq!(asked, said(&format!("{noun} {word} --help")), "{noun} {other}");
+        assert_eq!(asked.0, Some(0), "{noun} {other}");
+    }
+}
+
+#[test]
+fn who_gets_an_address_may_be_named_by_to() {
+    // It is understood: what is missing is the server.
+    assert_eq!(said("ip transfer lan 10.0.0.1 --owner a --to b").0, Some(3));
+}
+
+#[test]
+fn a_wrong_command_line_is_met_with_the_usage_that_the_help_shows() {
+    for (line, usage) in [
+        ("ip allocate lan --server 127.0.0.1:9", "allod ip allocate [OPTIONS] --owner <OWNER> <NETWORK>"),
+        ("ip allocate lan --owner a --srever x", "allod ip allocate [OPTIONS] --owner <OWNER> <NETWORK>"),
+        ("network create --timeout 3s", "allod network create [OPTIONS] <NAME>"),
+        ("network add --timeout 3s", "allod network create [OPTIONS] <NAME>"),
+        ("ip release --server 127.0.0.1:9", "allod ip release [OPTIONS] <NETWORK> <ADDRESS|--owner <OWNER>>"),
+        ("nothing", "allod [OPTIONS] <COMMAND>"),
+        ("who --server 127.0.0.1:9", "allod who [OPTIONS] <ADDRESS>"),
+    ] {
+        let (code, text) = said(line);
+        assert!(text.contains(&format!("\nUsage: {usage}\n")), "{line}: {text}");
+        assert_eq!(code, Some(64), "{line}: {text}");
+    }
+}

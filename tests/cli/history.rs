@@ -148,3 +148,22 @@ fn who_held_it_then_is_told_with_the_grant_and_nobody_with_what_was_before_and_a
     }
     golden("who-at.txt", &text);
 }
+
+#[test]
+fn the_last_events_are_told_with_what_is_known_of_those_before() {
+    let network = |policy: &str, minute: u32| {
+        let kind = if minute == 10 { "network_created" } else { "network_changed" };
+        json!({"cursor": format!("c{minute}"), "time": format!("2026-03-01T09:{minute}:00.000Z"), "type": kind,
+            "network": "lan", "network_id": "n1", "by": "admin", "after": {"name": "lan", "policy": policy}})
+    };
+    let pages = [vec![network("lowest", 10), network("oldest", 11)], vec![network("random", 12)]];
+    let server = Responder::start(move |_, params| match params["after"].as_str() {
+        None => Ok(json!({"events": pages[0], "next": "c11"})),
+        Some(_) => Ok(json!({"events": pages[1]})),
+    });
+    let told = String::from_utf8(allod(&server, &["history", "--network", "lan", "--last", "1"]).stdout).unwrap();
+    assert!(told.contains("policy=random\n") && told.lines().count() == 2, "{told}");
+    let told = String::from_utf8(allod(&server, &["history", "--last", "5", "--format", "json"]).stdout).unwrap();
+    assert_eq!(told.lines().count(), 3, "{told}");
+    assert_eq!(allod(&server, &["history", "--last", "5", "--limit", "3"]).status.code(), Some(64));
+}

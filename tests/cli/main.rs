@@ -8,15 +8,18 @@
 )]
 
 mod apply;
+mod blocks;
 mod commands;
 mod errors;
 mod help;
 mod history;
+mod losses;
 mod outputs;
 mod paged;
 mod refused;
 mod responder;
 mod said;
+mod settled;
 mod terminal;
 mod try_out;
 

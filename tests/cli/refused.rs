@@ -214,7 +214,9 @@ fn an_import_that_breaks_off_says_how_far_it_came_and_goes_on_when_it_is_said_ag
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(
-            said.contains(&format!("cannot import `{path}`: it broke off, and what was imported by then stays: ")),
+            said.contains(&format!(
+                "cannot import `{path}`: it broke off, and what was imported by then stays, in networks that"
+            )),
             "{said}"
         );
         assert!(said.contains(&format!("hint: `allod import {path}` again goes on from there")), "{said}");
@@ -252,4 +254,33 @@ fn an_import_of_which_a_claim_is_refused_after_all_leaves_no_network_open() {
     );
     let (method, params) = server.asked().pop().unwrap();
     assert_eq!((method.as_str(), &params["set"]["static_only"]), ("network.update", &json!(true)), "{params}");
+}
+
+#[test]
+fn when_an_address_comes_free_is_told_where_there_is_none_now() {
+    let server = Responder::start(|method, params| match method {
+        "ip.allocate" if params["pool"] == "10.0.0.8-10.0.0.15" => Err(full(json!("2026-03-01T09:20:00.000Z"))),
+        "ip.allocate" | "ip.acquire" => Err(full(json!("2026-03-01T09:12:44.031Z"))),
+        "network.usage" => {
+            Ok(json!({"size": "16", "held": "16", "free": "0", "subnets": [{"cidr": "10.0.0.0/28", "pools": [
+            {"range": "10.0.0.8-10.0.0.15", "kind": "dynamic", "size": "8", "held": "8", "free": "0"},
+            {"range": "10.0.0.0-10.0.0.7", "kind": "dynamic", "size": "8", "held": "8", "free": "0"}]}]}))
+        }
+        "scope.list" => Ok(json!({"scopes": []})),
+        _ => Ok(crate::commands::lan()),
+    });
+    for line in ["ip allocate lan --owner a", "ip acquire lan --owner a --ip any"] {
+        let output = allod(&server.address, &line.split(' ').collect::<Vec<_>>());
+        let said = text(&output.stderr);
+        assert!(said.contains("it is full; the next one is free at 2026-03-01T09:12:44.031Z\n"), "{said}");
+    }
+    let said = text(&allod(&server.address, &["network", "why-full", "lan"]).stderr);
+    assert!(said.contains("\nthe next address is free by itself at 2026-03-01T09:12:44.031Z\nmore room:"), "{said}");
+    let allocates =
+        |(method, params): &(String, serde_json::Value)| method == "ip.allocate" && params["dry_run"] != true;
+    assert_eq!(server.asked().iter().filter(|asked| allocates(asked)).count(), 1);
+}
+
+fn full(next_free_at: serde_json::Value) -> serde_json::Value {
+    refusal(ErrorKind::NotEnoughCapacity, "it is full", json!({"network": "lan", "next_free_at": next_free_at}))
 }

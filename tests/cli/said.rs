@@ -40,6 +40,41 @@ fn an_answer_with_nothing_to_show_is_put_into_words() {
 }
 
 #[test]
+fn what_was_released_with_its_claimant_is_not_shown_as_if_it_were_held() {
+    let held = |more: serde_json::Value| {
+        let mut held = json!({"network": "lan", "address": "10.0.0.5", "prefix_length": 32, "scope": "default",
+            "owner": "web/0", "slot": "0", "claimant": "vm-1"});
+        held.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        held
+    };
+    let (goes, stays) = (held(json!({"released": true})), held(json!({})));
+    let server =
+        Responder::start(move |_, params| Ok(if params["address"] == "10.0.0.5" { &goes } else { &stays }.clone()));
+    let unbind = |address: &str| allod(&server.address, &["ip", "unbind", "lan", address, "--claimant", "vm-1"]);
+    let output = unbind("10.0.0.5");
+    assert!(text(&output.stdout).starts_with("released  yes, with its claimant; this is how it was\n"));
+    assert_eq!(text(&output.stderr), "released: it was to go with its claimant\n");
+    let output = unbind("10.0.0.6");
+    assert!(!text(&output.stdout).contains("released") && output.stderr.is_empty());
+}
+
+#[test]
+fn who_used_an_address_until_now_is_told() {
+    let held = json!({"network": "lan", "address": "10.0.0.5", "prefix_length": 32, "scope": "default", "owner": "web/0",
+        "slot": "0", "claimant": "vm-2", "previous_claimant": "vm-1", "created": false});
+    let server = Responder::start(move |method, _| match method {
+        "ip.acquire" => Ok(json!({"reservations": [held]})),
+        _ => Ok(held.clone()),
+    });
+    let told =
+        text(&allod(&server.address, &["ip", "allocate", "lan", "--owner", "web/0", "--claimant", "vm-2"]).stdout);
+    assert!(told.contains("claimant         vm-2\nclaimant before  vm-1\n"), "{told}");
+    let several =
+        allod(&server.address, &["ip", "acquire", "lan", "--owner", "web/0", "--ip", "any", "--claimant", "vm-2"]);
+    assert_eq!(text(&several.stderr), "10.0.0.5 is used by `vm-2` now, before by `vm-1`\n");
+}
+
+#[test]
 fn a_network_that_is_deleted_is_not_shown_as_any_other() {
     let server = Responder::start(|method, _| match method {
         "network.list" => Ok(json!({"networks": [lan()]})),
@@ -137,4 +172,17 @@ fn what_a_repeat_did_not_change_is_said_with_what_changes_it() {
         let output = allod(&server.address, &line.split(' ').collect::<Vec<_>>());
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), said), "{line}");
     }
+}
+
+#[test]
+fn one_address_is_one_address() {
+    let server = Responder::start(|_, params| {
+        let range = "10.0.0.5-10.0.0.5";
+        Ok(match params["format"].as_str() {
+            Some("runs") => json!({"pools": [{"range": range}]}),
+            _ => json!({"pools": [{"range": range, "map": "."}]}),
+        })
+    });
+    let told = text(&allod(&server.address, &["network", "map", "lan"]).stdout);
+    assert!(told.starts_with("pool 10.0.0.5: 1 address, 0 taken\n"), "{told}");
 }

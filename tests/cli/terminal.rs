@@ -18,13 +18,14 @@ struct Terminal<'a> {
     columns: u16,
     /// Set in the environment.
     set: Option<(&'a str, &'a str)>,
-    /// Typed once something was asked.
+    /// Typed once something was asked, or this was said.
     answer: &'a str,
+    asked: &'a str,
 }
 
 impl<'a> Terminal<'a> {
     fn of(server: &'a Responder) -> Self {
-        Self { server, columns: 80, set: None, answer: "" }
+        Self { server, columns: 80, set: None, answer: "", asked: "[y/N]" }
     }
 
     /// All that the screen got, escapes included, and the exit code.
@@ -49,7 +50,7 @@ impl<'a> Terminal<'a> {
                 break;
             }
             seen.extend_from_slice(&bytes[..count]);
-            if !answered && String::from_utf8_lossy(&seen).contains("[y/N]") {
+            if !answered && String::from_utf8_lossy(&seen).contains(self.asked) {
                 answered = true;
                 keys.write_all(self.answer.as_bytes()).unwrap();
             }
@@ -58,6 +59,15 @@ impl<'a> Terminal<'a> {
         let code = child.wait().unwrap().code().unwrap();
         (String::from_utf8(seen).unwrap().replace('\r', ""), code)
     }
+}
+
+#[test]
+fn what_try_says_to_type_next_is_one_line_however_long_it_is() {
+    let server = Responder::start(|_, _| Ok(json!({})));
+    let terminal = Terminal { answer: "\x03", asked: "Serving until", ..Terminal::of(&server) };
+    let seen = plain(&terminal.run("try --data data --listen 127.0.0.1:0 --http 127.0.0.1:0").0);
+    let curl = seen.lines().find(|line| line.contains("curl -s")).unwrap_or_else(|| panic!("{seen}"));
+    assert!(curl.len() > 80 && curl.ends_with("}'"), "{curl}");
 }
 
 /// What is left of it without colours.

@@ -95,6 +95,36 @@ fn a_directory_and_the_server_on_it_are_looked_at_and_nothing_is_changed() {
     Server::start(&data).stop();
 }
 
+/// A restored server answers whatever it is asked, and chooses no address.
+#[test]
+fn a_server_whose_settings_nobody_named_is_not_said_to_be_well() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    Server::start(&directory.path().join("data")).stop();
+    for arguments in
+        [["backup", &path("copy"), "--data", &path("data")], ["restore", &path("copy"), "--data", &path("restored")]]
+    {
+        assert!(Command::new(allod()).args(arguments).status().unwrap().success(), "{arguments:?}");
+    }
+    let server = Server::start(&directory.path().join("restored"));
+    // Here there is no `allod-data`, and nothing listens at the port above.
+    let asked_of_it = |arguments: &[&str]| {
+        let mut command = Command::new(allod());
+        let address = server.address.to_string();
+        command.args(["doctor", "--format", "json", "--server", &address]).args(arguments);
+        checks(&command.current_dir(directory.path()).output().unwrap())
+    };
+    let (code, found) = asked_of_it(&[]);
+    assert_eq!(code, 0, "{found:#?}");
+    has(&found, "ready", "warning", "whether ");
+    has(&found, "server", "warning", "has not allod-data open");
+    let (code, found) = asked_of_it(&["--data", "restored"]);
+    assert_eq!(code, 0, "{found:#?}");
+    has(&found, "register", "warning", "restored from a copy");
+    assert!(said(&found, "server").iter().all(|line| line.starts_with("ok")), "{found:#?}");
+    server.stop();
+}
+
 #[test]
 fn what_a_start_would_refuse_is_wrong() {
     let directory = tempfile::tempdir().unwrap();

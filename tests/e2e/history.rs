@@ -55,3 +55,32 @@ fn who_held_an_address_is_told_after_its_network_was_deleted_and_the_server_star
     assert_eq!(at.len(), 1);
     assert!(told(&server, &["history", "10.0.0.2", "--from", "1h", "--to", "now"]).lines().count() == 123);
 }
+
+#[test]
+fn what_changed_of_a_network_and_where_a_moved_subnet_came_from_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Starting::new(&directory.path().join("data")).ready();
+    for line in [
+        "network create old --subnet 10.0.0.0/24",
+        "network create new",
+        "network update old --policy random",
+        "subnet modify old 10.0.0.0/24 --gateway 10.0.0.254",
+        "ip claim old 10.0.0.5 --owner web/0",
+        "subnet move old 10.0.0.0/24 new",
+    ] {
+        told(&server, &line.split(' ').collect::<Vec<_>>());
+    }
+    let old = told(&server, &["history", "--network", "old"]);
+    for said in [
+        "subnet 10.0.0.0/24\n",
+        "policy=random\n",
+        "subnet 10.0.0.0/24: gateway=10.0.0.254\n",
+        "subnet 10.0.0.0/24 gone\n",
+    ] {
+        assert!(old.contains(said), "{said}: {old}");
+    }
+    let address = told(&server, &["history", "10.0.0.5", "--last", "2"]);
+    assert!(address.contains("to network `new`\n") && address.contains("from network `old`\n"), "{address}");
+    assert_eq!(address.lines().count(), 3, "{address}");
+    server.stop();
+}

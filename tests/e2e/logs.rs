@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::server::Starting;
+use super::server::{Server, Starting};
 
 /// Where `src/lib.rs` says that an `ip.allocate` goes, as modules that log it.
 const LIFE: [&str; 8] = [
@@ -45,6 +45,36 @@ async fn a_trace_of_an_allocation_shows_its_life_in_order_and_each_line_is_json(
         }
         assert!(Instant::now() < end, "{:?} is not in the log in its place: {targets:#?}", life.peek());
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_log_tells_whom_a_promise_is_broken_to_where_its_address_is_declined() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("data"));
+    let mut client = Client::connect(server.address).await.unwrap();
+    client.call("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await.ok();
+    let wishes = |of: &[(&str, &str)]| -> Value {
+        let wish = |(id, at): &(&str, &str)| json!({"id": id, "networks": [{"network": "lan", "address": at}]});
+        json!({"deployment": "shop", "instances": of.iter().map(wish).collect::<Vec<_>>()})
+    };
+    client.call("deployment.apply", wishes(&[("gone", "10.0.0.10"), ("b", "10.0.0.20")])).await.ok();
+    client.call("deployment.apply", wishes(&[("a", "10.0.0.10"), ("b", "10.0.0.20")])).await.ok();
+    let decline = |owner: &str, address: &str, dry_run: bool| json!({"network": "lan", "address": address, "scope": "shop", "owner": owner, "dry_run": dry_run});
+    client.call("ip.decline", decline("b", "10.0.0.20", false)).await.ok();
+    client.call("ip.decline", decline("gone", "10.0.0.10", true)).await.ok();
+    assert!(!server.log_text().contains("promises"), "nothing was broken: {}", server.log_text());
+    client.call("ip.decline", decline("gone", "10.0.0.10", false)).await.ok();
+    // It is written before the answer, and read by a thread of its own.
+    let end = Instant::now() + Duration::from_secs(30);
+    while !server.log_text().contains("promises") {
+        assert!(Instant::now() < end, "{}", server.log_text());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let log = server.log_text();
+    let line = log.lines().find(|line| line.contains("promises")).unwrap();
+    for fact in ["WARN", "10.0.0.10", "held_by=`gone` of scope `shop`", "promised_to=a", "network=lan"] {
+        assert!(line.contains(fact), "{fact} in {line}");
     }
 }
 

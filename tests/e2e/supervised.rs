@@ -1,10 +1,11 @@
-//! The process under systemd's protocol for services (`Type=notify`): a real socket of datagrams takes what it says.
+//! The process under systemd's protocol for services (`Type=notify`): a real socket of datagrams takes what it says. And what a
+//! supervisor is told by the end of one that was stopped early.
 
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use crate::server::Starting;
+use crate::server::{Server, Starting};
 
 /// Longest wait for a message: a debug build on a busy machine.
 const MESSAGE_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -91,4 +92,37 @@ fn a_supervisor_that_is_gone_harms_nothing() {
     server.stop();
     let log = std::fs::read_to_string(directory.path().join("data.log")).unwrap();
     assert!(log.contains("the supervisor cannot be told"), "{log}");
+}
+
+/// A start reads all of its files, which takes as long as they are large. Here one is, of which nothing is on the disk: a segment
+/// that is blank still.
+#[test]
+fn a_start_that_is_told_to_stop_while_it_reads_its_files_ends_well_and_lets_them_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let server = Server::start(&data);
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    server.stop();
+    let segments = std::fs::read_dir(data.join("log")).unwrap().map(|entry| entry.unwrap().path());
+    let number = |path: PathBuf| path.file_stem()?.to_str()?.parse::<u32>().ok();
+    let blank = data.join(format!("log/{:08}.seg", segments.filter_map(number).max().unwrap() + 1));
+    std::fs::File::create(&blank).unwrap().set_len(1 << 40).unwrap();
+
+    let holder = || std::fs::read_to_string(data.join("LOCK")).unwrap();
+    let before = holder();
+    let starting = Starting::new(&data);
+    let logged = starting.log_text().len();
+    let end = Instant::now() + MESSAGE_WAIT_MAX;
+    while [&before, ""].contains(&&*holder()) {
+        assert!(Instant::now() < end, "it does not begin: {}", starting.log_text());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    starting.signal("-TERM");
+    let (code, log) = starting.ends();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log[logged..].contains("while the store was opened"), "{log}");
+    std::fs::remove_file(blank).unwrap();
+    let server = Server::start(&data);
+    server.allod_ok(&["network", "get", "lan"]);
+    server.stop();
 }

@@ -119,7 +119,8 @@ fn on_a_terminal_it_goes_on_until_q_or_a_signal_and_gives_the_terminal_back() {
     let read = |name: &str| std::fs::read_to_string(path(name)).unwrap();
     let top = format!("exec {} top --metrics {} --interval 1s", allod().display(), server.http);
     std::fs::write(path("top"), format!("echo $$ >pid\n{top}\n")).unwrap();
-    std::fs::write(path("run"), "stty -a >before\nsh ./top\necho $? >code\nstty -a >after\n").unwrap();
+    std::fs::write(path("run"), "stty cols 40 rows 24\nstty -a >before\nsh ./top\necho $? >code\nstty -a >after\n")
+        .unwrap();
     for by_key in [true, false] {
         // `script` gives the command a terminal of its own, whose keys are our pipe.
         let mut child = Command::new("script")
@@ -156,6 +157,16 @@ fn on_a_terminal_it_goes_on_until_q_or_a_signal_and_gives_the_terminal_back() {
         assert_eq!(read("before"), read("after"), "keys are echoed again");
         let (begin, end) = (seen.find("\x1b[?1049h").unwrap(), seen.rfind("\x1b[?1049l").unwrap());
         assert!(begin < end && seen[begin..end].contains("takes changes"), "{seen:?}");
+        // What has no room is left out, and not cut.
+        let headings = seen[begin..end].lines().filter(|line| line.contains("NETWORK"));
+        let last = |line: &str| {
+            let plain = anstream::adapter::strip_str(line).to_string();
+            plain.split_whitespace().next_back().unwrap_or_default().to_owned()
+        };
+        let mut whole = headings
+            .map(last)
+            .inspect(|last| assert!(["GRANTED/S", "REFUSED/S", "IN"].contains(&&**last), "{last}: {seen:?}"));
+        assert!(whole.next().is_some() && whole.all(|last| last != "RELEASED/S"), "{seen:?}");
     }
     server.stop();
 }

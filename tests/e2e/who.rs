@@ -6,14 +6,16 @@ use std::process::Output;
 use crate::server::Server;
 
 /// Networks in which an address can be in every state.
-const SCENE: [&str; 19] = [
+const SCENE: [&str; 21] = [
     "network create lan --cooldown 1h --subnet 10.0.0.0/24,gateway=10.0.0.1,pool=10.0.0.10-10.0.0.99,static-pool=10.0.0.100/30",
     "reserved add lan 10.0.0.20-10.0.0.29 --note printers",
     "reserved add lan 10.0.0.30 --for-owner db/0 --for-scope prod --for-slot 1",
     "reserved add lan 10.0.0.31 --for-owner db/1",
-    "ip claim lan 10.0.0.50 --owner web/0 --scope prod",
+    "ip claim lan 10.0.0.50 --owner web/0 --scope prod --label rack=7 --label row=b",
     "ip claim lan 10.0.0.51 --owner web/1",
     "ip release lan 10.0.0.51 --owner web/1",
+    "ip claim lan 10.0.0.52 --owner web/2",
+    "ip decline lan 10.0.0.52 --owner web/2",
     "network create six --subnet 2001:db8:1::/64,gateway=2001:db8:1::1",
     "network create strict --static-only --cooldown 1h --subnet 10.1.0.0/24,pool=10.1.0.10-10.1.0.99,static-pool=10.1.0.100/30",
     "reserved add strict 10.1.0.40",
@@ -74,6 +76,7 @@ fn who_tells_why_nobody_holds_an_address_and_what_it_says_to_type_is_not_refused
     // Held, and of no network.
     let (told, said) = said(&server.allod(&["who", "10.0.0.50"]));
     assert!(told.contains("state       held\nnetwork     lan\nheld by     `web/0` of scope `prod`\n"), "{told}");
+    assert!(told.contains("labels      rack=7 row=b\n"), "{told}");
     assert_eq!(said.trim(), "next: `allod ip release lan 10.0.0.50 --owner web/0 --scope prod` gives it back");
     server.allod_ok(&["ip", "release", "lan", "10.0.0.50", "--owner", "web/0", "--scope", "prod"]);
     let next = "`allod subnet add NETWORK CIDR` makes room for it, `allod network list` shows what there is";
@@ -168,6 +171,13 @@ fn free(server: &Server) {
     assert!(told.contains(why) && told.contains("last event  released at "), "{told}");
     assert_eq!(said.trim(), "next: `allod ip claim lan 10.0.0.51 --owner OWNER` takes it all the same");
     server.allod_ok(&["ip", "claim", "lan", "10.0.0.51", "--owner", "other"]);
+    // Out of circulation until its probation ends, or somebody claims it all the same.
+    let (told, said) = self::said(&server.allod(&["who", "10.0.0.52"]));
+    assert!(told.contains("state       declined\n"), "{told}");
+    let ends = "`allod ip claim lan 10.0.0.52 --owner OWNER --force` takes it all the same and ends that";
+    assert!(said.contains(ends), "{said}");
+    server.allod_ok(&["ip", "claim", "lan", "10.0.0.52", "--owner", "web/3", "--force"]);
+    assert!(server.allod_ok(&["who", "10.0.0.52"]).contains("held by     `web/3`"));
     let gone = server.allod_ok(&["who", "10.5.0.10"]);
     let why = "its network is deleted, and remembered while it holds something";
     assert!(gone.contains(&format!("state    free\nwhy      {why}\nnetwork  gone\n")), "{gone}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::redis::Redis;
-use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, insist};
+use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually, insist};
 use super::seed::seed;
 use super::sentinels::Watched;
 use super::watch::Watching;
@@ -99,6 +99,24 @@ async fn sentinels_that_forgot_all_and_name_another_address_are_followed() {
     let said = format!("connecting to 127.0.0.1:{before} (most of those asked name 127.0.0.1:{primary}");
     assert!(log.contains(&said), "{log}");
     run.end().await;
+}
+
+/// It is back before the sentinels miss it, without its files, and the replica takes over that it has nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_a_primary_that_restarts_empty_and_empties_its_replica_nothing_is_granted() {
+    let Some(mut run) = begin("redis_replicas = 1").await else { return };
+    let primary = run.nodes.redis.settled();
+    let [one, two] = &mut run.nodes.redis.servers;
+    let (emptied, replica) = if primary == 0 { (one, two) } else { (two, one) };
+    emptied.end();
+    emptied.forget();
+    emptied.begin();
+    eventually("the replica is as empty", || replica.follows() && replica.of_heads("epoch") == 0).await;
+    assert!(!run.load.more(50, Duration::from_secs(8)).await, "an emptied register grants");
+    let logs = run.nodes.logs();
+    assert!(logs.contains("it was emptied"), "{logs}");
+    assert_eq!(run.nodes.redis.servers[primary].of_heads("epoch"), 0, "the register was begun anew");
+    run.end_in_silence().await;
 }
 
 /// The negative control of both: nothing is waited for and nothing healed, and the checker sees what that costs.

@@ -1,9 +1,14 @@
 //! An operator, or a full memory, changes what Redis does while clients work.
 
+use std::process::Command;
 use std::time::Duration;
 
+use serde_json::json;
+
+use super::client::Answer;
 use super::record::{Asked, Told};
-use super::run::{Run, Setting, eventually};
+use super::run::{Nodes, Run, Setting, eventually, insist};
+use super::server::{allod, http_get};
 
 /// Refused grants and releases that went well, from this call on.
 fn since(run: &Run, from: usize) -> (usize, usize) {
@@ -30,6 +35,77 @@ async fn with_the_memory_of_redis_full_releases_go_on_and_grants_do_when_there_i
         run.gets_on(200, "when there is room again").await;
     }
     run.end().await;
+}
+
+/// Loading asks Redis about what reads as nothing, as a shard without networks does; and a drain makes another node load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_the_memory_of_redis_full_an_owner_is_drained_and_restarted_and_what_lets_go_is_taken() {
+    let Some(mut nodes) = Nodes::start(2, &["--appendonly", "yes"]) else { return };
+    let mut owner = nodes.cluster.owner_but(None).await;
+    let mut client = nodes.client(owner).await;
+    for network in ["lan", "empty"] {
+        client
+            .call("network.create", json!({"name": network, "subnets": [{"cidr": "10.0.0.0/24"}], "realm": network}))
+            .await
+            .ok();
+    }
+    for holder in ["a", "b", "c", "d"] {
+        client.call("ip.allocate", json!({"network": "lan", "owner": holder})).await.ok();
+    }
+    nodes.redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    let lets_go = async |nodes: &Nodes, holder: &str| {
+        for at in 0..2 {
+            let mut client = nodes.client(at).await;
+            insist(&mut client, "network.get", &json!({"network": "lan"})).await;
+        }
+        insist(&mut nodes.client(0).await, "ip.release", &json!({"network": "lan", "owner": holder})).await;
+    };
+    lets_go(&nodes, "a").await;
+    nodes.cluster.allod(owner, &["cluster", "drain", &format!("node-{owner}")]);
+    owner = nodes.cluster.owner_but(Some(owner)).await;
+    lets_go(&nodes, "b").await;
+    nodes.cluster.restart(1 - owner);
+    lets_go(&nodes, "c").await;
+    nodes.cluster.restart(owner);
+    nodes.cluster.owner_but(None).await;
+    lets_go(&nodes, "d").await;
+    nodes.redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    let left = nodes.client(0).await.call("ip.list", json!({"network": "lan"})).await.ok();
+    assert_eq!(left["reservations"], json!([]), "{left}");
+    insist(&mut nodes.client(0).await, "ip.allocate", &json!({"network": "lan", "owner": "e"})).await;
+}
+
+/// Between two refusals nobody asked for anything, and those who look find it all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_the_memory_of_redis_is_full_is_said_with_what_to_do_for_as_long_as_it_is_so() {
+    let Some(nodes) = Nodes::start(1, &[]) else { return };
+    let mut client = nodes.client(0).await;
+    client.call("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await.ok();
+    nodes.redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    let says = |text: &str| text.contains("Redis") && text.contains("redis-cli config set maxmemory BYTES");
+    let refused = client.call("ip.allocate", json!({"network": "lan", "owner": "a"})).await;
+    let Answer::Refused(kind, error) = refused else { panic!("{refused:?}") };
+    assert!(kind == "unavailable" && says(error["message"].as_str().unwrap()), "{error}");
+    let http = nodes.cluster.http(0);
+    let looked = async || {
+        let ready = http_get(http, "/readyz");
+        let shards = nodes.cluster.allod(0, &["cluster", "shards"]);
+        let server = nodes.cluster.address(0).to_string();
+        let doctor = Command::new(allod()).args(["--server", &server, "doctor"]).output().unwrap();
+        let doctor = (doctor.status.code(), String::from_utf8_lossy(&doctor.stdout).replace("\n", " "));
+        (ready, shards, nodes.cluster.figure(0, "allod_store_ready"), doctor)
+    };
+    for _ in 0..8 {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let (ready, shards, figure, (code, doctor)) = looked().await;
+        assert!(ready.starts_with("HTTP/1.1 503") && says(&ready), "{ready}");
+        assert!(shards.contains("nothing is granted") && shards.contains("maxmemory"), "{shards}");
+        assert_eq!(figure, 0.0);
+        assert!(code == Some(1) && doctor.contains("nothing is granted") && doctor.contains("maxmemory"), "{doctor}");
+    }
+    nodes.redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    eventually("it is over", || nodes.cluster.is_ready(0) && nodes.cluster.figure(0, "allod_store_ready") == 1.0).await;
+    client.call("ip.allocate", json!({"network": "lan", "owner": "a"})).await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

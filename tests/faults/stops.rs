@@ -1,14 +1,16 @@
 //! How a node ends as its supervisor sees it: the exit code of an orderly stop, whatever the node is in the midst of, and of a start
 //! that waits in vain.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::client::Answer;
+use super::nodes::Cluster;
 use super::redis::Redis;
 use super::run::{Nodes, Setting, eventually};
-use super::server::Starting;
+use super::server::{Starting, allod};
 use super::wire::Way;
 
 /// For how long a start waits for others before it gives up, and how much longer a busy machine may take over it.
@@ -142,4 +144,41 @@ async fn a_node_that_is_told_to_stop_while_it_follows_or_owns_ends_well_and_leav
         assert!(!is_named(&nodes.redis, &format!("node-{node}")), "{}", nodes.cluster.log(node));
     }
     assert!(no_lease_is_left(&nodes.redis));
+}
+
+/// Nobody gives it by himself: a supervisor that started it again would do so for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_whose_user_of_redis_lacks_a_right_ends_with_1_and_says_which() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    for missing in ["-hset", "-zadd", "-evalsha"] {
+        redis.ask(&["ACL", "SETUSER", "allod", "reset", "on", ">secret", "~{allod}:*", "+@all", missing]);
+        let url = redis.url().replace("redis://", "redis://allod:secret@");
+        let cluster = Cluster::start_with(directory.path(), &url, 0, &[]);
+        let (reason, log) = cluster.begin_as("node-0", "node-0", 0).ready_or_ended().err().unwrap();
+        let told = log.contains("user `allod` lacks a right") && log.contains(&format!(" +{}", &missing[1..]));
+        assert!(reason == "code 1" && told && log.contains("deploy/README.md"), "{missing}: {reason}: {log}");
+    }
+}
+
+/// It slept while an operator moved the register away, and wakes as who owned it, or was to own it next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_slept_while_the_register_was_moved_ends_and_says_where_it_went() {
+    let Some(nodes) = Nodes::start(2, &[]) else { return };
+    let mut client = nodes.client(0).await;
+    client.call("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await.ok();
+    client.call("ip.allocate", json!({"network": "lan", "owner": "a"})).await.ok();
+    (0..2).for_each(|at| nodes.cluster.signal(at, "-STOP"));
+    let to = nodes.directory.path().join("moved").display().to_string();
+    let moved = Command::new(allod()).args(["migrate", &nodes.redis.url(), &to, "--yes"]).output().unwrap();
+    assert!(moved.status.success(), "{moved:?}");
+    (0..2).for_each(|at| nodes.cluster.signal(at, "-CONT"));
+    for at in 0..2 {
+        eventually("it ends, and names the place", || {
+            let log = nodes.cluster.log(at);
+            assert!(!log.contains("--accept-rollback") && !log.contains("cannot be taken anew\n"), "{log}");
+            log.contains("hint: ") && log.contains(&format!("was moved to the directory {to}"))
+        })
+        .await;
+    }
 }

@@ -50,6 +50,22 @@ fn no_answer_shows_what_is_not_durable() {
 }
 
 #[test]
+fn who_holds_a_mac_in_another_network_is_told_when_that_is_durable() {
+    let server = TestServer::new();
+    let (mut client, mut other) = (server.with_lan(), server.client());
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let with_mac = |network: &str, owner: &str| json!({"network": network, "owner": owner, "mac": "52:54:00:12:34:56"});
+    server.store.hold();
+    client.send("ip.allocate", with_mac("lan", "a"));
+    assert!(client.silent_for(MOMENT));
+    other.send("ip.allocate", with_mac("dmz", "b"));
+    assert!(other.silent_for(MOMENT));
+    server.store.let_go();
+    assert_eq!(client.answer()["result"]["owner"], "a");
+    assert_eq!(other.answer()["error"]["data"]["held_by"]["owner"], "a");
+}
+
+#[test]
 fn a_network_with_nothing_pending_answers_while_another_waits_for_the_store() {
     if stores::not_over_redis(stores::PROOF_WAITS) {
         return;

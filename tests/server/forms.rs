@@ -176,3 +176,42 @@ fn what_is_obsolete_is_not_listed_as_unbound() {
     client.ok("deployment.apply", apply(json!([])));
     assert_eq!(client.ok("scope.list", json!({}))["scopes"][0]["unbound"], 0);
 }
+
+/// Keys and values; a value that is null takes the key away.
+fn entries(keys: impl Iterator<Item = String>, value: &Value) -> Value {
+    Value::Object(keys.map(|key| (key, value.clone())).collect())
+}
+
+#[test]
+fn labels_and_tags_are_bounded_by_what_a_patch_leads_to() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let (old, new) = (|at: usize| format!("old{at}"), |at: usize| format!("new{at}"));
+    let full = entries((0..32).map(old), &json!("x"));
+    // All but two go, as many come, and a value changes: more than may be there at once.
+    let mut patch = entries((0..30).map(old), &Value::Null);
+    let more = entries((0..30).map(new).chain([old(30)]), &json!("y"));
+    patch.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut then = more.clone();
+    then[old(31)] = json!("x");
+    let subnet = json!("10.0.0.0/24");
+    let targets = [
+        ("ip.update", json!({"network": "lan", "owner": "a"}), "labels"),
+        ("network.update", json!({"network": "lan"}), "tags"),
+        ("subnet.modify", json!({"network": "lan", "subnet": subnet}), "tags"),
+    ];
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    for (method, target, member) in targets {
+        let with = |set: &Value| {
+            let mut params = target.clone();
+            params["set"] = json!({member: set});
+            params
+        };
+        client.ok(method, with(&full));
+        assert_eq!(client.ok(method, with(&patch))[member], then, "{method}");
+        let refused = client.call(method, with(&json!({"one more": "x"})));
+        let data = &refused["error"]["data"];
+        assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!(format!("set.{member}"))));
+        assert_eq!(client.kind(method, with(&entries((0..65).map(new), &Value::Null))), "invalid_argument");
+    }
+}

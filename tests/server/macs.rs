@@ -61,6 +61,65 @@ fn a_mac_of_one_network_is_refused_in_another_of_its_realm_until_it_is_let_go() 
 }
 
 #[test]
+fn who_is_refused_a_mac_of_another_network_is_told_who_holds_it() {
+    let server = TestServer::new();
+    let mut client = three_networks(&server);
+    let mac = "52:54:00:12:34:56";
+    let mut held = with_mac("one", "a", mac);
+    held["scope"] = json!("shop");
+    held["claimant"] = json!("vm-7");
+    let since = client.ok("ip.allocate", held)["created_at"].clone();
+    client.ok("ip.allocate", json!({"network": "two", "owner": "b"}));
+    client.ok("network.create", json!({"name": "own", "realm": "own", "subnets": [{"cidr": "10.8.0.0/24"}]}));
+    client.ok("ip.allocate", with_mac("own", "c", mac));
+    client.ok("network.create", json!({"name": "three", "subnets": [{"cidr": "10.9.0.0/24"}]}));
+    let by = json!({"scope": "shop", "owner": "a", "slot": "0", "claimant": "vm-7", "since": since});
+    let ips = |networks: [&str; 2]| networks.map(|network| json!({"network": network}));
+    for (method, params) in [
+        ("ip.allocate", with_mac("two", "c", mac)),
+        ("ip.claim", json!({"network": "two", "address": "10.1.0.9", "owner": "c", "mac": mac})),
+        ("ip.update", json!({"network": "two", "owner": "b", "set": {"mac": mac}})),
+        ("ip.acquire", json!({"owner": "c", "mac": mac, "ips": [{"network": "two"}]})),
+        ("ip.acquire", json!({"owner": "c", "mac": mac, "ips": ips(["two", "three"])})),
+        ("ip.acquire", json!({"owner": "c", "mac": mac, "ips": ips(["two", "three"]), "wait_seconds": 5})),
+        ("ip.acquire", json!({"owner": "c", "mac": mac, "ips": ips(["two", "three"]), "dry_run": true})),
+        ("subnet.move", json!({"network": "own", "subnet": "10.8.0.0/24", "to": "two"})),
+    ] {
+        let refused = client.call(method, params);
+        let data = &refused["error"]["data"];
+        let there = (&data["kind"], &data["network"], &data["address"], &data["held_by"]);
+        assert_eq!(there, (&json!("already_in_use"), &json!("one"), &json!("10.0.0.1"), &by), "{method}: {refused}");
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains("held by"), "{message}");
+    }
+}
+
+/// Each refusal asks the other network, which has as many to answer.
+#[test]
+fn two_networks_that_refuse_each_other_their_macs_answer_all() {
+    let server = TestServer::with(|options| options.config.server.threads = 2);
+    let mut first = three_networks(&server);
+    let mut second = server.client();
+    let mac = |network: u64, at: u64| format!("52:54:00:{network:02x}:00:{at:02x}");
+    for at in 0..200 {
+        first.ok("ip.allocate", with_mac("one", &format!("vm/{at}"), &mac(1, at)));
+        first.ok("ip.allocate", with_mac("two", &format!("vm/{at}"), &mac(2, at)));
+    }
+    let asks = |network: &str, of: u64| -> String {
+        (0..200).map(|at| line(at, "ip.allocate", &with_mac(network, "other", &mac(of, at)))).collect()
+    };
+    first.raw(asks("one", 2));
+    second.raw(asks("two", 1));
+    for client in [&mut first, &mut second] {
+        for _ in 0..200 {
+            let answer = client.answer();
+            let held_by = &answer["error"]["data"]["held_by"]["owner"];
+            assert_eq!(held_by, &json!(format!("vm/{}", answer["id"])), "{answer}");
+        }
+    }
+}
+
+#[test]
 fn after_a_restart_a_mac_is_refused_in_another_network_of_its_realm_still() {
     let open = crate::stores::reopened(2);
     let mac = "52:54:00:12:34:56";

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::history::{history, told};
 use crate::redis_server::process;
 use crate::stores;
-use crate::support::{Client, TestServer};
-use crate::watch::Stream;
+use crate::support::{Client, TestServer, line};
+use crate::watch::{Stream, event, notification};
 
 /// What is kept.
 #[derive(Clone, Copy)]
@@ -216,6 +216,40 @@ fn url(text: &str) -> String {
     text.bytes()
         .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
+}
+
+/// It is the client that is slow. What it lost by that it is told when it asks to go on.
+#[test]
+fn a_watch_behind_all_that_is_kept_is_lagged_and_its_cursor_is_lost() {
+    let (store, files) = memory(Kept { bytes: 2_000_000, ..LITTLE });
+    let server = TestServer::over_files(store, files, |options| options.config.server.max_behind_bytes = 100_000);
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]}));
+    let mut watcher = server.client();
+    watcher.ok("events.watch", json!({"network": "lan"}));
+    client.allocate("first");
+    assert_eq!(event(&mut watcher)["owner"], "first", "it keeps up");
+    // More than the sockets between take, and than is kept behind that.
+    let note = "n".repeat(1_000);
+    for from in (0..8_000).step_by(500) {
+        let ask = |n: u64| json!({"network": "lan", "owner": format!("web/{n}"), "note": note, "brief": true});
+        let lines: String = (from..from + 500).map(|n| line(n, "ip.allocate", &ask(n))).collect();
+        client.raw(&lines);
+        (0..500).for_each(|_| drop(client.answer()));
+    }
+    let told = loop {
+        let told = notification(&mut watcher);
+        if told["method"] != "event" {
+            break told;
+        }
+    };
+    assert_eq!(told["method"], "lagged", "{told}");
+    let since = json!({"network": "lan", "since": told["params"]["cursor"]});
+    let refused = watcher.call("events.watch", since);
+    let data = &refused["error"]["data"];
+    assert_eq!(data["kind"], "cursor_lost", "{refused}");
+    watcher.ok("events.watch", json!({"network": "lan", "since": data["last_common"]}));
+    assert_eq!(event(&mut watcher)["type"], "granted");
 }
 
 #[test]

@@ -55,8 +55,14 @@ impl Committer {
             return;
         }
         tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are loaded again");
-        // What stands in the way says more than that the time was over.
-        let problem = self.shared.hindrance().map_or_else(|| chain(error), |why| why.to_string());
+        let problem = match error {
+            // The store knows where there is no room, and what to do.
+            CommitError::NotApplied { cause: StoreError::Full } => {
+                format!("{}: releases go on, nothing new is taken", self.shared.store.obstacle())
+            }
+            // What stands in the way says more than that the time was over.
+            _ => self.shared.hindrance().map_or_else(|| chain(error), |why| why.to_string()),
+        };
         let all = matches!(error, CommitError::Mismatch { .. });
         self.discard(applied, &problem, (retake, all), ctx);
     }
@@ -215,7 +221,9 @@ impl Committer {
                 act.shared.feed.stands(shard, &head);
             }
             if act.shared.store.health() == StoreHealth::Failed {
-                return act.stop("the store failed and cannot be taken anew");
+                let why = act.shared.store.failure();
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                return act.stop(&format!("the store failed and cannot be taken anew{why}"));
             }
             if left.is_empty() {
                 return act.recovered(ctx);

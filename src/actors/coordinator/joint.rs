@@ -15,7 +15,7 @@ use crate::actors::network::{DEFERRED_MS_MAX, DecideHeld, Finish, Hold, HoldId, 
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
 use crate::actors::waits::Arrival;
-use crate::actors::{Applied, Fault, Reply, only_answer};
+use crate::actors::{Applied, Fault, Reply, mac_holder, only_answer};
 use crate::core::catalog::Intent;
 use crate::core::command::{Acquire, Command, Moved, SubnetRef};
 use crate::core::outcome::Outcome;
@@ -304,7 +304,10 @@ impl Coordinator {
         match self.try_move(from, subnet, to, if_version, tell).await {
             Ok(None) => {}
             Ok(Some(would_be)) => tell.tell(self.durable(seen).await.map(|()| Done::Outcome(would_be))),
-            Err(fault) => tell.tell(Err(self.seen_durably(seen, fault).await)),
+            Err(fault) => {
+                let fault = self.seen_durably(seen, fault).await;
+                tell.tell(Err(mac_holder::named(&self.shared, fault, mac_holder::patience()).await));
+            }
         }
     }
 

@@ -45,7 +45,7 @@ use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
 use super::waits::Wait;
-use super::{Answer, Applied, BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, directory};
+use super::{Answer, Applied, BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, directory, mac_holder};
 use crate::core::catalog::{ListRow, Listing, Naming};
 use crate::core::command::Command;
 use crate::core::outcome::Outcome;
@@ -141,7 +141,10 @@ impl Coordinator {
                 return self.move_subnet(&from, subnet, &to, if_version, tell).await;
             }
             Job::Bind { network, target } => self.bind(&network, *target).await,
-            Job::Acquire { parts, slot_prefix } => self.acquire(parts, &slot_prefix, tell).await,
+            Job::Acquire { parts, slot_prefix } => match self.acquire(parts, &slot_prefix, tell).await {
+                Ok(done) => Ok(done),
+                Err(fault) => Err(mac_holder::named(&self.shared, fault, mac_holder::patience()).await),
+            },
             Job::ReleaseOwner { scope, owner, network } => {
                 let command = |limit| Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit };
                 self.release(network.as_deref(), (&scope, Some(&owner)), command).await

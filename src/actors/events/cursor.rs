@@ -45,6 +45,14 @@ impl Cursor {
         }
     }
 
+    /// Did what is kept go past it? `common` is the last place of its line that is still there: then that is further on in some
+    /// shard, where the history that is kept begins, and nowhere further back.
+    pub fn is_passed_by(&self, common: &Self) -> bool {
+        let shards = || self.places.iter().chain(&common.places).map(|place| ShardId(place.shard));
+        let further = |shard| common.place(shard).seq > self.place(shard).seq;
+        shards().any(further) && shards().all(|shard| further(shard) || common.place(shard) == self.place(shard))
+    }
+
     /// The part of it that is of one shard, if it has one.
     pub fn of_shard(&self, shard: ShardId) -> Option<Self> {
         let of_it = self.whole || self.places.iter().any(|place| place.shard == shard.0);
@@ -89,6 +97,19 @@ mod tests {
         assert_eq!(cursor.place(ShardId(4)), place(4, 3));
         cursor.advance(beginning(ShardId(4)));
         assert_eq!(cursor.places(), [place(1, 7)]);
+    }
+
+    #[test]
+    fn what_is_kept_has_passed_a_cursor_where_it_begins_behind_it_and_its_line_goes_on() {
+        let cursor = Cursor::new(true, [place(1, 7), place(4, 2)]);
+        let common = |places: [Place; 2]| Cursor::new(true, places);
+        assert!(cursor.is_passed_by(&common([place(1, 9), place(4, 2)])));
+        assert!(cursor.is_passed_by(&common([place(1, 9), place(4, 3)])));
+        assert!(Cursor::new(true, []).is_passed_by(&cursor), "it stands at the beginning");
+        assert!(!cursor.is_passed_by(&cursor));
+        assert!(!cursor.is_passed_by(&common([place(1, 6), place(4, 2)])));
+        assert!(!cursor.is_passed_by(&common([place(1, 6), place(4, 9)])), "its line was cut off in one of them");
+        assert!(!cursor.is_passed_by(&common([place(1, 9), Place { epoch: 2, ..place(4, 2) }])));
     }
 
     #[test]

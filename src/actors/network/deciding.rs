@@ -15,7 +15,7 @@ use crate::actors::Fault;
 use crate::core::command::{self, Command};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
-use crate::core::state::{Entry, State, Step};
+use crate::core::state::{Entry, EventKind, Key, State, Step};
 use crate::core::types::{Generation, Owner, ShardTime};
 use crate::limits::EXPIRE_STEPS_MAX;
 use crate::store::StoreHealth;
@@ -132,6 +132,29 @@ impl NetworkActor {
                 self.scopes.insert(scope.clone());
             }
             self.scope_noted = Some(scope.clone());
+        }
+    }
+
+    /// What is declined comes to nobody, whoever it was promised to. Neither the decline nor the commit has a place to say so,
+    /// and whoever waits for it is not the one who declines: an operator is told.
+    pub(super) fn tell_of_broken_promises(&self, steps: &[Step]) {
+        for step in steps {
+            let (Key::Address(address), Some(event)) = (step.key, &step.event) else { continue };
+            if event.kind == EventKind::Declined
+                && let Some(held) = &event.before
+                && let Some(promise) = held.promise()
+            {
+                tracing::warn!(
+                    network = %self.network.config().name,
+                    %address,
+                    held_by = %held.holder,
+                    promised_to = %promise.owner,
+                    slot = %promise.slot,
+                    plan = promise.plan,
+                    "an address that a plan promises to another instance was declined: that one does not get it, and the next \
+                     deployment.apply says so"
+                );
+            }
         }
     }
 

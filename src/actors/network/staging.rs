@@ -72,6 +72,8 @@ pub(super) struct Staging {
     /// What the acts come to.
     pub(super) tally: Tally,
     pub(super) answers: Vec<Staged>,
+    /// Refusals that are to name who holds a MAC of another network.
+    pub(super) unnamed: Vec<Staged>,
     /// The request that is being decided.
     current: Option<u32>,
 }
@@ -86,6 +88,7 @@ impl Staging {
             bytes: 0,
             tally: Tally::default(),
             answers: Vec::with_capacity(requests),
+            unnamed: Vec::new(),
             current: None,
         }
     }
@@ -119,7 +122,9 @@ impl Staging {
         if let Some(place) = answer.as_mut().ok().and_then(Outcome::place) {
             *place = Some(Box::new(Place { steps: Some(self.changes as u32), ..Place::default() }));
         }
-        self.answers.push(Staged { reply: Reply { ticket, answer }, wrote });
+        let is_unnamed = answer.as_ref().err().is_some_and(|fault| fault.unnamed_user().is_some());
+        let to = if is_unnamed { &mut self.unnamed } else { &mut self.answers };
+        to.push(Staged { reply: Reply { ticket, answer }, wrote });
     }
 }
 
@@ -129,7 +134,8 @@ impl Drop for Staging {
         if !std::thread::panicking() {
             return;
         }
-        let tickets = self.answers.drain(..).map(|staged| staged.reply.ticket).chain(self.current.take());
+        let answered = self.answers.drain(..).chain(self.unnamed.drain(..));
+        let tickets = answered.map(|staged| staged.reply.ticket).chain(self.current.take());
         let problem = "the network's actor crashed; it is started again from the store".to_owned();
         let fault = Fault::Unavailable { applied: Applied::No, problem };
         if let Some(outlet) = &self.outlet {

@@ -67,7 +67,7 @@ impl NetworkActor {
             }
         }
         let problem = "no free MAC was found under the network's prefix; set another `l2.mac_prefix`".to_owned();
-        Ok(Err(Refusal::Taken { problem, network: None, address: None, held_by: None }.into()))
+        Ok(Err(Refusal::Taken { problem, network: None, address: None, held_by: None, used_in: None }.into()))
     }
 
     /// Where nothing new is taken, what lets go is; but it may grant, as when it keeps a promise. The store would refuse that, and
@@ -138,7 +138,8 @@ impl NetworkActor {
         self.shared.macs.elsewhere(self.mac_asker(transaction), mac)
     }
 
-    /// A refusal names the network where its address is; the core knows no other network than its own.
+    /// A refusal names the network where its address is; the core knows no other network than its own. Who holds it there is
+    /// asked by `actors::mac_holder`.
     fn naming_where(&self, mut fault: Box<Fault>, elsewhere: Option<(Mac, Address)>) -> Box<Fault> {
         let Some((mac, there)) = elsewhere else { return fault };
         let Fault::Refused(refusal) = &mut *fault else { return fault };
@@ -146,11 +147,12 @@ impl NetworkActor {
             Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => &mut **refusal,
             refusal => refusal,
         };
-        if let Refusal::Taken { network, address: Some(address), held_by: None, .. } = inner
+        if let Refusal::Taken { network, address: Some(address), held_by: None, used_in, .. } = inner
             && *address == there
         {
             let user = self.shared.macs.user(&self.network.config().realm, mac);
             *network = user.and_then(|id| self.shared.routes.by_id(id)?.name.clone());
+            *used_in = user.map(|id| (mac, id));
         }
         fault
     }

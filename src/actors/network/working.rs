@@ -15,7 +15,7 @@ use super::messages::{Work, refuse};
 use super::staging::{Staging, refused_by_store};
 use super::{Deferred, NetworkActor, Phase};
 use crate::actors::committer::{Enqueue, Unit, UnitPart};
-use crate::actors::{Fault, Item, Told};
+use crate::actors::{Fault, Item, Told, mac_holder};
 use crate::core::command;
 use crate::core::outcome::{Contested, Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
@@ -97,6 +97,7 @@ impl NetworkActor {
                         self.panicked(unit, Some(item.ticket));
                         return false;
                     }
+                    self.tell_of_broken_promises(&steps);
                     if let Outcome::Accepted(accepted) = &outcome {
                         self.tell_given_up(accepted, &item);
                     }
@@ -143,8 +144,21 @@ impl NetworkActor {
         }
     }
 
-    /// The only way out for answers and changes: directly where nothing stands behind, else through the committer.
+    /// The only way out for answers and changes. What is to name a holder in another network goes there behind all that it
+    /// saw of this one.
     pub(super) fn send(&mut self, mut unit: Staging) {
+        let unnamed = std::mem::take(&mut unit.unnamed);
+        let outlet = unit.outlet.clone().filter(|_| !unnamed.is_empty());
+        self.send_staged(unit);
+        if let Some(outlet) = outlet {
+            let mut behind = Staging::new(Some(mac_holder::outlet(&self.shared, outlet)), 0);
+            behind.answers = unnamed;
+            self.send_staged(behind);
+        }
+    }
+
+    /// Directly where nothing stands behind, else through the committer.
+    fn send_staged(&mut self, mut unit: Staging) {
         if unit.is_empty() {
             return;
         }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - A member that the file does not name is left as it is; so are subnets, pools and reserved ranges that it does not
-//!   list. `--prune` removes them, and networks of the same realms that are not in the file.
+//!   list. `--prune` removes them, and networks of the same realms that are not in the file, unless `--only-named`.
 //! - A network is recognised by `id`, by `renamed_from`, by name, or by the same realm and subnets: a rename keeps
 //!   its reservations. Names may change hands along a chain, or in a circle.
 //! - Each network is one call and one commit, made whole or not at all: `network.create` if it is new, else
@@ -52,7 +52,8 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
     let text = document::text(&args.file, &asked)?;
     let tables = file::parse(&text, Form::of(&args.file)).map_err(|problem| refused(&asked, &problem))?;
     let networks = networks(session, None).await?;
-    let steps = diff::steps(&tables, &networks, args.prune).map_err(|problem| refused(&asked, &problem))?;
+    let mut steps = diff::steps(&tables, &networks, args.prune).map_err(|problem| refused(&asked, &problem))?;
+    steps.retain(|step| !args.only_named || step.method != "network.delete");
     let is_data = session.options.style.format != Format::Table;
     for network in diff::otherwise_ordered(&tables, &networks) {
         session.say(&format!(

@@ -1,35 +1,64 @@
-//! `allod import`: checks a file whole, against the server too, then creates, claims and closes.
+//! `allod import`: checks a file whole, against the server too, then fills each network in [stages](super::stages).
 //!
-//! Networks are created open (nothing in them refuses a claim), reservations are claimed many at a time, and in the end
-//! each network gets the settings that were held back. Claims are idempotent, so an import that broke off is repeated.
+//! ```text
+//! created, all of it reserved ─▶ every reservation claimed ─▶ what had been granted automatically, granted again
+//!   ─▶ closed: all that the file says
+//! ```
+//!
+//! Claims are idempotent, and what is there already is left as it is, so an import that broke off is repeated.
 //! All of it is tried out before, on a server of its own ([`rehearsal`](super::rehearsal)): what the real one is going to
 //! refuse is found while nothing is changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::Read;
 
-use serde_json::{Map, Value, json};
-use tokio::task::JoinSet;
+use serde_json::{Value, json};
 
-use super::super::apply::diff::{self, Step};
 use super::super::apply::networks;
 use super::super::exit::Exit;
 use super::super::failure::Failure;
-use super::super::progress::Progress;
 use super::super::quote::shell;
 use super::super::session::{Done, Session, Stop};
 use super::super::shown;
 use super::Import;
-use super::lines::{Claim, Content, Network, read};
+use super::claiming::{Claiming, Held, claim_all};
+use super::granting::{grant_again, pairs, places, pool_of};
+use super::lines::{Claim, Content, read};
+use super::places::Places;
 use super::rehearsal::rehearse;
+use super::stages::{Network, is_half_done};
 use crate::client::ClientError;
 use crate::core::plural::counted;
 
-/// Claims in flight.
-const WINDOW: usize = 256;
 /// Bad lines that are printed; the rest is counted.
 const PROBLEMS_MAX: usize = 1_000;
+
+/// A file that was found good, and what is there of it.
+struct Plan<'a> {
+    content: &'a Content,
+    /// Networks that the server has, by name.
+    known: BTreeSet<&'a str>,
+    /// Those of them that no import left before it had closed them.
+    in_service: BTreeSet<&'a str>,
+    /// What would become of the reservations in networks that are there, by line.
+    checked: HashMap<usize, Held>,
+    places: HashMap<&'a str, Places>,
+}
+
+/// What became of a plan.
+#[derive(Debug, Default)]
+struct Imported {
+    networks: usize,
+    /// Reservations.
+    made: usize,
+    /// Of the automatic ones among them, how many are claims now.
+    named: usize,
+    /// Held by the same owner and slot before, and left as they are.
+    there_already: usize,
+    /// Line and sentence of those that somebody else was given meanwhile.
+    refused: BTreeMap<usize, String>,
+}
 
 /// Reads what `export` wrote.
 pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
@@ -39,57 +68,132 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
     let mut content = read(&text);
     let there = networks(session, None).await?;
     content.check(&there);
-    let known: BTreeSet<&str> = there.iter().filter_map(|network| network["name"].as_str()).collect();
-    let unchanged = "nothing was changed yet";
-    let there_already =
-        ask_server(session, &mut content, &known).await.map_err(|stop| broken_off(stop, &asked, unchanged, args))?;
-    let refused = rehearse(session, &content, &known, &there).await;
-    content.problems.extend(refused.map_err(|stop| broken_off(stop, &asked, unchanged, args))?);
+    let known: BTreeSet<&str> = names(&there).collect();
+    let unchanged = |stop| broken_off(stop, &asked, "nothing was changed yet", args);
+    let checked = ask_server(session, &mut content, &known).await.map_err(unchanged)?;
+    content.problems.extend(rehearse(session, &content, &known, &there).await.map_err(unchanged)?);
     if !content.problems.is_empty() {
-        return Err(
-            Failure::new(asked, report(&content), "correct these lines and import again; nothing was changed").into()
-        );
+        let hint = "correct these lines and import again; nothing was changed";
+        return Err(Failure::new(asked, report(&content.problems), hint).into());
     }
-    let is_new = |network: &&Network| !known.contains(&*network.table.name);
-    let networks = content.networks.iter().filter(is_new).count();
-    let imported = |networks: usize, claims: usize| {
-        format!("{} and {}", counted(networks, "network"), counted(claims, "reservation"))
+    let plan = Plan {
+        content: &content,
+        known,
+        in_service: names(there.iter().filter(|there| !is_half_done(there))).collect(),
+        checked,
+        places: places(&content.networks, &there),
     };
     if args.dry_run {
-        let would = imported(networks, content.claims.len() - there_already);
-        session.say(&format!("{would} would be imported; nothing was changed"));
+        say(session, &plan.would_be(), ("would be imported; nothing was changed", "would come"));
         return Ok(Exit::Success);
     }
-    let is_open = |network: &Network| network.open != network.table;
-    let halfway = match content.networks.iter().any(is_open) {
+    let halfway = match content.networks.iter().any(Network::is_filled) {
         false => "it broke off, and what was imported by then stays",
         true => {
-            "it broke off, and what was imported by then stays, in networks without their `static_only`, `protected`, `limits` \
-             and `draining`, which come last"
+            "it broke off, and what was imported by then stays, in networks that are all reserved yet, or without their cooldown, \
+             `static_only`, `protected`, `limits` and `draining`, which come last"
         }
     };
-    for network in content.networks.iter().filter(is_new) {
-        let created = session.call("network.create", Value::Object(network.open.members.clone())).await;
-        created.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
-    }
-    let claimed = claim_all(session, &content.claims, Claiming::Imports).await;
-    let claimed = claimed.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
-    // Also where somebody was given meanwhile what the file has: a network must not stay open for that.
-    close(session, &content.networks).await.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
-    if !claimed.refused.is_empty() {
-        content.problems.extend(claimed.refused);
+    let imported = plan.carry_out(session).await.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
+    if !imported.refused.is_empty() {
         let hint = "the rest was imported; free these addresses (`allod who ADDRESS`) and import the same file again";
-        return Err(Failure::new(asked, report(&content), hint).into());
+        return Err(Failure::new(asked, report(&imported.refused), hint).into());
     }
-    session.say(&format!("imported {}", imported(networks, claimed.made)));
-    if claimed.made_automatic > 0 {
-        let many = counted(claimed.made_automatic, "reservation");
-        session.say(&format!("{many} of the import had been granted automatically and came back as kind `static`"));
-    }
-    if claimed.there_already > 0 {
-        session.say(&format!("{} had been there already", counted(claimed.there_already, "reservation")));
+    say(session, &imported, ("imported", "came"));
+    if imported.there_already > 0 {
+        session.say(&format!("{} had been there already", counted(imported.there_already, "reservation")));
     }
     Ok(Exit::Success)
+}
+
+/// Tells what became of it, or would.
+fn say(session: &Session, imported: &Imported, (what, came): (&str, &str)) {
+    let many = format!("{} and {}", counted(imported.networks, "network"), counted(imported.made, "reservation"));
+    session.say(&if what == "imported" { format!("{what} {many}") } else { format!("{many} {what}") });
+    if imported.named > 0 {
+        session.say(&format!(
+            "{} of the import had been granted automatically and {came} back as kind `static`: in a network that is in service they \
+             are claimed",
+            counted(imported.named, "reservation")
+        ));
+    }
+}
+
+impl<'a> Plan<'a> {
+    fn is_new(&self, network: &Network) -> bool {
+        !self.known.contains(&*network.table.name)
+    }
+
+    fn is_in_service(&self, claim: &Claim) -> bool {
+        self.in_service.contains(&*claim.network)
+    }
+
+    fn is_there(&self, claim: &Claim) -> bool {
+        self.checked.get(&claim.line).is_some_and(|held| !held.is_new)
+    }
+
+    fn missing(&self) -> Vec<&'a Claim> {
+        self.content.claims.iter().filter(|claim| !self.is_there(claim)).collect()
+    }
+
+    /// What would become of it if nobody came in between.
+    fn would_be(&self) -> Imported {
+        let missing = self.missing();
+        let is_named =
+            |claim: &&&Claim| self.is_in_service(claim) && claim.is_chosen() && pool_of(claim, &self.places).is_none();
+        Imported {
+            networks: self.content.networks.iter().filter(|network| self.is_new(network)).count(),
+            made: missing.len(),
+            named: missing.iter().filter(is_named).count(),
+            ..Imported::default()
+        }
+    }
+
+    async fn carry_out(&self, session: &mut Session) -> Done<Imported> {
+        let mut imported = Imported::default();
+        for network in self.content.networks.iter().filter(|network| self.is_new(network)) {
+            session.call("network.create", Value::Object(network.open.members.clone())).await?;
+            imported.networks += 1;
+        }
+        let missing = self.missing();
+        let claimed = claim_all(session, &missing, Claiming::Imports).await?;
+        let held_for = |claim: &Claim| claimed.held.get(&claim.line).copied();
+        // Where nobody else is given anything, what was there already is there by a try of which the answer was lost.
+        let is_made = |claim: &Claim| held_for(claim).is_some_and(|held| held.is_new || !self.is_in_service(claim));
+        let made = missing.into_iter().filter(|claim| is_made(claim));
+        let mut held: HashMap<usize, Held> = made.filter_map(|claim| Some((claim.line, held_for(claim)?))).collect();
+        imported.made = held.len();
+        imported.there_already = self.content.claims.len() - held.len() - claimed.refused.len();
+        imported.refused = claimed.refused;
+        // An import that broke off has claimed these, and had yet to let them be granted again.
+        let begun = self.content.claims.iter().filter(|claim| self.is_there(claim) && !self.is_in_service(claim));
+        let begun = begun.filter_map(|claim| Some((claim.line, *self.checked.get(&claim.line)?)));
+        held.extend(begun.filter(|(_, held)| held.is_static));
+        let granted = grant_again(session, self.content, &held, &self.places).await?;
+        // Also where somebody was given meanwhile what the file has: a network must not stay open for that.
+        close(session, self.content).await?;
+        imported.named = granted.named;
+        imported.refused.extend(granted.refused);
+        Ok(imported)
+    }
+}
+
+fn names<'a>(networks: impl IntoIterator<Item = &'a Value>) -> impl Iterator<Item = &'a str> {
+    networks.into_iter().filter_map(|network| network["name"].as_str())
+}
+
+/// Gives all networks of the file what was held back.
+async fn close(session: &mut Session, content: &Content) -> Done<()> {
+    let there = networks(session, None).await?;
+    for (network, there) in pairs(&content.networks, &there) {
+        let steps = network
+            .closing(there)
+            .map_err(|problem| Failure::new("finish the import", problem, "`allod network get NETWORK`"))?;
+        for step in steps {
+            session.call(step.method, Value::Object(step.params)).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The failure of one call as that of the whole import, with how far it came, and that it goes on when it is repeated.
@@ -118,10 +222,10 @@ fn text_of(args: &Import) -> std::io::Result<String> {
 }
 
 /// Every bad line with its number.
-fn report(content: &Content) -> String {
-    let count = content.problems.len();
+fn report(problems: &BTreeMap<usize, String>) -> String {
+    let count = problems.len();
     let mut text = counted(count, "bad line");
-    for (line, problem) in content.problems.iter().take(PROBLEMS_MAX) {
+    for (line, problem) in problems.iter().take(PROBLEMS_MAX) {
         text.push_str(&format!("\n  line {line}: {problem}"));
     }
     if count > PROBLEMS_MAX {
@@ -131,8 +235,12 @@ fn report(content: &Content) -> String {
 }
 
 /// Lets the server check what only it knows: overlaps with what it has, and addresses that are held in networks that are `known`
-/// to it. Answers how many of the reservations are there already.
-async fn ask_server(session: &mut Session, content: &mut Content, known: &BTreeSet<&str>) -> Done<usize> {
+/// to it. Answers what would become of the reservations in those, by line.
+async fn ask_server(
+    session: &mut Session,
+    content: &mut Content,
+    known: &BTreeSet<&str>,
+) -> Done<HashMap<usize, Held>> {
     for network in &content.networks {
         if known.contains(network.table.name.as_str()) || content.problems.contains_key(&network.line) {
             continue;
@@ -145,107 +253,10 @@ async fn ask_server(session: &mut Session, content: &mut Content, known: &BTreeS
             Err(error) => return Err(Failure::of_method("network.create", &Value::Object(params), &error).into()),
         }
     }
-    let claims: Vec<Claim> =
-        content.claims.iter().filter(|claim| known.contains(claim.network.as_str())).cloned().collect();
+    let claims: Vec<&Claim> = content.claims.iter().filter(|claim| known.contains(claim.network.as_str())).collect();
     let claimed = claim_all(session, &claims, Claiming::Checks).await?;
     for (line, problem) in claimed.refused {
         content.problems.entry(line).or_insert(problem);
     }
-    Ok(claimed.there_already)
-}
-
-/// What claims are made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Claiming {
-    /// Nothing is to be changed.
-    Checks,
-    /// They are made on a server that is thrown away.
-    TriesOut,
-    /// They are made.
-    Imports,
-}
-
-impl Claiming {
-    /// For whoever waits.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Checks => "checking",
-            Self::TriesOut => "trying out",
-            Self::Imports => "importing",
-        }
-    }
-}
-
-/// What became of claims.
-#[derive(Debug, Default)]
-pub(super) struct Claimed {
-    /// Line and sentence of those that were refused.
-    pub(super) refused: BTreeMap<usize, String>,
-    /// How many were made.
-    made: usize,
-    /// How many of these had been granted automatically when they were exported.
-    made_automatic: usize,
-    /// How many were held by the same owner and slot before, and stay as they are.
-    there_already: usize,
-}
-
-/// Makes all claims, many at a time.
-pub(super) async fn claim_all(session: &mut Session, claims: &[Claim], what_for: Claiming) -> Done<Claimed> {
-    let mut claimed = Claimed::default();
-    if claims.is_empty() {
-        return Ok(claimed);
-    }
-    let no_params = Value::Object(Map::new());
-    let client = session.client();
-    let progress = Progress::towards(what_for.word(), claims.len() as u64);
-    let mut under_way = JoinSet::new();
-    let mut rest = claims.iter();
-    let mut done = 0;
-    loop {
-        while under_way.len() < WINDOW
-            && let Some(claim) = rest.next()
-        {
-            let (client, line, automatic) = (client.clone(), claim.line, claim.automatic);
-            let mut params = claim.params.clone();
-            let how = if what_for == Claiming::Checks { "dry_run" } else { "brief" };
-            params.insert(how.to_owned(), json!(true));
-            under_way.spawn(async move { (line, automatic, client.call("ip.claim", params).await) });
-        }
-        match under_way.join_next().await {
-            None => return Ok(claimed),
-            Some(Ok((_, _, Ok(answer)))) if answer.get("created") == Some(&Value::Bool(false)) => {
-                claimed.there_already += 1;
-            }
-            Some(Ok((_, automatic, Ok(_)))) => {
-                claimed.made += 1;
-                claimed.made_automatic += usize::from(automatic);
-            }
-            Some(Ok((line, _, Err(ClientError::Rpc(error))))) => drop(claimed.refused.insert(line, error.message)),
-            Some(Ok((_, _, Err(error)))) => return Err(Failure::of_method("ip.claim", &no_params, &error).into()),
-            Some(Err(error)) => {
-                return Err(Failure::new("import", error.to_string(), "report this: `allod --version`").into());
-            }
-        }
-        done += 1;
-        progress.at(done);
-    }
-}
-
-/// Gives the networks the settings that were held back.
-async fn close(session: &mut Session, of_file: &[Network]) -> Done<()> {
-    let there = networks(session, None).await?;
-    for network in of_file {
-        let steps = closing(network, &there)
-            .map_err(|problem| Failure::new("finish the import", problem, "`allod network get NETWORK`"))?;
-        for step in steps {
-            session.call(step.method, Value::Object(step.params)).await?;
-        }
-    }
-    Ok(())
-}
-
-/// What makes a network that was created open what the file says. Nothing where it is not among these.
-pub(super) fn closing(network: &Network, there: &[Value]) -> Result<Vec<Step>, String> {
-    let Some(existing) = there.iter().find(|there| there["name"] == *network.table.name) else { return Ok(Vec::new()) };
-    diff::steps(std::slice::from_ref(&network.table), std::slice::from_ref(existing), false)
+    Ok(claimed.held)
 }

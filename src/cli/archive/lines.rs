@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::super::apply::diff;
-use super::super::apply::file::{Table, read_table};
+use super::super::apply::file::read_table;
+use super::stages::Network;
 use super::{ENDS_SINCE, FORMAT, MEMBERS, VERSION};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::types::Mac;
@@ -20,21 +21,13 @@ pub struct Claim {
     pub network: String,
     /// Params of `ip.claim`.
     pub params: Map<String, Value>,
-    /// Granted automatically when it was exported; what is made of it is a claim.
+    /// Granted automatically when it was exported.
     pub automatic: bool,
-    range: Range,
+    /// In a network of kind `dynamic`: what the infrastructure picked is written down, and not claimed.
+    pub is_recorded: bool,
+    /// What is held.
+    pub range: Range,
     slot: (String, String, String),
-}
-
-/// A network of the file.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Network {
-    /// Number of its line, from 1.
-    pub line: usize,
-    /// What it shall be in the end.
-    pub table: Table,
-    /// What it is while reservations come in: nothing in it refuses a claim.
-    pub open: Table,
 }
 
 impl Claim {
@@ -42,12 +35,24 @@ impl Claim {
     pub fn mac(&self) -> Option<Mac> {
         self.params.get("mac")?.as_str()?.parse().ok()
     }
-}
 
-impl Network {
-    /// Whose networks it must not overlap.
-    pub fn realm(&self) -> &str {
-        self.table.members.get("realm").and_then(Value::as_str).unwrap_or("default")
+    /// Was it chosen by the network, so that it has to be again?
+    pub fn is_chosen(&self) -> bool {
+        self.automatic && !self.is_recorded
+    }
+
+    /// What of it no bind can write down.
+    fn unrecorded(&self) -> Option<String> {
+        let never = ["prefix_length", "release_with_claimant", "transient"];
+        let member = never.iter().find(|&&member| self.params.contains_key(member))?;
+        Some(format!("in a network of kind `dynamic` no reservation has `{member}`"))
+    }
+
+    /// Is a reservation of the server the one of this line?
+    pub fn is_held_as(&self, held: &Value) -> bool {
+        let address = self.range.first().to_string();
+        let (scope, owner, slot) = &self.slot;
+        held["scope"] == **scope && held["owner"] == **owner && held["slot"] == **slot && held["address"] == address
     }
 }
 
@@ -104,6 +109,7 @@ pub fn read(text: &str) -> Content {
     if let Err(problem) = whole {
         content.problems.entry(last).or_insert(problem);
     }
+    content.lay_out();
     content
 }
 
@@ -124,7 +130,7 @@ fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), Strin
         (Some((what, table)), None) if what == "network" => {
             content.counted.networks += 1;
             let table = read_table(table)?;
-            content.networks.push(Network { line, open: opened(&table), table });
+            content.networks.push(Network::new(line, table));
         }
         (Some((what, Value::Object(held))), None) if what == "reservation" => {
             content.counted.reservations += 1;
@@ -138,22 +144,6 @@ fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), Strin
         _ => return Err("must have one member, `network`, `reservation` or `end`".to_owned()),
     }
     Ok(())
-}
-
-/// The network without what would refuse a claim. It is put back when all are in.
-fn opened(table: &Table) -> Table {
-    let mut open = table.clone();
-    for member in ["static_only", "limits", "protected"] {
-        open.members.shift_remove(member);
-    }
-    for subnet in open.members.get_mut("subnets").and_then(Value::as_array_mut).into_iter().flatten() {
-        let pools = subnet.get_mut("pools").and_then(Value::as_array_mut).into_iter().flatten();
-        pools.filter_map(Value::as_object_mut).for_each(|pool| drop(pool.shift_remove("draining")));
-        if let Some(subnet) = subnet.as_object_mut() {
-            subnet.shift_remove("draining");
-        }
-    }
-    open
 }
 
 fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> {
@@ -179,14 +169,28 @@ fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> 
         Some(length) => Cidr::new(address, length).ok_or_else(|| format!("{address}/{length} is no prefix"))?.range(),
     };
     let slot = (text("scope", "default"), text("owner", ""), text("slot", "0"));
-    Ok(Claim { line, network: text("network", ""), range, slot, params: held, automatic })
+    Ok(Claim { line, network: text("network", ""), range, slot, params: held, automatic, is_recorded: false })
 }
 
 impl Content {
+    /// Lays out how the networks are filled.
+    fn lay_out(&mut self) {
+        let mut held: BTreeMap<&str, Vec<&Claim>> = BTreeMap::new();
+        for claim in &self.claims {
+            held.entry(&claim.network).or_default().push(claim);
+        }
+        for network in &mut self.networks {
+            if let Some(claims) = held.get(network.table.name.as_str()) {
+                network.fill_with(claims);
+            }
+        }
+    }
+
     /// Checks what can be checked without asking: names, overlaps, addresses in no subnet, and addresses, slots and MACs that
     /// are there twice. `there` are the networks of the server.
     pub fn check(&mut self, there: &[Value]) {
         self.check_networks(there);
+        self.find_recorded(there);
         let mut subnets: BTreeMap<&str, Vec<Cidr>> = BTreeMap::new();
         for network in there {
             subnets
@@ -207,6 +211,9 @@ impl Content {
         for claim in &self.claims {
             let inside = |cidr: &Cidr| cidr.range().covers(claim.range);
             match subnets.get(claim.network.as_str()) {
+                Some(_) if claim.is_recorded => {
+                    problems.extend(claim.unrecorded().map(|problem| (claim.line, problem)))
+                }
                 None => problems
                     .push((claim.line, format!("network `{}` is neither here nor on the server", claim.network))),
                 Some(cidrs) if !cidrs.iter().any(inside) => problems.push((
@@ -237,6 +244,17 @@ impl Content {
         }
     }
 
+    /// Marks what lies in networks of kind `dynamic`.
+    fn find_recorded(&mut self, there: &[Value]) {
+        let of_server = there.iter().map(|network| (network["name"].as_str(), network["kind"].as_str()));
+        let of_file = self.networks.iter().map(|network| (Some(&*network.table.name), network.kind()));
+        let dynamic = of_server.chain(of_file).filter(|(_, kind)| *kind == Some("dynamic"));
+        let names: BTreeSet<String> = dynamic.filter_map(|(name, _)| name.map(str::to_owned)).collect();
+        for claim in &mut self.claims {
+            claim.is_recorded = names.contains(&claim.network);
+        }
+    }
+
     fn check_networks(&mut self, there: &[Value]) {
         let mut names = BTreeSet::new();
         let mut taken: Vec<(String, Cidr, usize)> = Vec::new();
@@ -245,11 +263,12 @@ impl Content {
             let mut problem = (!names.insert(name)).then(|| format!("network `{name}` is there twice"));
             if let Some(existing) = there.iter().find(|existing| existing["name"] == **name) {
                 // Equal, or as an import that broke off left it.
-                let differs =
-                    match diff::steps(std::slice::from_ref(&network.open), std::slice::from_ref(existing), false) {
-                        Ok(steps) => steps.into_iter().next().and_then(|step| step.words.into_iter().next()),
-                        Err(problem) => Some(problem),
-                    };
+                let expected = network.expected(existing);
+                let differs = match diff::steps(std::slice::from_ref(&expected), std::slice::from_ref(existing), false)
+                {
+                    Ok(steps) => steps.into_iter().next().and_then(|step| step.words.into_iter().next()),
+                    Err(problem) => Some(problem),
+                };
                 problem =
                     problem.or(differs.map(|how| format!("network `{name}` is on the server and differs: {how}")));
             }

@@ -11,19 +11,27 @@
 //! read as before.
 //!
 //! What carries over: realms, networks with subnets, pools and reserved ranges; of each current reservation network,
-//! address, block, scope, owner, slot, uid, claimant, labels, note, host name, MAC, and the rest of its lease. What
-//! does not: ids, generations, times, versions, history, cooling and declined addresses, obsolete reservations,
-//! uncommitted plans, and networks that are deleted and remembered, with what is held in them. A reservation that is not
-//! there yet comes back as a claim, so its `kind` is `static`.
+//! address, block, scope, owner, slot, uid, kind, claimant, labels, note, host name, MAC, and the rest of its lease. What
+//! does not: ids, generations, times, versions, history, cooling and declined addresses, since when an address is free (`oldest`
+//! asks), pools that are no more, obsolete reservations, uncommitted plans, and networks that are deleted and remembered, with
+//! what is held in them.
+//!
+//! A reservation that is not there yet is claimed, which makes its `kind` `static`; what had been granted automatically is
+//! then let go and granted again ([`stages`]). Only in a network that is in service it may stay a claim: that is not
+//! changed for an import, and gives the address back by itself only where its cooldown is long enough and its pools allow it.
 //!
 //! An export is no snapshot of one instant: what is granted while it runs may be missing, what was there throughout is
 //! in it once. An import that broke off is repeated as it is.
 
+mod claiming;
 #[cfg(test)]
 mod fuzzing;
+mod granting;
 mod import;
 mod lines;
+mod places;
 mod rehearsal;
+mod stages;
 
 use std::collections::HashSet;
 use std::io::{BufWriter, Write};

@@ -11,15 +11,17 @@ use serde_json::{Value, json};
 use super::super::apply::networks;
 use super::super::failure::Failure;
 use super::super::session::{Done, Options, Session};
-use super::import::{Claiming, claim_all, closing};
-use super::lines::{Claim, Content, Network};
+use super::claiming::{Claiming, claim_all};
+use super::granting::{grant_again, pairs, places};
+use super::lines::{Claim, Content};
+use super::stages::Network;
 use crate::client::ClientError;
 use crate::core::address::Address;
 use crate::core::types::Mac;
 use crate::limits::LIST_PAGE_RECORDS_MAX;
 use crate::serve::from_cli;
 
-/// What would be refused of the networks that are not `known` to the server, and of what is claimed in them: line and sentence.
+/// What would be refused of the networks that are not `known` to the server, and of what is held in them: line and sentence.
 /// `there` are those that it has. Lines that are bad already are left out, and so is what is claimed in a network that is not
 /// made: that is not what is wrong.
 pub async fn rehearse(
@@ -47,13 +49,15 @@ pub async fn rehearse(
     new.retain(|network| !refused.contains_key(&network.line));
     let names: BTreeSet<&str> = new.iter().map(|network| &*network.table.name).collect();
     let is_tried = |claim: &&Claim| names.contains(claim.network.as_str()) && !is_bad(claim.line);
-    let claims: Vec<Claim> = content.claims.iter().filter(is_tried).cloned().collect();
+    let claims: Vec<&Claim> = content.claims.iter().filter(is_tried).collect();
     refused.extend(held_macs(session, &new, &claims, there).await?);
-    refused.extend(claim_all(&mut trial, &claims, Claiming::TriesOut).await?.refused);
+    let claimed = claim_all(&trial, &claims, Claiming::TriesOut).await?;
+    refused.extend(claimed.refused);
     if refused.is_empty() {
-        let made = networks(&mut trial, None).await?;
-        for network in &new {
-            match closing(network, &made) {
+        let places = places(&content.networks, &[]);
+        refused.extend(grant_again(&mut trial, content, &claimed.held, &places).await?.refused);
+        for (network, made) in pairs(&content.networks, &networks(&mut trial, None).await?) {
+            match network.closing(made) {
                 Err(problem) => drop(refused.insert(network.line, problem)),
                 Ok(steps) => {
                     for step in steps {
@@ -86,7 +90,7 @@ fn refuse(
 async fn held_macs(
     session: &mut Session,
     new: &[&Network],
-    claims: &[Claim],
+    claims: &[&Claim],
     there: &[Value],
 ) -> Done<BTreeMap<usize, String>> {
     let realms: BTreeMap<&str, &str> = new.iter().map(|network| (&*network.table.name, network.realm())).collect();

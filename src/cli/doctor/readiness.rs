@@ -6,6 +6,8 @@ use crate::cli::fetch;
 use crate::serve::from_cli::Check;
 
 const CHECK: &str = "ready";
+/// How it says that it waits for an operator (`actors::service`).
+const RESTORED: &str = "restored from a copy";
 /// How long the server is waited for.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -14,6 +16,11 @@ pub async fn check(http: &str) -> Option<Check> {
     let answer = fetch::get(http, "/readyz", WITHIN).await.ok()?;
     match answer.code() {
         "200" => Some(Check::ok(CHECK, "it takes changes")),
+        "503" if answer.body.starts_with(RESTORED) => {
+            let hint =
+                "claim what is in use (`allod ip claim`), which it takes; then start it once with `--accept-restored`";
+            Some(Check::wrong(CHECK, answer.body.trim(), hint))
+        }
         "503" => {
             let hint = format!("nothing is granted while it is so; `curl http://{http}/readyz` says when it is over");
             Some(Check::wrong(CHECK, answer.body.trim(), hint))
@@ -35,8 +42,11 @@ pub async fn check_beside(server: &str) -> Check {
 }
 
 fn unknown(server: &str) -> Check {
-    let seen = format!("not known of {server}: its HTTP port is not the one above, and `--config` would name it");
-    Check::ok(CHECK, seen)
+    let seen = format!(
+        "whether {server} takes changes is not known, as its HTTP port is not the one above: one that was restored, or whose \
+         disk is full, answers all the same"
+    );
+    Check::warning(CHECK, seen, "name its settings by `--config FILE`, or ask `curl http://HOST:PORT/readyz`")
 }
 
 fn beside(server: &str) -> Option<String> {
@@ -74,6 +84,9 @@ mod tests {
         assert_eq!(found(ready).await, Some((CheckState::Ok, "it takes changes".to_owned())));
         let full = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 12\r\n\r\nRedis is full\n";
         assert_eq!(found(full).await, Some((CheckState::Wrong, "Redis is full".to_owned())));
+        let restored = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 29\r\n\r\nrestored from a copy: nothing";
+        let hint = check(&answering(restored)).await.unwrap().hint;
+        assert!(hint.contains("ip claim") && !hint.contains("nothing is granted"), "{hint}");
         assert_eq!(found("HTTP/1.1 404 Not Found\r\n\r\n").await, None);
         assert_eq!(check("nowhere").await, None);
     }
@@ -88,7 +101,7 @@ mod tests {
         assert_eq!((found.state, found.seen), (CheckState::Wrong, seen));
         // Nobody is there.
         let found = check_beside("127.0.0.1:8").await;
-        assert_eq!(found.state, CheckState::Ok);
-        assert!(found.seen.contains("not known of 127.0.0.1:8"), "{}", found.seen);
+        assert_eq!(found.state, CheckState::Warning);
+        assert!(found.seen.contains("whether 127.0.0.1:8 takes changes is not known"), "{}", found.seen);
     }
 }

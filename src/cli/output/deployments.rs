@@ -2,15 +2,19 @@
 
 use serde_json::Value;
 
-use super::show::{held_address, list, text};
+use super::short_range;
+use super::show::{held_address, list, reserved_for, text};
 use super::table::{Table, fields};
 
 /// Columns in which nothing is said are left out.
-const PLAIN: [(&str, &str); 3] = [("SLOT", "0"), ("ADDRESS", ""), ("IN PLACE OF", "")];
+const PLAIN: [(&str, &str); 4] = [("SLOT", "0"), ("ADDRESS", ""), ("IN PLACE OF", ""), ("LIES IN", "")];
+
+/// Columns of what instances hold or are to hold.
+const HEADINGS: [&str; 7] = ["STATE", "!ADDRESS", "NETWORK", "INSTANCE", "SLOT", "!IN PLACE OF", "LIES IN"];
 
 /// `deployment.plan`, `deployment.apply`: every wish by what became of it, then what is let go.
 pub(super) fn planned(result: &Value, width: Option<usize>) -> String {
-    let mut table = Table::new(&["STATE", "!ADDRESS", "NETWORK", "INSTANCE", "SLOT", "!IN PLACE OF"]);
+    let mut table = Table::new(&HEADINGS);
     for instance in list(result, "instances") {
         for slot in list(instance, "networks") {
             table.row(vec![
@@ -20,6 +24,7 @@ pub(super) fn planned(result: &Value, width: Option<usize>) -> String {
                 text(instance, "id"),
                 text(slot, "slot"),
                 text(slot, "replaces"),
+                slot.get("reserved").map_or_else(String::new, reserved),
             ]);
         }
     }
@@ -31,7 +36,7 @@ pub(super) fn planned(result: &Value, width: Option<usize>) -> String {
 
 /// `deployment.get`.
 pub(super) fn deployment(result: &Value, width: Option<usize>) -> String {
-    let mut table = Table::new(&["STATE", "!ADDRESS", "NETWORK", "INSTANCE", "SLOT", "!IN PLACE OF"]);
+    let mut table = Table::new(&HEADINGS);
     for instance in list(result, "instances") {
         let id = text(instance, "id");
         list(instance, "reservations").for_each(|held| table.row(holding("held", &id, held)));
@@ -59,9 +64,21 @@ pub(super) fn deployments(result: &Value, width: Option<usize>) -> String {
     if table.is_empty() { String::new() } else { table.render(width) }
 }
 
+/// The reserved range in which what is kept lies: `fresh` moves an instance off it.
+fn reserved(range: &Value) -> String {
+    let what = range.get("for").map_or_else(|| "reserved".to_owned(), reserved_for);
+    let note = Some(text(range, "note")).filter(|note| !note.is_empty());
+    format!(
+        "{}, {what}{}",
+        short_range(&text(range, "range")),
+        note.map_or_else(String::new, |note| format!(": {note}"))
+    )
+}
+
 fn holding(state: &str, instance: &str, held: &Value) -> Vec<String> {
     let instance = instance.to_owned();
-    vec![state.to_owned(), held_address(held), text(held, "network"), instance, text(held, "slot"), String::new()]
+    let (network, slot) = (text(held, "network"), text(held, "slot"));
+    vec![state.to_owned(), held_address(held), network, instance, slot, String::new(), String::new()]
 }
 
 fn drawn(table: Table, width: Option<usize>) -> String {

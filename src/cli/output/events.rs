@@ -1,9 +1,12 @@
-//! Events as rows.
+//! Events as rows. What changed of a network is in `changed`.
+
+mod changed;
 
 use serde_json::Value;
 
 use super::show::{held_address, text};
 use super::table::Table;
+pub use changed::Earlier;
 
 /// Values that go without saying.
 const PLAIN: [(&str, &str); 6] =
@@ -11,9 +14,19 @@ const PLAIN: [(&str, &str); 6] =
 
 /// A row for each event.
 pub fn table(events: &[Value]) -> Table {
+    table_after(events, &mut Earlier::default())
+}
+
+/// A row for each event that comes after others: what changed of a network is told by what was known of it.
+pub fn table_after(events: &[Value], earlier: &mut Earlier) -> Table {
     let mut table =
         Table::new(&["TIME", "EVENT", "!ADDRESS", "NETWORK", "OWNER", "SCOPE", "SLOT", "BY", "DETAILS", "REASON"]);
     for event in events {
+        let details = match text(event, "type").as_str() {
+            "network_created" | "network_changed" => earlier.changed(event),
+            "transferred" => moved(event, events).unwrap_or_else(|| details(event)),
+            _ => details(event),
+        };
         table.row(vec![
             text(event, "time"),
             text(event, "type"),
@@ -24,11 +37,25 @@ pub fn table(events: &[Value]) -> Table {
             text(event, "scope"),
             text(event, "slot"),
             text(event, "by"),
-            details(event),
+            details,
             text(event, "reason"),
         ]);
     }
     table.without_plain_columns(&PLAIN)
+}
+
+/// With its subnet: from which network, or to which, where the other half of the move is among these events.
+fn moved(event: &Value, events: &[Value]) -> Option<String> {
+    let way = match (event.get("before"), event.get("after")) {
+        (Some(_), None) => "to",
+        (None, Some(_)) => "from",
+        _ => return None,
+    };
+    let same = |other: &&Value| {
+        let alike = |member: &str| other.get(member) == event.get(member);
+        ["type", "time", "address", "generation"].into_iter().all(alike) && !alike("network_id")
+    };
+    events.iter().find(same).map(|other| format!("{way} network `{}`", text(other, "network")))
 }
 
 /// What more there is to say of this type of event.

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::number_of;
 use crate::core::address::{Address, Range};
+use crate::core::plural::plural;
 
 /// Addresses, or cells, of one row.
 const ROW: usize = 64;
@@ -42,7 +43,8 @@ pub fn pool(pool: &Value) -> Option<String> {
         return None;
     };
     let size = grouped(&range.size().to_string());
-    Some(format!("pool{name} {shown}: {size} addresses, {} taken\n{rows}", grouped(&taken)))
+    let addresses = plural(u64::try_from(range.size()).unwrap_or(u64::MAX), "address");
+    Some(format!("pool{name} {shown}: {size} {addresses}, {} taken\n{rows}", grouped(&taken)))
 }
 
 fn label(address: Address) -> String {

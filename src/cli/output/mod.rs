@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::core::address::{Family, Range};
 
-pub use show::{list, network, reservation_rows, space, usage};
+pub use show::{held_address, labels, list, network, reservation_rows, space, usage};
 
 /// How answers are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -95,11 +95,11 @@ pub fn text_of(value: &Value) -> String {
     }
 }
 
-/// A range as people like to read it: an IPv6 range that is a prefix is written as one.
+/// A range as people like to read it: one address without its equal, an IPv6 range that is a prefix as one.
 pub fn short_range(text: &str) -> String {
-    match text.parse::<Range>().ok().and_then(Range::as_cidr) {
-        Some(cidr) if cidr.family() == Family::V6 => cidr.to_string(),
-        _ => text.to_owned(),
+    match text.parse::<Range>() {
+        Ok(range) if range.family() == Family::V6 || range.first() == range.last() => range.as_typed(),
+        Ok(_) | Err(_) => text.to_owned(),
     }
 }
 

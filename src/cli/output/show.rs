@@ -61,7 +61,7 @@ fn count(of: &Value, name: &str) -> String {
 }
 
 /// `10.0.0.5`, or `10.0.0.8/29` for a block.
-pub(super) fn held_address(held: &Value) -> String {
+pub fn held_address(held: &Value) -> String {
     let address = text(held, "address");
     let single = if address.contains(':') { 128 } else { 32 };
     match held.get("prefix_length").and_then(Value::as_u64) {
@@ -77,10 +77,6 @@ fn reservation(held: &Value) -> String {
 
 /// One reservation, field by field, with the state of its address before it.
 fn reservation_in(held: &Value, state: String) -> String {
-    let labels = held.get("labels").and_then(Value::as_object);
-    let labels = labels.map_or_else(String::new, |labels| {
-        labels.iter().map(|(key, value)| format!("{key}={}", text_of(value))).collect::<Vec<_>>().join(" ")
-    });
     let servers: Vec<String> =
         held.get("dns").map(|dns| list(dns, "servers").map(text_of).collect()).unwrap_or_default();
     let yes = |name: &str| if held.get(name) == Some(&Value::Bool(true)) { "yes".to_owned() } else { String::new() };
@@ -95,8 +91,12 @@ fn reservation_in(held: &Value, state: String) -> String {
         None => text(held, "expires_at"),
     };
     let obsolete = held.get("obsolete").map_or_else(String::new, |o| format!("since {}", text(o, "since")));
+    // An unbinding answers the reservation as it was.
+    let released = yes("released");
+    let released = if released.is_empty() { released } else { "yes, with its claimant; this is how it was".to_owned() };
     fields(&[
         ("state", state),
+        ("released", released),
         ("address", held_address(held)),
         ("interface", text(held, "interface")),
         ("network", text(held, "network")),
@@ -111,9 +111,10 @@ fn reservation_in(held: &Value, state: String) -> String {
         ("owner uid", text(held, "owner_uid")),
         ("kind", text(held, "kind")),
         ("claimant", text(held, "claimant")),
+        ("claimant before", text(held, "previous_claimant")),
         ("hostname", text(held, "hostname")),
         ("mac", text(held, "mac")),
-        ("labels", labels),
+        ("labels", labels(held)),
         ("note", text(held, "note")),
         ("transient", yes("transient")),
         ("created at", text(held, "created_at")),
@@ -122,6 +123,12 @@ fn reservation_in(held: &Value, state: String) -> String {
         ("generation", text(held, "generation")),
         ("new", created),
     ])
+}
+
+/// The labels of a reservation, as they are typed.
+pub fn labels(held: &Value) -> String {
+    let labels = held.get("labels").and_then(Value::as_object).into_iter().flatten();
+    labels.map(|(key, value)| format!("{key}={}", text_of(value))).collect::<Vec<_>>().join(" ")
 }
 
 /// Rows of reservations, for tables and previews.
@@ -321,7 +328,7 @@ pub fn network(network: &Value, width: Option<usize>) -> String {
 /// Subnets, then their pools and reserved ranges.
 pub fn space(subnets: &[Value], width: Option<usize>) -> String {
     let mut table = Table::new(&["!SUBNET", "NAME", "!GATEWAY", "DHCP", "!DNS", "SEARCH", "ZONES", "STATE", "ID"]);
-    let mut parts = Table::new(&["!RANGE", "WHAT", "NAME", "STATE"]);
+    let mut parts = Table::new(&["!RANGE", "WHAT", "NAME", "STATE", "NOTE"]);
     for subnet in subnets {
         let zones: Vec<String> = list(subnet, "zones").map(text_of).collect();
         let dns = subnet.get("dns").unwrap_or(&Value::Null);
@@ -344,14 +351,16 @@ pub fn space(subnets: &[Value], width: Option<usize>) -> String {
                 format!("{kind} pool"),
                 text(pool, "name"),
                 draining(pool),
+                String::new(),
             ]);
         }
         for reserved in list(subnet, "reserved") {
             parts.row(vec![
                 short_range(&text(reserved, "range")),
                 reserved.get("for").map_or_else(|| "reserved".to_owned(), reserved_for),
-                text(reserved, "note"),
                 String::new(),
+                String::new(),
+                text(reserved, "note"),
             ]);
         }
     }
@@ -363,6 +372,7 @@ pub fn space(subnets: &[Value], width: Option<usize>) -> String {
         ("SEARCH", ""),
         ("ZONES", ""),
         ("STATE", ""),
+        ("NOTE", ""),
         ("ID", ""),
     ];
     // The ranges of a change alone come without the subnet that they are in.
@@ -373,7 +383,7 @@ pub fn space(subnets: &[Value], width: Option<usize>) -> String {
 }
 
 /// `reserved for db/0`, with the scope that is not plain, and with the slot if it is for one only.
-fn reserved_for(whom: &Value) -> String {
+pub(super) fn reserved_for(whom: &Value) -> String {
     let scope = Some(text(whom, "scope")).filter(|scope| !scope.is_empty() && scope != "default");
     let parts =
         [scope.map(|scope| format!("scope {scope}")), whom.get("slot").map(|slot| format!("slot {}", text_of(slot)))];

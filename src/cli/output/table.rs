@@ -53,6 +53,25 @@ impl Table {
                 default.is_none_or(|default| self.rows.iter().any(|row| !row[at].is_empty() && row[at] != default))
             })
             .collect();
+        self.keep(&keep);
+        self
+    }
+
+    /// Leaves out these columns one after the other until the rest fits: numbers are never cut.
+    pub fn fitting(mut self, width: Option<usize>, least_first: &[&str]) -> Self {
+        let Some(limit) = width else { return self };
+        for heading in least_first {
+            let widths = self.widths(width);
+            if widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) <= limit {
+                break;
+            }
+            let keep: Vec<bool> = self.headings.iter().map(|other| other != heading).collect();
+            self.keep(&keep);
+        }
+        self
+    }
+
+    fn keep(&mut self, keep: &[bool]) {
         let mut flags = keep.iter().copied();
         self.headings.retain(|_| flags.next().unwrap_or(true));
         let mut flags = keep.iter().copied();
@@ -63,7 +82,6 @@ impl Table {
             let mut flags = keep.iter().copied();
             row.retain(|_| flags.next().unwrap_or(true));
         }
-        self
     }
 
     /// The lines of the table, within `width` columns if one is given.
@@ -237,6 +255,24 @@ mod tests {
         assert_eq!(text, format!("{heading}{plain}{range}\n{}", row("", counts)));
         let whole = anstream::adapter::strip_str(&table.render(None)).to_string();
         assert_eq!(whole.lines().count(), 3, "{whole}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_column_by_column_and_numbers_stay_whole() {
+        let table = || {
+            let mut table = Table::new(&["NAME", "#FREE", "#RATE", "#FULL IN"]);
+            table.row(vec!["a-network-of-a-long-name".into(), "18 446 744".into(), "12 345".into(), "8 min".into()]);
+            table
+        };
+        let at =
+            |width| anstream::adapter::strip_str(&table().fitting(width, &["RATE", "FREE"]).render(width)).to_string();
+        assert_eq!(
+            at(None).lines().next().map(str::trim_end),
+            Some("NAME                            FREE    RATE  FULL IN")
+        );
+        assert!(at(Some(40)).contains("18 446 744  12 345    8 min"), "{}", at(Some(40)));
+        assert!(at(Some(36)).contains("18 446 744    8 min") && !at(Some(36)).contains("RATE"), "{}", at(Some(36)));
+        assert_eq!(at(Some(18)), "NAME       FULL IN\na-networ…    8 min\n");
     }
 
     #[test]

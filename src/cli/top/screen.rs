@@ -79,11 +79,28 @@ fn write(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// So many columns of a line; what styles it counts for none.
+/// So many columns of a line; what styles it counts for none. Between two of its parts if there are any: a number of which the
+/// end is missing is another number.
 fn cut(line: &str, width: usize) -> String {
     let plain = anstream::adapter::strip_str(line).to_string();
-    if columns(&plain) <= width { line.to_owned() } else { plain.chars().take(width).collect() }
+    if columns(&plain) <= width {
+        return line.to_owned();
+    }
+    let fits: String = plain.chars().take(width).collect();
+    let room: String = plain.chars().take(width.saturating_sub(1)).collect();
+    // What names the line is none of its parts.
+    let parts = [", ", "  "].into_iter().filter_map(|joint| room.rfind(joint)).max();
+    match parts.filter(|at| 2 * at >= width) {
+        Some(at) => format!("{} …", room[..at].trim_end()).chars().take(width).collect(),
+        None => fits,
+    }
 }
+
+/// Columns that give way where there is no room, the least telling first.
+const NETWORKS_LEAST: &[&str] =
+    &["FREE6", "RELEASED/S", "HELD", "GRANTED/S", "REALM", "WAITING", "IPV6", "REFUSED/S", "FREE", "FULL IN"];
+const POOLS_LEAST: &[&str] = &["KIND", "NAME", "DECLINED", "COOLING", "RESERVED", "HELD", "SIZE"];
+const SCOPES_LEAST: &[&str] = &["OBSOLETE", "RESERVATIONS", "UNBOUND"];
 
 /// What is shown besides the view.
 #[derive(Debug, Default)]
@@ -105,7 +122,10 @@ pub fn text(view: &View, beside: &Beside) -> String {
         text.push_str(&format!("! {problem}\n"));
     }
     if !view.networks.is_empty() {
-        text.push_str(&format!("\n{}", networks(&view.networks).render(beside.width)));
+        text.push_str(&format!(
+            "\n{}",
+            networks(&view.networks).fitting(beside.width, NETWORKS_LEAST).render(beside.width)
+        ));
     }
     let more = view.networks_more as u64;
     if more > 0 {
@@ -118,10 +138,10 @@ pub fn text(view: &View, beside: &Beside) -> String {
         ));
     }
     if let Some(usage) = &beside.usage {
-        text.push_str(&format!("\n{}", pools(usage).render(beside.width)));
+        text.push_str(&format!("\n{}", pools(usage).fitting(beside.width, POOLS_LEAST).render(beside.width)));
     }
     if let Some(scopes) = &beside.scopes {
-        text.push_str(&format!("\n{}", self::scopes(scopes).render(beside.width)));
+        text.push_str(&format!("\n{}", self::scopes(scopes).fitting(beside.width, SCOPES_LEAST).render(beside.width)));
     }
     text
 }
@@ -242,8 +262,8 @@ fn networks(networks: &[Network]) -> Table {
 /// Subnets and their pools, of `network.usage`.
 fn pools(usage: &Value) -> Table {
     let mut table = Table::new(&[
-        "SUBNET",
-        "POOL",
+        "!SUBNET",
+        "!POOL",
         "NAME",
         "KIND",
         "#SIZE",
@@ -334,8 +354,40 @@ mod tests {
     }
 
     #[test]
+    fn no_number_is_cut_on_a_terminal_of_80_columns() {
+        let space = |free: f64| Some(Space { size: free, free, full: 0.07, ..Space::default() });
+        let mut view = view();
+        view.networks[0] = Network {
+            network: "a-network-of-a-long-name-in-a-realm".into(),
+            realm: "another-realm".into(),
+            ipv4: space(16_777_216.0),
+            ipv6: space(18_446_744_073_709_551_616.0),
+            reservations: 1_234_567,
+            granted_per_second: 12_345.0,
+            released_per_second: 12_345.0,
+            refused_per_second: [("quota_exceeded".to_owned(), 12_345.0)].into(),
+            waiting: 17,
+            exhausted_in_seconds: Some(480.0),
+            ..Network::default()
+        };
+        let counts = json!({"cidr": "10.100.200.0/22", "name": "machines", "size": "1024", "held": "1000", "reserved": "10",
+            "cooling": "12", "declined": "1", "free": "1"});
+        let mut pool = counts.clone();
+        (pool["range"], pool["kind"]) = (json!("10.100.200.100-10.100.203.254"), json!("dynamic"));
+        let mut subnet = counts;
+        subnet["pools"] = json!([pool]);
+        let beside = Beside { width: Some(80), usage: Some(json!({"subnets": [subnet]})), ..Beside::default() };
+        let text = anstream::adapter::strip_str(&text(&view, &beside)).to_string();
+        assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
+        for whole in ["8 min\n", "16 777 216", "10.100.200.100-10.100.203.254", "1 024"] {
+            assert!(text.contains(whole), "{whole}: {text}");
+        }
+    }
+
+    #[test]
     fn a_line_is_cut_to_the_width_without_breaking_a_style() {
         assert_eq!(cut("\x1b[1mabc\x1b[0m", 3), "\x1b[1mabc\x1b[0m");
         assert_eq!(cut("\x1b[1mabcd\x1b[0m", 3), "abc");
+        assert_eq!(cut("node  10.0.0.1:7401 allod, up 12 min, 1 234 MB", 42), "node  10.0.0.1:7401 allod, up 12 min …");
     }
 }

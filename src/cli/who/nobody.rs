@@ -126,6 +126,7 @@ impl<'a> Place<'a> {
                     }
                 }
             }
+            "declined" if self.only_static_pools() => format!("`allod history {address}` shows who declined it"),
             "free" | "cooling" if self.only_static_pools() => match self.kind_of_pool() {
                 None => format!("`allod pool add {network} {address} --kind static` lets it be claimed"),
                 Some(_) => format!("`allod network update {network} --static-only=false` lets it be claimed"),

@@ -6,7 +6,7 @@ use super::is_grant;
 use crate::cli::exit::Exit;
 use crate::cli::history::{PAGE, Pages};
 use crate::cli::output::table::fields;
-use crate::cli::output::{Format, print, text_of};
+use crate::cli::output::{Format, labels, print, text_of};
 use crate::cli::quote::shell;
 use crate::cli::session::{Done, Session};
 use crate::cli::time::Time;
@@ -140,6 +140,7 @@ fn describe(address: &str, at: &str, event: &Value, grant: Option<&Value>) -> St
         ("obsolete", held.get("obsolete").map_or_else(String::new, |o| format!("since {}", text(o, "since")))),
         ("hostname", text(held, "hostname")),
         ("mac", text(held, "mac")),
+        ("labels", labels(held)),
         ("note", text(held, "note")),
     ])
 }

@@ -240,6 +240,7 @@ impl Network {
             network: None,
             address: Some(address),
             held_by: Some(Box::new(held_by(held))),
+            used_in: None,
         }
     }
 
@@ -391,7 +392,13 @@ impl Network {
                 let problem = format!("{address} is wished for instance `{}`, too; wish for it once", other.owner);
                 refused.note::<()>(
                     wish,
-                    Err(Refusal::Taken { problem, network: None, address: Some(address), held_by: None }),
+                    Err(Refusal::Taken {
+                        problem,
+                        network: None,
+                        address: Some(address),
+                        held_by: None,
+                        used_in: None,
+                    }),
                 );
             }
         }

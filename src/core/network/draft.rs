@@ -27,7 +27,7 @@ use crate::core::command::Context;
 use crate::core::outcome::{Decision, Outcome, View};
 use crate::core::refusal::HeldBy;
 use crate::core::state::{Entry, Event, EventKind, Key, Lease, Reservation, State, Step};
-use crate::core::types::{Mac, Owner, Scope, SlotKey, WallTime};
+use crate::core::types::{Mac, Owner, Scope, SlotKey};
 
 /// Freed addresses that are looked through in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,6 +134,11 @@ impl<'a> Draft<'a> {
     /// Nothing is left at this place, nor at those before it. That stays so: a request only takes.
     pub(super) fn nothing_left(&self, pool: Address, freed: Freed, place: (Rank, u128)) {
         self.searched.borrow_mut().get_or_insert_default().insert((pool, freed), place);
+    }
+
+    /// What was granted here so far.
+    pub(super) fn taken_so_far(&self) -> impl Iterator<Item = Range> {
+        self.taken.iter()
     }
 
     /// Grants made here so far.
@@ -251,11 +256,7 @@ impl<'a> Draft<'a> {
 
 /// Facts about a holder, for refusals.
 pub(super) fn held_by(reservation: &Reservation) -> HeldBy {
-    HeldBy {
-        holder: reservation.holder.clone(),
-        claimant: reservation.claimant.clone(),
-        since: WallTime(reservation.created_at.0),
-    }
+    HeldBy::of(reservation)
 }
 
 /// The prefixes that a range consists of, ascending: at most two per bit of the address.

@@ -360,7 +360,7 @@ impl Network {
             "{asked} overlaps {there} of network `{network}`, which is held by {holder}; ask for another address, or have that \
              one released"
         );
-        Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by) }
+        Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by), used_in: None }
     }
 
     /// Refuses a block of which somebody else holds any, or was promised any, or another member of the same request took any.
@@ -382,6 +382,7 @@ impl Network {
                 network: None,
                 address: Some(range.first()),
                 held_by: None,
+                used_in: None,
             }),
         }
     }
@@ -493,6 +494,7 @@ impl Network {
                 network: None,
                 address: Some(address),
                 held_by: Some(Box::new(held_by(held))),
+                used_in: None,
             }),
             _ => Ok(()),
         }

@@ -76,6 +76,7 @@ impl Network {
                 network: None,
                 address: Some(address),
                 held_by: Some(Box::new(held_by(held))),
+                used_in: None,
             }),
             (None, _) => {
                 let view = draft.view(address, Arc::clone(held));
@@ -324,6 +325,12 @@ pub(super) fn is_promised_to_nobody(address: Address, held: &Reservation) -> Res
             "{address} is promised to instance `{}` of deployment `{}`; commit or revert its plan first",
             promise.owner, held.holder.scope
         );
-        Err(Refusal::Taken { problem, network: None, address: Some(address), held_by: Some(Box::new(held_by(held))) })
+        Err(Refusal::Taken {
+            problem,
+            network: None,
+            address: Some(address),
+            held_by: Some(Box::new(held_by(held))),
+            used_in: None,
+        })
     })
 }

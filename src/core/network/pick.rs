@@ -254,7 +254,8 @@ impl Network {
                 }
             }
         }
-        let narrowed_by = self.narrowed_by(wish, dynamic, draft.granted());
+        let here = |range: &Range| self.layout.pool_of(range.first()).is_some_and(|pool| self.draws_from(pool, sets));
+        let narrowed_by = self.narrowed_by(wish, dynamic, draft.taken_so_far().filter(here).count());
         let comes_back = |address: Address| {
             self.layout.pool_of(address).is_some_and(|pool| {
                 self.draws_from(pool, sets) && self.layout.pools[pool].is_unblocked(Range::single(address))
@@ -283,6 +284,7 @@ impl Network {
             next_free_at: next,
             pools,
             narrowed_by,
+            is_of_blocks: wish.prefix_length.is_some(),
             waited_ms: None,
         }))
     }

@@ -74,5 +74,6 @@ pub(super) fn bound_to(address: Address, held: &Reservation, bound: &Claimant) -
         network: None,
         address: Some(address),
         held_by: Some(Box::new(held_by(held))),
+        used_in: None,
     }
 }

@@ -28,8 +28,11 @@ impl Network {
             if ask.revert { revert(ask, &all, &mut draft) } else { commit(ask, &all, &mut draft) };
         let open = |held: &Reservation| {
             let taken_back = || held.planned.as_ref().and_then(|planned| planned.revived).map(|(plan, _)| plan);
+            // What a revert could not make current again is at its end.
+            let by_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
+            let is_left = by_it && ask.was_reverted(&held.holder.owner);
             !ask.covers(&held.holder.owner)
-                && (held.obsolete.is_some()
+                && (held.obsolete.is_some() && !is_left
                     || held.leaving().is_some()
                     || granted_by(held, ask.plan) && !ask.was_committed(&held.holder.owner)
                     || ask.revert && taken_back() == Some(ask.plan))
@@ -289,7 +292,8 @@ fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'
             (planned.leaving, planned.promise) = (None, None);
             after.planned = noted(*planned);
         }
-        earlier |= after.obsolete.is_some() || after.leaving().is_some();
+        let waits = after.obsolete.as_ref().is_some_and(|obsolete| ask.waits_since_earlier(obsolete));
+        earlier |= waits || after.leaving().is_some();
         match (held.obsolete.is_some(), after.obsolete.is_some()) {
             (true, false) => draft.restore(address, held, after),
             (false, true) => drop(draft.change(address, held, after, EventKind::Obsolete)),

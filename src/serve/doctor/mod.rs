@@ -71,6 +71,8 @@ pub struct Examined {
     pub checks: Vec<Check>,
     /// A server has the data directory open.
     pub in_use: bool,
+    /// The data directory, where the register would be in files and can be looked at.
+    pub directory: Option<String>,
     /// Where a server with these settings listens, for clients and for HTTP.
     pub ports: Option<(String, String)>,
 }
@@ -106,7 +108,11 @@ pub fn examine(sources: Result<Sources, String>) -> Examined {
     checks.push(machine::clock());
     checks.push(machine::descriptors(&config, holder.as_deref()));
     let ports = Some((config.server.listen.clone(), config.server.http_listen.clone()));
-    Examined { checks, in_use: holder.is_some(), ports }
+    // Where it may not be looked into nobody knows who has it open.
+    let is_seen = checks.iter().all(|check| check.check != "directory" || check.state != CheckState::Wrong);
+    let is_used = config.store.kind == StoreKind::Embedded && is_seen;
+    let directory = is_used.then(|| config.store.directory.display().to_string());
+    Examined { checks, in_use: holder.is_some(), directory, ports }
 }
 
 /// Two clocks that are kept differ by less.

@@ -153,6 +153,7 @@ async fn lease_once(
         Verdict::Done => Ok(()),
         Verdict::Absent(at) => Err(shared.absent(of(at)?)),
         Verdict::Fenced(at, current) => Err(StoreError::Fenced { shard: of(at)?, current }),
+        Verdict::Foreign(found) => Err(shared.foreign(found)),
         Verdict::Gap(..) | Verdict::Back(_) | Verdict::Lost(_) | Verdict::Mismatch { .. } => Err(strange()),
     }
 }
@@ -175,11 +176,13 @@ pub(super) struct RegisterOwner {
 }
 
 pub(super) async fn owner(shared: &RedisShared, link: &mut Link) -> Result<RegisterOwner, StoreError> {
-    let mut pipeline = Pipeline::with_capacity(2);
+    let mut pipeline = Pipeline::with_capacity(3);
     pipeline.cmd("TIME").cmd("HMGET").arg(shared.keys.head(ShardId(0))).arg(&["owner", "node", "address", "lease"]);
+    pipeline.cmd("HMGET").arg(shared.keys.register()).arg(&["register"]);
     let answer = link.read(&pipeline, ANSWER_WITHIN).await?;
     let strange = || failed::strange(&shared.place, "a head is none");
-    let [time, head] = <[Value; 2]>::try_from(answer).map_err(|_| strange())?;
+    let [time, head, register] = <[Value; 3]>::try_from(answer).map_err(|_| strange())?;
+    shared.is_own_register(&register)?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(time).map_err(|_| strange())?;
     let head: (Option<String>, Option<String>, Option<String>, Option<u64>) =
         redis::from_redis_value(head).map_err(|_| strange())?;
@@ -196,11 +199,11 @@ pub(super) async fn owner(shared: &RedisShared, link: &mut Link) -> Result<Regis
 
 async fn meet(shared: &RedisShared, link: &mut Link, here: bool) -> Result<Vec<SeenNode>, StoreError> {
     let own = shared.card();
-    let mut call =
-        ScriptCall::new(&shared.shas, LoadedScript::Nodes, &[shared.keys.nodes(), shared.keys.head(ShardId(0))]);
+    let keys = [shared.keys.nodes(), shared.keys.head(ShardId(0)), shared.keys.register()];
+    let mut call = ScriptCall::new(&shared.shas, LoadedScript::Nodes, &keys);
     let text = if here { card_text(&own) } else { String::new() };
     call.arg(&own.name).arg(scripts::hex(own.process)).arg(text).number(NODE_LEASE_MS);
-    call.number(Format::NEWEST.number().into());
+    call.number(Format::NEWEST.number().into()).arg(scripts::hex(shared.info.register));
     let answer = match probe_of(shared, link).await {
         Some(probe) => answered_behind(shared, link, &call, probe).await?,
         None => match shared.waiting().filter(|_| shared.counts_late()) {
@@ -220,6 +223,7 @@ async fn meet(shared: &RedisShared, link: &mut Link, here: bool) -> Result<Vec<S
             return Err(StoreError::Locked(text.into()));
         }
         Met::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
+        Met::Foreign(found) => return Err(shared.foreign(found)),
     };
     Ok(nodes
         .into_iter()

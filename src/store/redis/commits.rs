@@ -202,6 +202,7 @@ fn judge(
             }
             Err(CommitError::Fenced { shard: batch.shard, current })
         }
+        Verdict::Foreign(found) => Err(refused(shared.foreign(found))),
         Verdict::Gap(at, last) => {
             let (batch, link) = of(at)?;
             if last < link.told {

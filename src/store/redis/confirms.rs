@@ -148,6 +148,7 @@ async fn confirm(shared: &Arc<RedisShared>, link: &mut Link, names: &[ProofName]
         Verdict::Done => {}
         Verdict::Absent(at) => return Err(refused(shared.absent(of(at)?))),
         Verdict::Fenced(at, current) => return Err(CommitError::Fenced { shard: of(at)?, current }),
+        Verdict::Foreign(found) => return Err(refused(shared.foreign(found))),
         Verdict::Gap(..) | Verdict::Back(_) | Verdict::Lost(_) | Verdict::Mismatch { .. } => return Err(strange()),
     }
     if waits.is_empty() {

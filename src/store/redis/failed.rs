@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use redis::RedisError;
 
+use super::scripts::ScriptCall;
 use crate::store::StoreError;
 
 /// Why a command did not end well.
@@ -65,6 +66,36 @@ fn is_inside_script(error: &RedisError) -> bool {
     })
 }
 
+/// Did Redis refuse it because its user lacks a right? Inside a script it does not say who that is, nor of which command.
+fn is_denied(error: &RedisError) -> bool {
+    // Of several commands together only the text says it.
+    let text = error.to_string();
+    let said = ["NoPerm", "NOPERM", "The user executing the script can't", "ACL failure in script"];
+    said.iter().any(|words| text.contains(words))
+}
+
+/// An error of a script as it is told: where a right is missing, whose and which.
+pub(super) fn of_script(error: RedisError, call: &ScriptCall) -> RedisError {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) if is_denied(&error) => {
+            let told = format!("{}. Redis says: {detail}", call.rights());
+            redis::make_extension_error(code.to_owned(), Some(told))
+        }
+        _ => error,
+    }
+}
+
+/// What reading failed of, as this user.
+pub(super) fn of_reading(error: &RedisError, user: &str, name: &Arc<str>) -> StoreError {
+    match store_error("reading from", name, error) {
+        StoreError::Io { context, source } if is_denied(error) => {
+            let told = format!("user `{user}` lacks a right (`ACL SETUSER {user} +COMMAND` gives it): {source}");
+            StoreError::Io { context, source: Arc::new(std::io::Error::new(source.kind(), told)) }
+        }
+        other => other,
+    }
+}
+
 pub(super) fn classify(error: &RedisError, name: &Arc<str>) -> Failed {
     match error.code() {
         _ if is_inside_script(error) => Failed::Unknown(store_error("asking", name, error)),
@@ -76,7 +107,8 @@ pub(super) fn classify(error: &RedisError, name: &Arc<str>) -> Failed {
 
 pub(super) fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> StoreError {
     // As one sentence: the error repeats the one below it.
-    let source = std::io::Error::other(error.to_string());
+    let kind = if is_denied(error) { std::io::ErrorKind::PermissionDenied } else { std::io::ErrorKind::Other };
+    let source = std::io::Error::new(kind, error.to_string());
     StoreError::Io { context: format!("{doing} Redis at {name}").into(), source: Arc::new(source) }
 }
 

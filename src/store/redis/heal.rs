@@ -39,6 +39,7 @@ use super::redo;
 use super::scripts;
 use super::shared::{KnownLine, RedisShared};
 use super::takes::Takes;
+use crate::store::moving::MoveNotice;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 
 /// How long an answer may take.
@@ -295,22 +296,36 @@ async fn heads_of(
     read.into_iter().map(there).collect::<Result<Vec<_>, StoreError>>().map_err(Unplayed::Later)
 }
 
+/// The heads of shards in the register that this process keeps. Another one may have come into its place, with heads that look
+/// like those of somebody who went on from further back; nothing is known of that one here.
 pub(super) async fn read_heads(
     shared: &RedisShared,
     link: &mut Link,
     shards: Vec<ShardId>,
 ) -> Result<Vec<(ShardId, Option<Head>)>, StoreError> {
-    let mut pipeline = Pipeline::with_capacity(shards.len());
+    let mut pipeline = Pipeline::with_capacity(1 + shards.len());
+    pipeline.cmd("HMGET").arg(shared.keys.register()).arg(&["register", "moved"]);
     for shard in &shards {
         pipeline.cmd("HMGET").arg(shared.keys.head(*shard)).arg(&scripts::HEAD_FIELDS[..]);
     }
-    if shards.is_empty() {
-        return Ok(Vec::new());
-    }
-    let values = link.read(&pipeline, ANSWER_WITHIN).await?;
+    let mut values = link.read(&pipeline, ANSWER_WITHIN).await?.into_iter();
     let strange = || failed::strange(&shared.place, "a head is none");
-    let heads = values.into_iter().map(|value| scripts::head(value).ok_or_else(strange));
+    let register = values.next().ok_or_else(strange)?;
+    shared.is_own_register(&register)?;
+    if let Some(notice) = moved_away(&register).filter(|_| !shared.lines().is_empty()) {
+        // It did not go back: it is somewhere else, and its heads are nobody's any more.
+        return Err(shared.moved(&notice));
+    }
+    let heads = values.map(|value| scripts::head(value).ok_or_else(strange));
     shards.into_iter().zip(heads).map(|(shard, head)| Ok((shard, head?))).collect()
+}
+
+/// What the register says of where it went, if it is somewhere else.
+fn moved_away(register: &Value) -> Option<String> {
+    let Value::Array(fields) = register else { return None };
+    let Some(Value::BulkString(notice)) = fields.get(1) else { return None };
+    let notice = String::from_utf8_lossy(notice).into_owned();
+    matches!(MoveNotice::parse(&notice), Some(MoveNotice::Moved { .. })).then_some(notice)
 }
 
 /// Why something could not be played again.

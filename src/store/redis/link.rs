@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
 
-use super::failed::{Failed, classify, is_over, store_error, strange, timed_out};
+use super::failed::{Failed, classify, is_over, of_reading, of_script, store_error, strange, timed_out};
 use super::place::RedisPlace;
 use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
@@ -92,8 +92,9 @@ impl Link {
                 self.place.steps_down(&client);
                 return Err(RedisError::from((redis::ErrorKind::Client, "it is a replica, not a primary")));
             }
-            let shas = load_scripts(&mut connection).await?;
-            Ok((connection, shas, changes))
+            let hashes = load_scripts(&mut connection).await?;
+            let user = client.get_connection_info().redis_settings().username().unwrap_or("default").into();
+            Ok((connection, Shas { hashes, user }, changes))
         };
         let timed = tokio::time::timeout(CONNECT_WITHIN * 2, connecting).await;
         if let Some(client) = &gone_to {
@@ -204,7 +205,8 @@ impl Link {
                 answers = pipeline.query_async::<Answers>(&mut connection).await?;
             }
             let mut answers = answers.into_iter();
-            let answer = answers.next().unwrap_or_else(|| Err(RedisError::from(UNANSWERED)))?;
+            let answer = answers.next().unwrap_or_else(|| Err(RedisError::from(UNANSWERED)));
+            let answer = answer.map_err(|error| of_script(error, call))?;
             Ok::<_, RedisError>((answer, answers.collect::<Answers>()))
         };
         let answered = tokio::time::timeout(within, asking).await;
@@ -246,10 +248,14 @@ impl Link {
         let answered = tokio::time::timeout(within, reading).await;
         let error = match answered.map(|ended| ended.unwrap_or_else(|_| Err(RedisError::from(CRASHED)))) {
             Ok(Ok(values)) => return Ok(values),
-            Ok(Err(error)) if !is_over(&error) => return Err(store_error("reading from", self.name(), &error)),
             Ok(Err(error)) => {
+                let user = self.shas.as_deref().map_or("default", |shas| &*shas.user);
+                let told = of_reading(&error, user, self.name());
+                if !is_over(&error) {
+                    return Err(told);
+                }
                 self.closed = error.is_connection_dropped();
-                store_error("reading from", self.name(), &error)
+                told
             }
             Err(_) => timed_out("reading from", self.name()),
         };
@@ -276,27 +282,27 @@ async fn is_replica(connection: &mut MultiplexedConnection) -> Result<bool, Redi
     }
 }
 
-async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<Shas, RedisError> {
+async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<[String; LoadedScript::ALL.len()], RedisError> {
     let mut pipeline = Pipeline::with_capacity(LoadedScript::ALL.len());
     for script in LoadedScript::ALL {
         pipeline.cmd("SCRIPT").arg("LOAD").arg(script.text());
     }
-    let shas: [String; LoadedScript::ALL.len()] = pipeline.query_async(connection).await?;
-    Ok(Shas(shas))
+    pipeline.query_async(connection).await
 }
 
 /// Hands a call to a connection: when this returns, calls that are begun later come after it. The answer is waited for
 /// by [`finish`], elsewhere.
 pub(super) async fn begin(mut connection: MultiplexedConnection, call: Arc<ScriptCall>) -> PendingAnswer {
     queued(async move {
-        match call.command.query_async(&mut connection).await {
+        let answered = match call.command.query_async(&mut connection).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 tracing::info!(script = call.script.name(), "Redis forgot the scripts; they are loaded again");
                 load_scripts(&mut connection).await?;
                 call.command.query_async(&mut connection).await
             }
             answer => answer,
-        }
+        };
+        answered.map_err(|error| of_script(error, &call))
     })
     .await
 }

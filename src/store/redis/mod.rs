@@ -98,7 +98,7 @@ use self::redo::Redo;
 use self::shared::{RedisShared, StoreParts};
 use crate::store::late::Lates;
 use crate::store::lock::{self, FileLock};
-use crate::store::moving::MoveNotice;
+use crate::store::moving::{MoveNotice, Opening};
 use crate::store::{NodeCard, StoreError, StoreInfo};
 
 /// Calls that wait for a task. A shard's committer has a few under way, so this is never reached in order.
@@ -178,7 +178,8 @@ impl RedisStore {
         let info = StoreInfo {
             kind: "redis",
             durability: server.durability(options.replicas, options.degrade, place.is_in_cluster()),
-            full: "Redis has no memory left (its maxmemory is reached)",
+            full: "Redis has no memory left (its `maxmemory` is reached: raise it by `redis-cli config set maxmemory BYTES` and in \
+                   its file, or let addresses go)",
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
             move_bytes_max: options.move_bytes_max,
             register,
@@ -206,6 +207,7 @@ impl RedisStore {
             redo,
             identity,
             accepts_rollback: options.accept_rollback,
+            serves: options.opening == Opening::Serve,
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         let shared = Arc::new(RedisShared::new(parts));

@@ -171,6 +171,7 @@ pub(super) async fn post(
     let mut call = ScriptCall::new(&shared.shas, LoadedScript::Post, &names);
     call.arg(notice.map_or_else(String::new, MoveNotice::text));
     call.arg(if matches!(notice, Some(MoveNotice::Moved { .. })) { "1" } else { "0" });
+    call.arg(scripts::hex(shared.info.register));
     for shard in all {
         match shards.iter().find(|last| last.0 == shard) {
             Some((_, token, seq, digest)) => call.arg(scripts::hex(token.0)).number(seq.0).arg(scripts::hex(digest.0)),
@@ -184,6 +185,7 @@ pub(super) async fn post(
         Verdict::Done => Ok(()),
         Verdict::Absent(at) => Err(shared.absent(of(at)?)),
         Verdict::Fenced(at, current) => Err(StoreError::Fenced { shard: of(at)?, current }),
+        Verdict::Foreign(found) => Err(shared.foreign(found)),
         Verdict::Gap(..) | Verdict::Back(_) | Verdict::Lost(_) | Verdict::Mismatch { .. } => Err(strange()),
     }
 }

@@ -70,14 +70,7 @@ impl ServerFacts {
 
     /// Asks what may be asked.
     pub(super) async fn facts(link: &mut Link) -> Self {
-        let mut facts = HashMap::new();
-        let mut info = Cmd::new();
-        info.arg("INFO");
-        if let Ok(Value::BulkString(bytes)) = link.ask(info, ANSWER_WITHIN).await {
-            let text = String::from_utf8_lossy(&bytes);
-            let pairs = text.lines().filter_map(|line| line.split_once(':'));
-            facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
-        }
+        let Self { mut facts } = Self::told(link, &[]).await;
         for name in ["appendfsync", "maxmemory-policy", "cluster-require-full-coverage"] {
             let mut command = Cmd::new();
             command.arg("CONFIG").arg("GET").arg(name);
@@ -97,6 +90,33 @@ impl ServerFacts {
             }
         }
         Self { facts }
+    }
+
+    /// What it tells of its memory.
+    pub(super) async fn of_memory(link: &mut Link) -> Self {
+        Self::told(link, &["memory"]).await
+    }
+
+    /// What INFO tells, if it may be asked.
+    async fn told(link: &mut Link, sections: &[&str]) -> Self {
+        let mut facts = HashMap::new();
+        let mut info = Cmd::new();
+        info.arg("INFO").arg(sections);
+        if let Ok(Value::BulkString(bytes)) = link.ask(info, ANSWER_WITHIN).await {
+            let text = String::from_utf8_lossy(&bytes);
+            let pairs = text.lines().filter_map(|line| line.split_once(':'));
+            facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
+        }
+        Self { facts }
+    }
+
+    /// Does it refuse what takes memory, as it counts: what waits for replicas or for its file does not count? None where that
+    /// cannot be asked.
+    pub(super) fn is_full(&self) -> Option<bool> {
+        let bytes = |name: &str| self.fact(name).and_then(|bytes| bytes.parse::<u64>().ok());
+        let (used, may) = (bytes("used_memory")?, bytes("maxmemory")?);
+        let counted = used.saturating_sub(bytes("mem_not_counted_for_evict").unwrap_or(0));
+        Some(may > 0 && counted > may)
     }
 
     /// What it does when its memory is full; none where that cannot be asked.
@@ -214,6 +234,10 @@ impl ServerFacts {
             }
         }
         match self.memory() {
+            Some(Memory { used, limit, set: true }) if self.is_full() == Some(true) => found.push(format!(
+                "has no memory left: it uses {used} of the {limit} bytes that it may (maxmemory), and what takes an address is \
+                 refused; raise it by `redis-cli config set maxmemory BYTES` and in its file"
+            )),
             Some(Memory { used, limit, set: true }) if used > limit / 10 * 9 => found.push(format!(
                 "uses {} of the {} MB that it may (maxmemory): beyond, what takes an address is refused; raise `maxmemory`, or \
                  lower `history.keep_bytes`",
@@ -408,6 +432,12 @@ mod tests {
             (&[("rdb_last_bgsave_status", "err")], 0, "rdb_last_bgsave_status"),
             (&[("aof_last_write_status", "err")], 0, "append-only file"),
             (&[("used_memory", "95000000"), ("maxmemory", "100000000")], 0, "95 of the 100 MB"),
+            (&[("used_memory", "100000001"), ("maxmemory", "100000000")], 0, "config set maxmemory"),
+            (
+                &[("used_memory", "100000001"), ("maxmemory", "100000000"), ("mem_not_counted_for_evict", "2")],
+                0,
+                "100 of the 100 MB",
+            ),
             (
                 &[("used_memory", "60000000"), ("maxmemory", "0"), ("total_system_memory", "100000000")],
                 0,

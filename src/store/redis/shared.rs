@@ -18,7 +18,9 @@ use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
-/// For how long grants are refused without asking after Redis had no memory left.
+mod stopped;
+
+/// For how long at least grants are refused without asking after Redis had no memory left. Longer while it says so itself.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// See the module's text.
@@ -33,6 +35,8 @@ pub(super) struct RedisShared {
     identity: Option<IdentityFile>,
     /// An operator gives up what Redis lost of others: the store goes on from what there is.
     pub(super) accepts_rollback: bool,
+    /// It is open to be served, not to be moved.
+    serves: bool,
     /// How this node is known to the others.
     card: Mutex<NodeCard>,
     pub(super) keep_seconds: u64,
@@ -43,7 +47,10 @@ pub(super) struct RedisShared {
     lines: Mutex<Vec<RedisLine>>,
     closed: AtomicBool,
     failure: OnceLock<Arc<str>>,
-    full_since: Mutex<Option<Instant>>,
+    /// When it had no memory left for something last, since it took something.
+    refused_at: Mutex<Option<Instant>>,
+    /// It has none, by its own word; or by a refusal since which it was not asked.
+    is_full: AtomicBool,
     /// How many replicas are waited for.
     pub(super) replicas: u32,
     /// In which format records are to be written, if that was said.
@@ -127,6 +134,8 @@ pub(super) struct StoreParts {
     pub(super) identity: Option<IdentityFile>,
     /// An operator gives up what Redis lost of others: the store goes on from what there is.
     pub(super) accepts_rollback: bool,
+    /// It is open to be served, not to be moved.
+    pub(super) serves: bool,
 }
 
 /// What a mutex guards. Nobody leaves it half-changed.
@@ -154,6 +163,7 @@ impl RedisShared {
             redo,
             identity,
             accepts_rollback,
+            serves,
         } = parts;
         let survives = Mutex::new(info.durability.as_str().into());
         let lines = Mutex::new(vec![RedisLine::new(); usize::from(info.shards)]);
@@ -164,6 +174,7 @@ impl RedisShared {
             place,
             identity,
             accepts_rollback,
+            serves,
             card: Mutex::new(card),
             keep_seconds,
             keep_bytes,
@@ -172,7 +183,8 @@ impl RedisShared {
             lines,
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
-            full_since: Mutex::new(None),
+            refused_at: Mutex::new(None),
+            is_full: AtomicBool::new(false),
             replicas,
             record_format,
             waiting,
@@ -270,7 +282,9 @@ impl RedisShared {
     pub(super) fn health(&self) -> StoreHealth {
         if self.open().is_err() {
             StoreHealth::Failed
-        } else if locked(&self.full_since).is_some_and(|since| since.elapsed() < FULL_RETRY) {
+        } else if self.is_full.load(Ordering::Acquire)
+            || locked(&self.refused_at).is_some_and(|at| at.elapsed() < FULL_RETRY)
+        {
             StoreHealth::Full
         } else if self.obstacle().is_some() {
             StoreHealth::Hindered
@@ -509,60 +523,33 @@ impl RedisShared {
         self.confirming.load(Ordering::Acquire)
     }
 
+    /// It had no memory left for something.
     pub(super) fn full(&self) {
-        *locked(&self.full_since) = Some(Instant::now());
+        *locked(&self.refused_at) = Some(Instant::now());
+        self.sees_memory(Some(true));
     }
 
+    /// It took something that is no letting go.
     pub(super) fn has_room(&self) {
-        *locked(&self.full_since) = None;
+        *locked(&self.refused_at) = None;
+        self.sees_memory(Some(false));
     }
 
-    /// What is in Redis cannot be trusted any more: everything is refused from here on.
-    pub(super) fn damaged(&self, problem: String) -> StoreError {
-        if self.failure.set(problem.as_str().into()).is_ok() {
-            tracing::error!(redis = %self.place, problem, "the store is stopped");
+    /// Is its memory full, by its own word? Where that cannot be asked it is tried again a moment after each refusal.
+    pub(super) fn sees_memory(&self, full: Option<bool>) {
+        let full = full.unwrap_or(false);
+        if self.is_full.swap(full, Ordering::AcqRel) == full {
+            return;
         }
-        StoreError::Damaged(problem.into())
-    }
-
-    /// A head that is not there, in a register that has one for every shard.
-    pub(super) fn absent(&self, shard: ShardId) -> StoreError {
-        let key = self.keys.head(shard);
-        self.damaged(format!(
-            "Redis at {} lost `{key}`, the head of shard {}: it was emptied, or went back to a copy from before its first \
-             use; nothing is granted from it. Bring its data back, and start again",
-            self.place, shard.0
-        ))
-    }
-
-    /// A key that is not there although another says that it is.
-    pub(super) fn lost(&self, key: &str) -> StoreError {
-        self.damaged(format!(
-            "Redis at {} lost `{key}`, which is part of the register: it was deleted or thrown away, or is on another server \
-             of the cluster, because the move of its slot broke off. Bring it back (`redis-cli --cluster fix` ends a move), \
-             and start again",
-            self.place
-        ))
-    }
-
-    /// A shard that ends before what was acknowledged.
-    pub(super) fn went_back(&self, shard: ShardId, acknowledged: u64, found: &str) -> StoreError {
-        let epoch = self.line(shard, |line| line.known(shard).epoch).unwrap_or(Epoch(u64::MAX));
-        self.went_back_from(shard, acknowledged, epoch, found)
-    }
-
-    /// A shard that ends before what was acknowledged. Whoever takes it over from this epoch on has gone on.
-    pub(super) fn went_back_from(&self, shard: ShardId, acknowledged: u64, epoch: Epoch, found: &str) -> StoreError {
-        if let Some(identity) = &self.identity
-            && let Err(error) = identity.went_back(self.info.register, (shard, Seq(acknowledged), epoch))
-        {
-            tracing::error!(%error, "the next start will not know that Redis went back");
+        if full {
+            tracing::error!(redis = %self.place, "{}: releases and reads go on, nothing new is taken", self.info.full);
+        } else {
+            tracing::info!(redis = %self.place, "Redis has memory again, as far as it tells");
         }
-        self.damaged(format!(
-            "Redis at {} went back: shard {} was acknowledged up to batch {acknowledged} and is now {found}. Changes that \
-             were acknowledged are missing there; bring its data back, or start with `--accept-rollback` to go on from what it \
-             has",
-            self.place, shard.0
-        ))
+    }
+
+    /// Is it to be asked whether its memory is full still?
+    pub(super) fn may_be_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire) || locked(&self.refused_at).is_some()
     }
 }

@@ -11,7 +11,6 @@ use super::heal;
 use super::journal::{Move, Point};
 use super::late;
 use super::link::Link;
-use super::moving;
 use super::scripts::{self, LoadedScript, ScriptCall, TakeAnswer};
 use super::shared::RedisShared;
 use crate::limits::NODE_LEASE_MS;
@@ -45,13 +44,14 @@ impl TakeOver {
     pub(super) fn call(&self, shared: &RedisShared) -> ScriptCall {
         let card = shared.card();
         let hex_or_none = |bits: Option<u128>| bits.map_or_else(String::new, scripts::hex);
-        let mut call =
-            ScriptCall::new(&shared.shas, LoadedScript::Take, &[shared.keys.head(self.shard), shared.keys.nodes()]);
+        let keys = [shared.keys.head(self.shard), shared.keys.nodes(), shared.keys.register()];
+        let mut call = ScriptCall::new(&shared.shas, LoadedScript::Take, &keys);
         call.arg(scripts::hex(self.token.0)).arg(&card.name).arg(scripts::hex(card.process)).arg(&card.peer_address);
         call.number(NODE_LEASE_MS).arg(hex_or_none(self.mine.map(|token| token.0)));
         call.arg(hex_or_none(self.last.map(|token| token.0))).number(self.seq.0);
         call.arg(hex_or_none(self.digest.map(|digest| digest.0)));
         call.number(Format::NEWEST.number().into()).number(self.wanted.map_or(0, Format::number).into());
+        call.arg(scripts::hex(shared.info.register));
         call
     }
 }
@@ -143,7 +143,8 @@ async fn take_once(
         }
         TakeAnswer::Behind => return Ok(None),
         TakeAnswer::Absent => return Err(shared.absent(shard)),
-        TakeAnswer::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
+        TakeAnswer::Foreign(found) => return Err(shared.foreign(found)),
+        TakeAnswer::Moved(notice) => return Err(shared.moved(&notice)),
         TakeAnswer::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
     };
     if shared.record_format.is_some_and(|wanted| wanted > head.format) && shard == ShardId(0) {

@@ -28,7 +28,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
     };
     RedisShared::new(StoreParts {
         keys: Keys::new("allod").unwrap(),
-        shas: Arc::new(Shas(Default::default())),
+        shas: Arc::new(Shas::default()),
         info,
         place: "a test".into(),
         card: NodeCard::default(),
@@ -43,6 +43,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         redo,
         identity: None,
         accepts_rollback: false,
+        serves: true,
     })
 }
 
@@ -102,6 +103,8 @@ async fn answer_all(socket: TcpStream, head: &Head) -> std::io::Result<()> {
         let answer = match words[0].as_str() {
             "ROLE" => format!("*1\r\n{}", bulk("master")),
             "SCRIPT" => bulk(&"0".repeat(40)),
+            // What the register is, and nothing of a move.
+            "HMGET" if words[1].ends_with(":REGISTER") => format!("*2\r\n{}$-1\r\n", bulk(&scripts::hex(7))),
             "HMGET" => {
                 let Head { epoch, token, parent, seq, digest, time, generation, format } = *head;
                 let hex = [token.0, parent.0, digest.0].map(scripts::hex);

@@ -1,5 +1,5 @@
 //! The task that looks whether Redis is still what it was: once a second which server the sentinels or the cluster name, every few
-//! seconds what it is set to. On a connection of its own.
+//! seconds whose register is there and what Redis is set to; once a second whether its memory is full still, while it is. On a connection of its own.
 //!
 //! A setting that cannot keep a register refuses grants while it lasts; one that keeps less than before is warned of. What
 //! cannot be asked is as it was seen last: no answer says that records are kept.
@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Cmd;
 use tokio::sync::mpsc;
 
 use super::link::Link;
@@ -15,6 +16,8 @@ use super::replicas::ReplicaWait;
 use super::server::ServerFacts;
 use super::shared::RedisShared;
 
+/// How long an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// Settings are asked for at every so manieth look.
 const SETTINGS_EVERY: u32 = 3;
@@ -27,10 +30,23 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
         place.look().await;
         shared.moves(place.moving());
         looks = looks.wrapping_add(1);
-        if !looks.is_multiple_of(SETTINGS_EVERY) || link.connected().await.is_err() {
+        let settings = looks.is_multiple_of(SETTINGS_EVERY);
+        if !(settings || shared.may_be_full()) || link.connected().await.is_err() {
             continue;
         }
+        if !settings {
+            shared.sees_memory(ServerFacts::of_memory(&mut link).await.is_full());
+            continue;
+        }
+        // Also where nothing is asked of it: what is not owned, and not looked at for a while.
+        let mut whose = Cmd::new();
+        whose.arg("HMGET").arg(shared.keys.register()).arg("register");
+        if let Ok(answer) = link.ask(whose, ANSWER_WITHIN).await {
+            // What is wrong stops the store by itself.
+            drop(shared.is_own_register(&answer));
+        }
         let server = ServerFacts::facts(&mut link).await;
+        shared.sees_memory(server.is_full());
         if server.policy().is_some() {
             shared.evicts(server.evicting());
         }

@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use redis::{Pipeline, Value};
-
-use super::failed;
+use super::failed::{self, Failed};
 use super::keys::HashKind;
 use super::link::Link;
+use super::scripts::{self, LoadedScript, ScriptCall, Vouched};
 use super::shared::RedisShared;
 use crate::core::types::NetworkId;
 use crate::store::{ShardId, StoreError};
@@ -66,37 +65,30 @@ impl Empty {
     pub(super) async fn check(self, shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
         let Self { shard, keys } = self;
         for (voucher, key) in keys {
-            let mut pipeline = Pipeline::with_capacity(2);
-            pipeline.atomic();
-            match &voucher {
-                Voucher::Head => pipeline.cmd("HGET").arg(shared.keys.head(shard)).arg("networks"),
+            let (by, kind, field) = match &voucher {
+                Voucher::Head => (shared.keys.head(shard), "hash", b"networks".to_vec()),
                 Voucher::Networks(network, _) => {
-                    pipeline.cmd("HGET").arg(shared.keys.networks(shard)).arg(network.to_string())
+                    (shared.keys.networks(shard), "hash", network.to_string().into_bytes())
                 }
-                Voucher::Index(network, kind, low) => {
-                    pipeline.cmd("ZSCORE").arg(shared.keys.index(shard, *kind, *network)).arg(&low[..])
-                }
+                Voucher::Index(network, kind, low) => (shared.keys.index(shard, *kind, *network), "zset", low.clone()),
             };
-            pipeline.cmd("EXISTS").arg(&key);
-            let values = link.read(&pipeline, ANSWER_WITHIN).await?;
-            let [said, Value::Int(there)] = &values[..] else {
-                return Err(failed::strange(&shared.place, "an answer is no number"));
-            };
-            if *there == 0 && vouches(&voucher, said) {
-                return Err(shared.lost(&key));
+            let mut call = ScriptCall::new(&shared.shas, LoadedScript::Vouch, &[by, key.clone()]);
+            call.arg(kind).arg(field);
+            let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+            let strange = || failed::strange(&shared.place, "the script answered something else");
+            match scripts::vouched(answer).ok_or_else(strange)? {
+                Vouched::Gone(Some(said)) if vouches(&voucher, &said) => return Err(shared.lost(&key)),
+                Vouched::There | Vouched::Gone(_) => {}
             }
         }
         Ok(())
     }
 }
 
-fn vouches(voucher: &Voucher, said: &Value) -> bool {
-    match (voucher, said) {
-        (_, Value::Nil) => false,
-        (Voucher::Head, Value::BulkString(count)) => count != b"0",
-        (Voucher::Networks(_, letter), Value::BulkString(kinds)) => {
-            kinds.windows(letter.len()).any(|kind| kind == letter.as_bytes())
-        }
-        (Voucher::Head | Voucher::Networks(..) | Voucher::Index(..), _) => true,
+fn vouches(voucher: &Voucher, said: &[u8]) -> bool {
+    match voucher {
+        Voucher::Head => said != b"0",
+        Voucher::Networks(_, letter) => said.windows(letter.len()).any(|kind| kind == letter.as_bytes()),
+        Voucher::Index(..) => true,
     }
 }

@@ -231,7 +231,8 @@ object! { open
 }
 
 object! { open
-    /// Params of the notification `lagged`: the client takes events more slowly than they happen. The subscription has ended.
+    /// Params of the notification `lagged`: the client takes events more slowly than they happen. The subscription has ended. Where
+    /// what comes next is not kept any more, an `events.watch` from its cursor is `cursor_lost`.
     LaggedNotification {
         /// Of which subscription.
         subscription: u64,
@@ -241,7 +242,8 @@ object! { open
 }
 
 object! { open
-    /// Params of the notification `cursor_lost`: what comes next is not there any more. The subscription has ended.
+    /// Params of the notification `cursor_lost`: the line of history that was followed was cut off, by a failover or a restore.
+    /// The subscription has ended.
     CursorLostNotification {
         /// Of which subscription.
         subscription: u64,

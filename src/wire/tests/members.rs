@@ -119,6 +119,21 @@ fn lists_and_labels_are_bounded() {
     };
     assert!(parse("ip.allocate", &labels(32)).is_ok());
     assert_eq!(parse("ip.allocate", &labels(33)).unwrap_err().data.field.as_deref(), Some("labels"));
+    // A patch may take away as many as it brings.
+    let patch = |texts: usize, nulls: usize| {
+        let text = (0..texts).map(|at| format!(r#""k{at}":"""#));
+        let entries: Vec<String> = text.chain((0..nulls).map(|at| format!(r#""n{at}":null"#))).collect();
+        format!(r#"{{"network":"lan","owner":"a","set":{{"labels":{{{}}}}}}}"#, entries.join(","))
+    };
+    assert!(parse("ip.update", &patch(32, 32)).is_ok());
+    for (texts, nulls, part) in [(32, 33, "more than 64"), (33, 0, "more than 32")] {
+        let error = parse("ip.update", &patch(texts, nulls)).unwrap_err();
+        assert_eq!(
+            (error.data.field.as_deref(), error.message.contains(part)),
+            (Some("set.labels"), true),
+            "{error:?}"
+        );
+    }
 
     let text =
         |member: &str, bytes: usize| format!(r#"{{"network":"lan","owner":"a","{member}":"{}"}}"#, "x".repeat(bytes));

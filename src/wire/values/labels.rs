@@ -24,7 +24,7 @@ type LabelValue = Text<0, { limits::LABEL_VALUE_BYTES_MAX }>;
 #[serde(transparent)]
 pub struct LabelMap(pub Labels);
 
-/// A merge patch of labels or tags: a text sets, null removes.
+/// A merge patch of labels or tags: a text sets, null removes. What it leads to is judged where it is applied.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(transparent)]
 pub struct LabelPatch(pub BTreeMap<CompactString, Option<CompactString>>);
@@ -42,10 +42,10 @@ fn check_key(key: &str) -> Result<(), InvalidText> {
     check_printable(key, limits::LABEL_KEY_BYTES_MAX)
 }
 
-/// Reads an object of at most 32 entries whose values are read as `V`.
-struct EntriesVisitor<V, T>(PhantomData<(V, T)>);
+/// Reads an object of at most `MAX` entries whose values are read as `V`.
+struct EntriesVisitor<V, T, const MAX: usize>(PhantomData<(V, T)>);
 
-impl<'de, V: Deserialize<'de>, T: From<V>> Visitor<'de> for EntriesVisitor<V, T> {
+impl<'de, V: Deserialize<'de>, T: From<V>, const MAX: usize> Visitor<'de> for EntriesVisitor<V, T, MAX> {
     type Value = BTreeMap<CompactString, T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,8 +62,8 @@ impl<'de, V: Deserialize<'de>, T: From<V>> Visitor<'de> for EntriesVisitor<V, T>
             if entries.contains_key(&key) {
                 return Err(A::Error::custom(format_args!("duplicate field `{key}`")));
             }
-            if entries.len() == limits::LABEL_ENTRIES_MAX {
-                return Err(A::Error::custom(format_args!("has more than {} entries", limits::LABEL_ENTRIES_MAX)));
+            if entries.len() == MAX {
+                return Err(A::Error::custom(format_args!("has more than {MAX} entries")));
             }
             let value = map.next_value::<V>()?;
             entries.insert(key, T::from(value));
@@ -95,13 +95,24 @@ impl From<PatchValue> for Option<CompactString> {
 
 impl<'de> Deserialize<'de> for LabelMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EntriesVisitor::<LabelValue, CompactString>(PhantomData)).map(LabelMap)
+        let entries = EntriesVisitor::<LabelValue, CompactString, { limits::LABEL_ENTRIES_MAX }>(PhantomData);
+        deserializer.deserialize_map(entries).map(LabelMap)
     }
 }
 
 impl<'de> Deserialize<'de> for LabelPatch {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EntriesVisitor::<PatchValue, Option<CompactString>>(PhantomData)).map(LabelPatch)
+        let entries =
+            EntriesVisitor::<PatchValue, Option<CompactString>, { limits::LABEL_PATCH_ENTRIES_MAX }>(PhantomData);
+        let patch = deserializer.deserialize_map(entries)?;
+        // Whatever there is, these are there then.
+        if patch.values().flatten().count() > limits::LABEL_ENTRIES_MAX {
+            return Err(D::Error::custom(format_args!(
+                "has more than {} entries beside those that are null",
+                limits::LABEL_ENTRIES_MAX
+            )));
+        }
+        Ok(LabelPatch(patch))
     }
 }
 
@@ -125,10 +136,13 @@ impl JsonSchema for LabelPatch {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "type": "object", "maxProperties": limits::LABEL_ENTRIES_MAX,
+            "type": "object", "maxProperties": limits::LABEL_PATCH_ENTRIES_MAX,
             "propertyNames": { "minLength": 1, "maxLength": limits::LABEL_KEY_BYTES_MAX },
             "additionalProperties": { "type": ["string", "null"], "maxLength": limits::LABEL_VALUE_BYTES_MAX },
-            "description": "Merge patch of labels or tags: a text sets, null removes"
+            "description": format!(
+                "Merge patch of labels or tags: a text sets, null removes; what it leads to has at most {} entries",
+                limits::LABEL_ENTRIES_MAX
+            )
         })
     }
 }

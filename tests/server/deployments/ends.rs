@@ -121,6 +121,33 @@ fn who_waits_for_an_address_that_was_declined_keeps_its_own() {
 }
 
 #[test]
+fn who_was_promised_what_is_declined_learns_so_from_the_next_apply_and_gets_it_when_the_probation_is_over() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("gone", "10.0.0.10"), ("b", "10.0.0.20")]));
+    shop.commit(&first);
+    let wishes = named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]);
+    let next = shop.apply(&wishes);
+    assert_eq!(slots(&next), [is("promised", "10"), is("kept", "20")]);
+    let decline = json!({"network": "lan", "address": "10.0.0.10", "scope": "shop", "owner": "gone"});
+    shop.client.ok("ip.decline", decline);
+    let is_refused = |shop: &mut Deployment<'_>| {
+        let data = shop.refused(&wishes)["data"].clone();
+        assert_eq!((&data["kind"], &data["instance"]), (&json!("reserved"), &json!("a")), "{data}");
+        assert_eq!(data["address"], "10.0.0.10");
+    };
+    is_refused(&mut shop);
+    assert!(shop.commit(&next).is_empty(), "there is nothing left to let go");
+    assert_eq!(shop.held("a"), (vec![], vec![]));
+    is_refused(&mut shop);
+    server.clock.advance_ms(86_401_000);
+    let again = shop.apply(&wishes);
+    assert_eq!(slots(&again), [is("new", "10"), is("kept", "20")]);
+    assert_ne!(again["plan"], next["plan"]);
+}
+
+#[test]
 fn what_is_promised_looks_the_same_when_it_is_asked_again() {
     let server = TestServer::new();
     let mut client = server.with_lan();
@@ -167,7 +194,7 @@ fn what_a_revert_cannot_make_current_again_stays_held_until_it_is_let_go_by_addr
         shop.client.kind("ip.claim", json!({"network": "lan", "address": "10.0.0.10", "owner": "thief"})),
         "already_in_use"
     );
-    assert!(shop.get()["uncommitted_since"].is_string(), "it is told to wait for an end");
+    assert!(shop.get()["uncommitted_since"].is_null(), "the plan has ended");
     // By hand, and named.
     let by_hand = json!({"network": "lan", "scope": "shop", "owner": "a", "address": "10.0.0.10"});
     assert_eq!(shop.client.ok("ip.release", by_hand)["released"], json!(["10.0.0.10"]));
@@ -176,4 +203,32 @@ fn what_a_revert_cannot_make_current_again_stays_held_until_it_is_let_go_by_addr
     assert_eq!(slots(&next), [is("kept", "2"), is("kept", "3")]);
     assert_eq!(shop.commit(&next), ["10.0.0.20"]);
     assert!(shop.get()["uncommitted_since"].is_null());
+}
+
+#[test]
+fn what_a_revert_could_not_make_current_again_holds_no_later_end_up() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
+    shop.commit(&first);
+    let moved = shop.apply(&named(&[("a", "10.0.0.50"), ("b", "10.0.0.60")]));
+    for owner in ["a", "b"] {
+        let slot = json!({"network": "lan", "scope": "shop", "owner": owner});
+        shop.client.ok("ip.release", slot.clone());
+        shop.client.ok("ip.allocate", slot);
+    }
+    // One after the other: the last one ends the plan.
+    for (instance, ended) in [("a", false), ("b", true)] {
+        assert!(shop.settle("deployment.revert", &moved, Some(&[instance])).is_empty());
+        assert_eq!(shop.get()["uncommitted_since"].is_null(), ended, "{instance}");
+    }
+    // And the next plan ends with its own revert.
+    server.clock.advance_ms(5_000);
+    let next = shop.apply(&automatic(&["a", "b", "c"]));
+    assert!(shop.get()["uncommitted_since"].is_string());
+    assert_eq!(shop.revert(&next), ["10.0.0.4"]);
+    let now = shop.get();
+    assert!(now["uncommitted_since"].is_null(), "{now}");
+    assert_eq!([shop.held("a").1, shop.held("b").1], [["10.0.0.10"], ["10.0.0.20"]]);
 }

@@ -84,3 +84,29 @@ fn a_right_that_is_taken_away_leaves_no_move_half_noted() {
     }
     wait(begun.store.post(notice, Vec::new())).unwrap();
 }
+
+/// Redis says neither who lacks it nor what was asked for: `The user executing the script can't run this command`.
+#[test]
+fn a_right_that_is_missing_is_told_with_its_user_its_script_and_all_that_it_needs() {
+    let Some((begun, _)) = begun() else { return };
+    for (script, command, ask) in [
+        ("lease", "time", (|store| wait(store.renew())) as fn(&RedisStore) -> Result<(), StoreError>),
+        ("nodes", "hgetall", |store| wait(store.meet(true)).map(drop)),
+        ("take", "hset", |store| wait(store.take(ShardId(0), token(7))).map(drop)),
+    ] {
+        user(&begun.server, &format!("-{command}"));
+        let Err(StoreError::Io { source, .. }) = ask(&begun.store) else { panic!("{script}") };
+        user(&begun.server, &format!("+{command}"));
+        let said = source.to_string();
+        for part in
+            ["user `allod`", &format!("script `{script}`"), "ACL SETUSER allod ~{allod}:*", &format!("+{command}")]
+        {
+            assert!(said.contains(part), "{script}: {said}");
+        }
+    }
+    // What is asked by no script.
+    user(&begun.server, "-time");
+    let Err(StoreError::Io { source, .. }) = wait(begun.store.holder()) else { panic!("it may be asked") };
+    let said = source.to_string();
+    assert!(said.contains("user `allod` lacks a right") && said.contains("'time'"), "{said}");
+}

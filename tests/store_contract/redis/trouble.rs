@@ -374,3 +374,51 @@ fn a_server_that_accepts_and_says_nothing_is_not_waited_for_long() {
     assert!(matches!(RedisStore::open(RedisOptions::new(url, 3)), Err(StoreError::Io { .. })));
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
+
+/// As when what lies in Redis is replaced by an import, while connections stand: nothing tells of it but what is there.
+#[test]
+fn another_register_in_the_place_of_the_own_one_stops_the_store_whatever_it_asks_first() {
+    type Ask = fn(&Begun) -> Result<(), StoreError>;
+    let asks: [(&str, Ask); 6] = [
+        ("take", |begun| wait(begun.store.take(ShardId(0), token(2))).map(drop)),
+        ("take another", |begun| wait(begun.store.take(ShardId(1), token(3))).map(drop)),
+        ("renew", |begun| wait(begun.store.renew())),
+        ("meet", |begun| wait(begun.store.meet(true)).map(drop)),
+        ("holder", |begun| wait(begun.store.holder()).map(drop)),
+        ("confirm", |begun| {
+            let head = begun.head;
+            match wait(begun.store.confirm(vec![(ShardId(0), head.token, head.seq, head.digest)])) {
+                Err(CommitError::NotApplied { cause }) => Err(cause),
+                other => panic!("{other:?}"),
+            }
+        }),
+    ];
+    let Some(other) = Server::start(&[]) else { return };
+    let stranger = other.open().unwrap();
+    let mut head = wait(stranger.take(ShardId(0), token(9))).unwrap();
+    for _ in 0..3 {
+        let next = batch(&head, 0, vec![]);
+        let committed = wait(stranger.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &committed[0]);
+    }
+    wait(stranger.release()).unwrap();
+    let register = format!("{:032x}", stranger.info().register);
+    let there = rights::lies(&other);
+    for (what, ask) in asks {
+        let begun = Begun::new(&[]).unwrap();
+        let mut connection = begun.server.connection();
+        let mut exchange = ::redis::pipe();
+        exchange.atomic().cmd("FLUSHALL");
+        for (key, bytes) in &there {
+            exchange.cmd("RESTORE").arg(key).arg(0).arg(&bytes[..]);
+        }
+        let () = exchange.query(&mut connection).unwrap();
+        let refused = ask(&begun).unwrap_err();
+        let named = [&register, &format!("{:032x}", begun.store.info().register)];
+        let said = said(&refused);
+        assert!(named.iter().all(|id| said.contains(*id)) && said.contains("another register"), "{what}: {said}");
+        assert_eq!(begun.store.health(), StoreHealth::Failed, "{what}");
+        assert!(wait(begun.store.take(ShardId(0), token(4))).is_err(), "{what}");
+        assert_eq!(rights::lies(&begun.server), there, "{what}: it wrote there");
+    }
+}

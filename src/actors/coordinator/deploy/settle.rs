@@ -159,6 +159,8 @@ impl Coordinator {
             plan: end.plan,
             instances: end.instances.map(|instances| Arc::new(instances.iter().cloned().collect())),
             committed: Arc::new(record.committed()),
+            reverted: Arc::new(record.reverted()),
+            uncommitted_since: record.uncommitted_since,
             revert: end.revert,
         };
         let transaction = self.transaction();

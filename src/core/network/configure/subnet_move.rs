@@ -217,7 +217,13 @@ fn mac_taken(network: &Network, moved: &Moved, context: Context) -> Option<Refus
                     "MAC {mac} is used by {address} in the realm of network `{}`; {TAKE_AWAY}",
                     network.config().name
                 );
-                return Some(Refusal::Taken { problem, network: None, address: Some(address), held_by: None });
+                return Some(Refusal::Taken {
+                    problem,
+                    network: None,
+                    address: Some(address),
+                    held_by: None,
+                    used_in: None,
+                });
             }
             let (address, carrier) = network.holdings.mac(mac)?;
             Some(Refusal::Taken {
@@ -225,6 +231,7 @@ fn mac_taken(network: &Network, moved: &Moved, context: Context) -> Option<Refus
                 network: None,
                 address: Some(address),
                 held_by: Some(held_by(carrier)),
+                used_in: None,
             })
         }
         Entry::Released(_) | Entry::Declined(_) => None,

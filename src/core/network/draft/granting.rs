@@ -42,7 +42,13 @@ impl Draft<'_> {
         let Some(replaced) = self.displace(range) else {
             let problem =
                 format!("{range} cools in more than {DISPLACED_MAX} pieces; ask again when the cooldown is over");
-            return Err(Refusal::Taken { problem, network: None, address: Some(range.first()), held_by: None });
+            return Err(Refusal::Taken {
+                problem,
+                network: None,
+                address: Some(range.first()),
+                held_by: None,
+                used_in: None,
+            });
         };
         Ok(self.place(range, replaced.as_ref(), holder, kind, (options, mac)))
     }

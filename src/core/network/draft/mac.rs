@@ -51,6 +51,7 @@ impl Draft<'_> {
                         network: None,
                         address,
                         held_by,
+                        used_in: None,
                     })
                 }
             },
@@ -87,6 +88,7 @@ impl Draft<'_> {
                         network: None,
                         address: None,
                         held_by: None,
+                        used_in: None,
                     }),
                 }
             }

@@ -39,6 +39,11 @@ impl Taken {
         self.runs.splice(replaced, [joined]);
     }
 
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Range> {
+        self.only.iter().chain(&self.ranges).copied()
+    }
+
     /// The first one that shares addresses with `range`. Cost: O(log) of how many there are.
     pub(super) fn meets(&self, range: Range) -> Option<Range> {
         self.only.filter(|only| only.overlaps(range)).or_else(|| first_overlap(&self.ranges, range))

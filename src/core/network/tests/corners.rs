@@ -349,6 +349,24 @@ fn a_refusal_for_want_of_room_tells_what_the_same_request_would_take() {
 }
 
 #[test]
+fn a_refusal_counts_only_what_the_same_request_takes_where_there_is_no_room() {
+    let mut net = Net::new(&["10.0.0.0/29", "2001:db8::/127"]);
+    let mut ask = acquire(["0", "1", "2", "3"].map(|slot| (slot, None, false)).to_vec());
+    ask.items.iter_mut().skip(1).for_each(|item| item.wish.family = Some(crate::core::address::Family::V6));
+    let refused = net.run(&Command::Acquire(Box::new(ask))).unwrap_err().to_string();
+    assert!(refused.contains("(IPv6, beside 2 that this request asks for, too)"), "{refused}");
+}
+
+#[test]
+fn a_refusal_of_a_block_tells_that_what_is_free_lies_in_pieces() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    net.allocate("b");
+    let refused = net.block("a", 28).unwrap_err().to_string();
+    assert!(refused.contains("has no free block of that size (a /28 block): 1 of 16 held, 2 reserved"), "{refused}");
+    assert!(refused.contains(", and the 13 free ones lie in pieces; add a pool"), "{refused}");
+}
+
+#[test]
 fn a_repeated_claim_is_answered_although_the_network_takes_no_such_claims_any_more() {
     let mut net = Net::new(&["10.0.0.0/28"]);
     net.claim("a", "10.0.0.5", |_| ()).unwrap();

@@ -37,7 +37,9 @@ impl Dice<'_> {
 
     pub(super) fn settle(&mut self, plan: u64) -> Settle {
         let some = self.once_in(2).then(|| Arc::new((0..self.below(4)).map(|_| self.owner()).collect()));
-        Settle { scope: self.scope(), plan, instances: some, committed: Arc::default(), revert: self.once_in(3) }
+        let (committed, reverted) = (Arc::default(), Arc::default());
+        let (scope, uncommitted_since) = (self.scope(), None);
+        Settle { scope, plan, instances: some, committed, reverted, uncommitted_since, revert: self.once_in(3) }
     }
 }
 

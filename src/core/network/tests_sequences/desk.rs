@@ -209,9 +209,13 @@ impl World {
             self.desk.book = Some(book);
             return;
         }
-        let alone = book.settled.iter().filter(|(_, reverted)| !**reverted);
-        let committed = Arc::new(alone.map(|(owner, _)| number_of(owner)).collect());
-        let ask = Settle { scope: scope(), plan: book.plan, instances: some.clone().map(Arc::new), committed, revert };
+        let alone = |how: bool| {
+            let alone = book.settled.iter().filter(|(_, reverted)| **reverted == how);
+            Arc::new(alone.map(|(owner, _)| number_of(owner)).collect())
+        };
+        let (committed, reverted) = (alone(false), alone(true));
+        let (plan, instances, uncommitted_since) = (book.plan, some.clone().map(Arc::new), None);
+        let ask = Settle { scope: scope(), plan, instances, committed, reverted, uncommitted_since, revert };
         let context = self.context();
         let commands = vec![Command::Settle(Box::new(ask.clone())); self.sides.len()];
         let decided = self.decide_all(&commands, context).expect("no network refuses that a plan ends");

@@ -12,7 +12,7 @@ fn step(shard: u16, token: u128, seq: u64) -> Move {
 }
 
 fn call() -> Arc<ScriptCall> {
-    Arc::new(ScriptCall::new(&Shas(Default::default()), LoadedScript::Commit, &[]))
+    Arc::new(ScriptCall::new(&Shas::default(), LoadedScript::Commit, &[]))
 }
 
 /// A line that was taken from token 1 at 5 by token 2, with batches 6 to 8 of which Redis said that it has 7.
@@ -145,7 +145,7 @@ fn it_is_bounded_and_what_is_older_cannot_be_healed() {
 /// Of the calls of single grants most is not the text of their arguments.
 #[test]
 fn all_that_is_kept_of_a_call_counts() {
-    let mut call = ScriptCall::new(&Shas(Default::default()), LoadedScript::Commit, &["k".repeat(1_000)]);
+    let mut call = ScriptCall::new(&Shas::default(), LoadedScript::Commit, &["k".repeat(1_000)]);
     for _ in 0..1_000 {
         call.arg("").number(1_000_000);
     }

@@ -1,6 +1,7 @@
-#!lua
+#!lua flags=allow-oom
 -- Takes the last batch out of a log that goes one further than its head: a change that broke off before it changed anything.
--- Nobody was told of it, for the head moves last. A stream takes no number twice, so it is written anew.
+-- Nobody was told of it, for the head moves last. A stream takes no number twice, so it is written anew; while the memory
+-- is full, too, for without it nobody loads the shard, and nothing is let go.
 --
 -- KEYS[1] head: the head of the shard
 -- KEYS[2] log: its batches

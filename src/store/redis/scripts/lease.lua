@@ -1,6 +1,9 @@
 #!lua flags=allow-oom
 -- Sets the lease of several shards anew, all of them or none: longer while their owner lives, none when it lets go.
 --
+-- Whose register the heads are need not be asked: a token is 128 random bits that its owner wrote here, so another register
+-- has none of them.
+--
 -- KEYS[1..] head: the head of each shard
 -- ARGV[1] lease: milliseconds from now on, by the clock of this server; `0` ends it
 -- ARGV[2..] token: of each, the token under which it is owned, 32 hex digits

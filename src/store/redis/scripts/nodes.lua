@@ -3,14 +3,17 @@
 --
 -- KEYS[1] nodes: by name, `PROCESS SEEN CARD`
 -- KEYS[2] head: the head of the first shard
+-- KEYS[3] register: what the register is
 -- ARGV[1] name: of the node
 -- ARGV[2] process: which process it is, 32 hex digits
 -- ARGV[3] card: what the others should know of it; empty if it goes
 -- ARGV[4] ttl: milliseconds after which a node that was not seen does not count
 -- ARGV[5] reads: the latest format of records that the node reads
+-- ARGV[6] register: the one that the node keeps, 32 hex digits
 -- returns {`nodes`, name, age, card, …}: those that count, and how long ago each was seen, in milliseconds
 -- returns {`taken`, age}: another process of this name was seen so long ago
 -- returns {`newer`, format}: the records are in a format that it does not read, so it must not be here
+-- returns {`foreign`, register}: another register is there, or nothing says which one
 -- returns error NOPERM: the user lacks a right that is needed after the first write
 -- writes nodes
 local time = redis.call('TIME')
@@ -21,6 +24,10 @@ local function parsed(value)
     -- Seen in the future: the clock of this server went back, and nobody knows how long ago that was.
     if age < -tonumber(ARGV[4]) then age = 100 * ARGV[4] end
     return process, math.max(age, 0), card
+end
+local register = redis.call('HMGET', KEYS[3], 'register')[1]
+if register ~= ARGV[6] then
+    return {'foreign', register or ''}
 end
 local format = redis.call('HMGET', KEYS[2], 'format')[1] or '1'
 if ARGV[3] ~= '' and tonumber(format) > tonumber(ARGV[5]) then

@@ -6,21 +6,27 @@
 -- KEYS[2..] head: the head of each shard
 -- ARGV[1] notice: what it says of its move; empty if nothing
 -- ARGV[2] closed: `1` if its shards are not to be taken any more
--- ARGV[3,6..] token: of each shard, under which it is owned, 32 hex digits; empty for whoever owns it
--- ARGV[4,7..] seq: its last batch
--- ARGV[5,8..] digest: of that batch, 32 hex digits
+-- ARGV[3] register: the one that is meant, 32 hex digits
+-- ARGV[4,7..] token: of each shard, under which it is owned, 32 hex digits; empty for whoever owns it
+-- ARGV[5,8..] seq: its last batch
+-- ARGV[6,9..] digest: of that batch, 32 hex digits
 -- returns {`posted`}
 -- returns {`absent`, n}: the n-th shard has no head
 -- returns {`fenced`, n, epoch}: it is owned under another token, or ends with another batch
+-- returns {`foreign`, register}: another register is there, or nothing says which one
 -- returns error NOPERM: the user lacks a right that is needed after the first write
 -- writes register head
+local register = redis.call('HMGET', KEYS[1], 'register')[1]
+if register ~= ARGV[3] then
+    return {'foreign', register or ''}
+end
 for i = 2, #KEYS do
     local head = redis.call('HMGET', KEYS[i], 'epoch', 'token', 'seq', 'digest')
-    local token = ARGV[3 * i - 3]
+    local token = ARGV[3 * i - 2]
     if not head[1] then
         return {'absent', i - 1}
     end
-    if token ~= '' and (head[2] ~= token or head[3] ~= ARGV[3 * i - 2] or head[4] ~= ARGV[3 * i - 1]) then
+    if token ~= '' and (head[2] ~= token or head[3] ~= ARGV[3 * i - 1] or head[4] ~= ARGV[3 * i]) then
         return {'fenced', i - 1, head[1]}
     end
 end

@@ -10,10 +10,13 @@
 -- began, the token that it ended and the last batch under that. The log is trimmed; by these it is told later whether
 -- what somebody was answered is on this line.
 --
+-- The head may be another register's, which was put in the place of the one that the taker keeps: then nothing is taken.
+--
 -- The format of the records rises here and nowhere else, and only when every node that is there reads the later one.
 --
 -- KEYS[1] head: the head of the shard
 -- KEYS[2] nodes: by name, `PROCESS SEEN CARD`
+-- KEYS[3] register: what the register is
 -- ARGV[1] token: the new owner's, 32 hex digits
 -- ARGV[2] owner: its name, for people
 -- ARGV[3] node: which process it is, 32 hex digits
@@ -25,17 +28,23 @@
 -- ARGV[9] digest: its digest, if the shard must stand at exactly that batch; empty: there or further
 -- ARGV[10] reads: the latest format of records that the new owner reads
 -- ARGV[11] wanted: the format in which it is to write; 0: that of the shard, or the latest where nobody ever took it
+-- ARGV[12] register: the one that the taker keeps, 32 hex digits
 -- returns {`taken`, epoch, token, parent, seq, digest, time, generation, format}: the head as it is now
 -- returns {`held`, owner, address, left}: another node owns it for so many milliseconds more
 -- returns {`fenced`, epoch}: somebody else took it since `mine`
 -- returns {`behind`, seq}: under the token `last` it is further back than it was, and nothing was done
 -- returns {`absent`}: there is no head
+-- returns {`foreign`, register}: it is this other one's, or nothing says whose it is
 -- returns {`moved`, notice}: the register is somewhere else; nobody owns this one any more
 -- returns {`newer`, format}: the records are in a format that it does not read
 -- writes head
 local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'seq', 'digest', 'moved', 'format', 'takes')
 if not head[1] then
     return {'absent'}
+end
+local register = redis.call('HMGET', KEYS[3], 'register')[1]
+if register ~= ARGV[12] then
+    return {'foreign', register or ''}
 end
 if head[9] then
     return {'moved', head[9]}

@@ -76,6 +76,8 @@ pub struct Latest {
     /// Who was settled alone; reverted, or committed?
     pub settled: BTreeMap<usize, bool>,
     pub uncommitted: bool,
+    /// Since when, as the server says.
+    pub since: u64,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -151,6 +153,7 @@ impl Register {
         }
         let before = register.latest.take();
         let uncommitted = changed || before.as_ref().is_some_and(|before| before.uncommitted);
+        let since = before.as_ref().map_or(0, |before| before.since);
         let (stage, settled) = match before.filter(|_| under.again) {
             // What was reverted of it is wished again.
             Some(mut before) => {
@@ -159,7 +162,7 @@ impl Register {
             }
             None => (Stage::Open, BTreeMap::new()),
         };
-        register.latest = Some(Latest { plan: under.plan, stage, wishes: wishes.clone(), settled, uncommitted });
+        register.latest = Some(Latest { plan: under.plan, stage, wishes: wishes.clone(), settled, uncommitted, since });
         let done = done.into_iter().map(|((_, network), (state, last))| (network, state, last)).collect();
         Ok(Applied { register, done, plan: under.plan, again: under.again, changed })
     }
@@ -295,6 +298,10 @@ impl Register {
         // What was committed of an instance by itself is not taken back with the others, and waits for no commit.
         let committed = |instance: &usize| latest.settled.get(instance) == Some(&false);
         let spared: BTreeSet<usize> = (0..INSTANCES).filter(committed).collect();
+        let taken_back: BTreeSet<usize> = (0..INSTANCES).filter(|one| latest.settled.get(one) == Some(&true)).collect();
+        // What an earlier plan left that did not end; its number tells whether it is from before.
+        let since = latest.since;
+        let earlier = |obsolete: Option<u64>| obsolete.is_some_and(|by| by != plan && by >= since);
         let in_all = |instance: &usize| !(revert && spared.contains(instance));
         let covered = |instance: usize| some.map_or_else(|| in_all(&instance), |some| some.contains(&instance));
         let known = self.held.values().flat_map(|held| [Some(held.instance), held.promise.map(|(_, to)| to)]).flatten();
@@ -313,11 +320,12 @@ impl Register {
             // Who was committed before waits no more: what he was promised came, or will not come.
             let ended = now.is_none_or(|now| spared.contains(&held.instance) && now.leaving.is_none());
             let granted = held.granted == Some(plan) && !spared.contains(&held.instance);
-            let waits = held.obsolete.is_some() || held.leaving.is_some() && !ended || granted;
-            let taken_back = revert && held.revived.is_some_and(|(by, _)| by == plan);
-            left += usize::from(waits || taken_back);
+            let is_left = held.obsolete == Some(plan) && taken_back.contains(&held.instance);
+            let waits = held.obsolete.is_some() && !is_left || held.leaving.is_some() && !ended || granted;
+            let revived = revert && held.revived.is_some_and(|(by, _)| by == plan);
+            left += usize::from(waits || revived);
         }
-        let waits = self.held.values().any(|held| held.obsolete.is_some() || held.leaving.is_some());
+        let waits = self.held.values().any(|held| earlier(held.obsolete) || held.leaving.is_some());
         let latest = self.latest.as_mut().ok_or("not_found")?;
         latest.settled.extend(meant.into_iter().map(|one| (one, revert)));
         if some.is_none() || left == 0 {

@@ -1,0 +1,251 @@
+//! The calls that make what a file holds, many at a time: claims of all, and then automatic grants of what was chosen once.
+//!
+//! Claims and grants are answered as done when they are repeated, and a release names the holding that it means, so each may
+//! be said again after a lost answer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+
+use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
+
+use super::super::failure::Failure;
+use super::super::progress::Progress;
+use super::super::session::{Done, Session};
+use super::lines::Claim;
+use crate::client::{Client, ClientError, RpcError};
+
+/// Reservations that are worked on at a time.
+const WINDOW: usize = 256;
+
+/// Who uses an address, for as long as it takes to write down that nobody does.
+const NOBODY: &str = "import";
+
+/// What claims are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claiming {
+    /// Nothing is to be changed.
+    Checks,
+    /// They are made on a server that is thrown away.
+    TriesOut,
+    /// They are made.
+    Imports,
+}
+
+impl Claiming {
+    /// For whoever waits.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Checks => "checking",
+            Self::TriesOut => "trying out",
+            Self::Imports => "importing",
+        }
+    }
+}
+
+/// What is held for a line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    /// Which holding that is.
+    pub(super) generation: u64,
+    /// It was made, and not there before.
+    pub(super) is_new: bool,
+    /// It was named, and not chosen.
+    pub(super) is_static: bool,
+}
+
+/// What became of claims, by line.
+#[derive(Debug, Default)]
+pub(super) struct Claimed {
+    /// Sentences about those that were refused.
+    pub(super) refused: BTreeMap<usize, String>,
+    /// The others.
+    pub(super) held: HashMap<usize, Held>,
+}
+
+/// Makes all claims.
+pub(super) async fn claim_all(session: &Session, claims: &[&Claim], what_for: Claiming) -> Done<Claimed> {
+    let mut claimed = Claimed::default();
+    let asked = claims.iter().map(|&claim| claim.clone());
+    let make = |client, claim: Claim| async move {
+        let line = claim.line;
+        let made = match claim.is_recorded {
+            true => record(&client, &claim, what_for).await,
+            false => make(&client, claim.params, what_for).await,
+        };
+        Ok((line, refusal(made, "ip.claim")?))
+    };
+    many(session, what_for.word(), asked, make, |(line, made)| match made {
+        Ok(held) => drop(claimed.held.insert(line, held)),
+        Err(error) => drop(claimed.refused.insert(line, error.message)),
+    })
+    .await?;
+    Ok(claimed)
+}
+
+/// Works on several at a time, and takes what becomes of them in any order.
+async fn many<T, R, F>(
+    session: &Session,
+    word: &'static str,
+    items: impl ExactSizeIterator<Item = T>,
+    each: impl Fn(Client, T) -> F,
+    mut take: impl FnMut(R),
+) -> Done<()>
+where
+    R: Send + 'static,
+    F: Future<Output = Result<R, Failure>> + Send + 'static,
+{
+    if items.len() == 0 {
+        return Ok(());
+    }
+    let client = session.client();
+    let progress = Progress::towards(word, items.len() as u64);
+    let mut under_way = JoinSet::new();
+    let mut done = 0;
+    let mut items = items;
+    loop {
+        while under_way.len() < WINDOW
+            && let Some(item) = items.next()
+        {
+            under_way.spawn(each(client.clone(), item));
+        }
+        match under_way.join_next().await {
+            None => return Ok(()),
+            Some(Ok(became)) => take(became?),
+            Some(Err(error)) => {
+                return Err(Failure::new("import", error.to_string(), "report this: `allod --version`").into());
+            }
+        }
+        done += 1;
+        progress.at(done);
+    }
+}
+
+/// What a server says no to, apart from what ends an import.
+fn refusal<T>(answer: Result<T, ClientError>, method: &str) -> Result<Result<T, RpcError>, Failure> {
+    match answer {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(ClientError::Rpc(error)) => Ok(Err(error)),
+        Err(error) => Err(Failure::of_method(method, &json!({}), &error)),
+    }
+}
+
+async fn make(client: &Client, mut params: Map<String, Value>, what_for: Claiming) -> Result<Held, ClientError> {
+    // What is there already says of what kind it is only in full.
+    let how = if what_for == Claiming::Checks { "dry_run" } else { "brief" };
+    params.insert(how.to_owned(), json!(true));
+    let answer = client.call("ip.claim", params).await?;
+    Ok(Held {
+        generation: generation(&answer),
+        is_new: answer["created"] != false,
+        is_static: answer["kind"] != "dynamic",
+    })
+}
+
+fn generation(answer: &Value) -> u64 {
+    answer["generation"].as_u64().unwrap_or_default()
+}
+
+/// In a network of kind `dynamic` nothing is claimed: a bind writes down what the infrastructure picked.
+async fn record(client: &Client, claim: &Claim, what_for: Claiming) -> Result<Held, ClientError> {
+    let of_claim = |members: &[&str]| {
+        let members = members.iter().filter_map(|&member| Some((member.to_owned(), claim.params.get(member)?.clone())));
+        members.collect::<Map<_, _>>()
+    };
+    let place = of_claim(&["network", "address"]);
+    if what_for == Claiming::Checks {
+        let there = client.call("ip.get", place.clone()).await?;
+        if there.get("reservation").is_some_and(|held| claim.is_held_as(held)) {
+            let generation = generation(&there["reservation"]);
+            return Ok(Held { generation, is_new: false, is_static: false });
+        }
+    }
+    let mut bind = of_claim(&["network", "address", "scope", "owner", "slot", "claimant"]);
+    bind.entry("claimant").or_insert(json!(NOBODY));
+    if what_for == Claiming::Checks {
+        bind.insert("dry_run".to_owned(), json!(true));
+    }
+    let generation = generation(&client.call("ip.bind", bind).await?);
+    let held = Held { generation, is_new: true, is_static: false };
+    if what_for == Claiming::Checks {
+        return Ok(held);
+    }
+    let mut of_it = place;
+    of_it.insert("if_generation".to_owned(), json!(generation));
+    let with = |member: &str, value: Value| {
+        let mut params = of_it.clone();
+        params.insert(member.to_owned(), value);
+        params
+    };
+    if !claim.params.contains_key("claimant") {
+        client.call("ip.unbind", with("claimant", json!(NOBODY))).await?;
+    }
+    let set = of_claim(&["labels", "note", "hostname", "mac", "owner_uid"]);
+    if !set.is_empty() {
+        client.call("ip.update", with("set", Value::Object(set))).await?;
+    }
+    if let Some(ttl) = claim.params.get("ttl_seconds") {
+        client.call("ip.renew", with("ttl_seconds", ttl.clone())).await?;
+    }
+    Ok(held)
+}
+
+/// A claim that is to become an automatic grant of the same address.
+#[derive(Debug)]
+pub(super) struct Again<'a> {
+    /// Whose it is.
+    pub(super) claim: &'a Claim,
+    /// The holding that the claim made.
+    pub(super) held: Held,
+    /// The pool out of which it is given.
+    pub(super) pool: String,
+}
+
+/// What became of a claim that was to become an automatic grant.
+#[derive(Debug)]
+pub(super) enum Became {
+    /// It did.
+    Automatic,
+    /// It is a claim.
+    Named,
+    /// Somebody else was given the address: line and sentence.
+    Refused(usize, String),
+}
+
+/// Lets the addresses go and asks for each again: while it cools nobody else is given it.
+pub(super) async fn grant_all(session: &Session, claims: &[Again<'_>], take: impl FnMut(Became)) -> Done<()> {
+    let asked = claims.iter().map(|again| {
+        let mut ask = again.claim.params.clone();
+        for member in ["address", "force"] {
+            ask.shift_remove(member);
+        }
+        ask.insert("pool".to_owned(), json!(again.pool));
+        ask.insert("brief".to_owned(), json!(true));
+        (again.claim.clone(), again.held.generation, ask)
+    });
+    let grant = |client, (claim, generation, ask)| async move { grant(&client, claim, generation, ask).await };
+    many(session, "granting", asked, grant, take).await
+}
+
+async fn grant(client: &Client, claim: Claim, generation: u64, ask: Map<String, Value>) -> Result<Became, Failure> {
+    let release = |address: &Value, generation: u64| {
+        let params = json!({"network": claim.network, "address": address, "if_generation": generation});
+        params.as_object().cloned().unwrap_or_default()
+    };
+    let address = json!(claim.range.first().to_string());
+    // Refused, it is another holding by now, and what follows finds that.
+    refusal(client.call("ip.release", release(&address, generation)).await, "ip.release")?.ok();
+    if let Ok(answer) = refusal(client.call("ip.allocate", ask).await, "ip.allocate")? {
+        if answer["address"] == address {
+            return Ok(Became::Automatic);
+        }
+        if answer["created"] == true {
+            let undone = client.call("ip.release", release(&answer["address"], self::generation(&answer))).await;
+            refusal(undone, "ip.release")?.ok();
+        }
+    }
+    Ok(match refusal(make(client, claim.params.clone(), Claiming::Imports).await, "ip.claim")? {
+        Ok(_) => Became::Named,
+        Err(error) => Became::Refused(claim.line, error.message),
+    })
+}

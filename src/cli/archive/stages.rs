@@ -1,0 +1,289 @@
+//! What a network is while an import fills it, and when it is what the file says. Pure.
+//!
+//! | stage | the network | what others are given in it |
+//! | --- | --- | --- |
+//! | filled | as created: all of it reserved, and nothing that would refuse a claim (`static_only`, `limits`, `protected`, `draining`) | nothing, unless they force it |
+//! | led | the same, but for addresses that no pool of the file gives: those are in no reserved range, but in a pool that spans their subnet | nothing |
+//! | drawn from | pools and reserved ranges are those of the file | what nobody holds in the file either |
+//! | closed | all that the file says | what it says |
+//!
+//! Each is one commit, the second one as often as it takes. All reservations of the file are claimed in the first stage, so
+//! that none of their addresses is free later: those that had been granted automatically are let go and asked for again in the
+//! second and third, and there the cooldown, which is longer than any import takes, keeps an address for the slot that let
+//! it go. That cooldown also tells a network that an import left half done from any other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::super::apply::diff::{self, Step};
+use super::super::apply::file::Table;
+use super::lines::Claim;
+use super::places::Places;
+use crate::core::address::{Address, Cidr, Range};
+
+/// The cooldown of a network while it is filled. A hundred years and some, which nobody sets.
+const COOLDOWN_SECONDS: u64 = 3_155_760_123;
+
+/// So many addresses are led to at a time: one call names all that lies between them.
+pub(super) const LED_MAX: usize = 4_096;
+
+/// Members that would refuse a claim.
+const HELD_BACK: [&str; 3] = ["static_only", "limits", "protected"];
+
+/// A network of the file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Network {
+    /// Number of its line, from 1.
+    pub line: usize,
+    /// What it shall be in the end.
+    pub table: Table,
+    /// What it is made as.
+    pub open: Table,
+    /// What its subnets have in the second stage, by cidr.
+    drawn: BTreeMap<String, Map<String, Value>>,
+}
+
+impl Network {
+    /// A network of which nothing in the file is held.
+    pub fn new(line: usize, table: Table) -> Self {
+        Self { line, open: table.clone(), table, drawn: BTreeMap::new() }
+    }
+
+    /// Whose networks it must not overlap.
+    pub fn realm(&self) -> &str {
+        self.table.members.get("realm").and_then(Value::as_str).unwrap_or("default")
+    }
+
+    /// Its kind, if it says one.
+    pub fn kind(&self) -> Option<&str> {
+        self.table.members.get("kind").and_then(Value::as_str)
+    }
+
+    /// Is it filled in stages?
+    pub fn is_filled(&self) -> bool {
+        self.open != self.table
+    }
+
+    /// Lays the stages out in which it is filled with these.
+    pub fn fill_with(&mut self, claims: &[&Claim]) {
+        let places = Places::of_file(self);
+        let is_led = |claim: &&&Claim| claim.automatic && places.pool_of(claim).is_none();
+        let led: BTreeSet<Address> = claims.iter().filter(is_led).map(|claim| claim.range.first()).collect();
+        let blocks: BTreeSet<Range> = claims.iter().map(|claim| claim.range).filter(|range| range.size() > 1).collect();
+        self.open = without_held_back(&self.table);
+        self.open.members.insert("cooldown_seconds".to_owned(), json!(COOLDOWN_SECONDS));
+        self.open.members.shift_remove("cooldown_yields");
+        for subnet in subnets_of(&mut self.open) {
+            let Some(cidr) = cidr_of(subnet) else { continue };
+            let mut drawn = Map::new();
+            let mut reserved = subnet.get("reserved").cloned().unwrap_or_else(|| json!([]));
+            // Whoever has an address kept for it is given that first, and not what it held.
+            let ranges = reserved.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
+            ranges.for_each(|range| drop(range.shift_remove("for")));
+            drawn.insert("reserved".to_owned(), reserved);
+            let lies_here = |first: &Address| cidr.contains(*first);
+            if led.range(cidr.base()..).next().is_some_and(lies_here) || lies_across_pools(subnet, cidr, &blocks) {
+                let pools = subnet.get("pools").cloned().unwrap_or_else(|| json!([whole(cidr)]));
+                drawn.insert("pools".to_owned(), pools);
+                subnet.insert("pools".to_owned(), json!([whole(cidr)]));
+            }
+            subnet.insert("reserved".to_owned(), json!([whole(cidr)]));
+            self.drawn.insert(cidr.to_string(), drawn);
+        }
+    }
+
+    /// What a network of the server must be equal to: where an import left it half done, all but what that changes yet.
+    pub fn expected(&self, there: &Value) -> Table {
+        let mut expected = without_held_back(&self.table);
+        if self.is_filled() && is_half_done(there) {
+            for member in ["cooldown_seconds", "cooldown_yields"] {
+                expected.members.shift_remove(member);
+            }
+            for subnet in subnets_of(&mut expected) {
+                for member in ["pools", "reserved"] {
+                    subnet.shift_remove(member);
+                }
+            }
+        }
+        expected
+    }
+
+    /// What lets these addresses be granted, and no others; nothing where the network is not filled.
+    pub fn leading(&self, there: &Value, to: &[Range]) -> Option<Step> {
+        self.with_subnets(there, |cidr, drawn| {
+            let mut led = Map::new();
+            if drawn.contains_key("pools") {
+                let rest = to.iter().fold(vec![cidr.range()], |rest, range| without(rest, *range));
+                let rest = rest.iter().map(|range| json!({"range": range.to_string()}));
+                led.insert("pools".to_owned(), json!([whole(cidr)]));
+                led.insert("reserved".to_owned(), rest.collect());
+            }
+            led
+        })
+    }
+
+    /// What gives the network the pools and reserved ranges of the file; nothing where it is not filled.
+    pub fn drawing(&self, there: &Value) -> Option<Step> {
+        self.with_subnets(there, |_, drawn| drawn.clone())
+    }
+
+    /// The call that changes these members of the subnets.
+    fn with_subnets(
+        &self,
+        there: &Value,
+        members: impl Fn(Cidr, &Map<String, Value>) -> Map<String, Value>,
+    ) -> Option<Step> {
+        let subnets = there["subnets"].as_array().filter(|list| !list.is_empty() && is_half_done(there))?;
+        let entry = |subnet: &Value| {
+            let cidr = subnet.as_object().and_then(cidr_of);
+            let drawn = cidr.and_then(|cidr| Some((cidr, self.drawn.get(&cidr.to_string())?)));
+            let mut entry = drawn.map(|(cidr, drawn)| members(cidr, drawn)).unwrap_or_default();
+            // What is not listed would go.
+            entry.insert("id".to_owned(), subnet["id"].clone());
+            Value::Object(entry)
+        };
+        let set = json!({"subnets": subnets.iter().map(entry).collect::<Vec<_>>()});
+        let params = json!({"network": there["id"], "set": set, "if_version": there["version"]});
+        Some(Step::new(&self.table.name, "network.update", params, Vec::new()))
+    }
+
+    /// What makes a network of the server what the file says.
+    ///
+    /// # Errors
+    /// What cannot be changed.
+    pub fn closing(&self, there: &Value) -> Result<Vec<Step>, String> {
+        let mut table = self.table.clone();
+        if is_half_done(there) {
+            table.members.entry("cooldown_seconds").or_insert(json!(0));
+        }
+        diff::steps(std::slice::from_ref(&table), std::slice::from_ref(there), false)
+    }
+}
+
+/// Did an import leave this network of the server before it was closed?
+pub fn is_half_done(there: &Value) -> bool {
+    there["cooldown_seconds"] == COOLDOWN_SECONDS
+}
+
+/// The network without what would refuse a claim.
+fn without_held_back(table: &Table) -> Table {
+    let mut open = table.clone();
+    for member in HELD_BACK {
+        open.members.shift_remove(member);
+    }
+    for subnet in subnets_of(&mut open) {
+        subnet.shift_remove("draining");
+        let pools = subnet.get_mut("pools").and_then(Value::as_array_mut).into_iter().flatten();
+        pools.filter_map(Value::as_object_mut).for_each(|pool| drop(pool.shift_remove("draining")));
+    }
+    open
+}
+
+/// Is a block held that lies in no pool as a whole, as its pool was changed since? Blocks are claimed in a pool.
+fn lies_across_pools(subnet: &Map<String, Value>, cidr: Cidr, blocks: &BTreeSet<Range>) -> bool {
+    let from = Range::single(cidr.base());
+    let mut here = blocks.range(from..).take_while(|block| cidr.range().covers(**block)).peekable();
+    // A subnet that says no pools has one that spans it.
+    let Some(pools) = subnet.get("pools").and_then(Value::as_array).filter(|_| here.peek().is_some()) else {
+        return false;
+    };
+    let ranges = pools.iter().filter_map(|pool| range_of(pool.as_object()?));
+    let pools: BTreeMap<Address, Range> = ranges.map(|range| (range.first(), range)).collect();
+    let lies_in_one =
+        |block: &Range| pools.range(..=block.first()).next_back().is_some_and(|(_, pool)| pool.covers(*block));
+    !here.all(lies_in_one)
+}
+
+/// Ranges in order, less one that begins behind all that were taken out before.
+fn without(mut ranges: Vec<Range>, range: Range) -> Vec<Range> {
+    if let Some(last) = ranges.pop_if(|last| last.covers(range)) {
+        ranges.extend(last.without(range));
+    }
+    ranges
+}
+
+/// The range that is all of a subnet.
+fn whole(cidr: Cidr) -> Value {
+    json!({"range": cidr.range().to_string()})
+}
+
+fn subnets_of(table: &mut Table) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let subnets = table.members.get_mut("subnets").and_then(Value::as_array_mut).into_iter().flatten();
+    subnets.filter_map(Value::as_object_mut)
+}
+
+/// Where a subnet lies.
+pub(super) fn cidr_of(subnet: &Map<String, Value>) -> Option<Cidr> {
+    subnet.get("cidr")?.as_str()?.parse().ok()
+}
+
+/// What a pool or reserved range covers.
+pub(super) fn range_of(of: &Map<String, Value>) -> Option<Range> {
+    of.get("range")?.as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lines::read;
+    use super::*;
+
+    const FILE: &str = r#"{"format":"allod-export","version":1}
+{"network":{"name":"lan","static_only":true,"subnets":[{"cidr":"10.0.0.0/24","pools":[{"range":"10.0.0.64/26"}],"reserved":[{"range":"10.0.0.70","for":{"owner":"x"}}]},{"cidr":"10.0.1.0/24","draining":true}]}}
+{"reservation":{"network":"lan","address":"10.0.0.5","owner":"a","kind":"dynamic"}}
+{"reservation":{"network":"lan","address":"10.0.0.64","owner":"b","kind":"dynamic"}}
+{"reservation":{"network":"lan","address":"10.0.1.5","owner":"c","kind":"dynamic"}}"#;
+
+    /// The network as a server has it that was told what `members` say.
+    fn there(members: &Map<String, Value>) -> Value {
+        let mut there = json!({"id": "1", "name": "lan", "realm": "default", "kind": "manual", "version": 7});
+        there.as_object_mut().unwrap().extend(members.clone());
+        for (at, subnet) in there["subnets"].as_array_mut().unwrap().iter_mut().enumerate() {
+            subnet["id"] = json!(at);
+        }
+        there
+    }
+
+    #[test]
+    fn while_it_is_filled_nothing_of_a_network_is_given_and_while_it_is_led_nothing_but_what_is_named() {
+        let content = read(FILE);
+        let network = &content.networks[0];
+        let whole = |subnet: u8| json!([{"range": format!("10.0.{subnet}.0-10.0.{subnet}.255")}]);
+        let open = &network.open.members;
+        assert_eq!(open.get("static_only"), None);
+        let subnets = [
+            json!({"cidr": "10.0.0.0/24", "pools": whole(0), "reserved": whole(0)}),
+            json!({"cidr": "10.0.1.0/24", "reserved": whole(1)}),
+        ];
+        assert_eq!(open["subnets"], json!(subnets));
+        let named: Vec<Range> = ["10.0.0.5", "10.0.0.8"].map(|range| range.parse().unwrap()).to_vec();
+        let led = network.leading(&there(open), &named).unwrap();
+        let between =
+            ["10.0.0.0-10.0.0.4", "10.0.0.6-10.0.0.7", "10.0.0.9-10.0.0.255"].map(|range| json!({"range": range}));
+        let set = json!([{"id": 0, "pools": whole(0), "reserved": between}, {"id": 1}]);
+        assert_eq!(led.params["set"]["subnets"], set);
+        // What is kept for somebody who does not hold it would be given to that one instead of its own.
+        let drawn = network.drawing(&there(open)).unwrap();
+        let pools = json!([{"range": "10.0.0.64-10.0.0.127"}]);
+        let kept = json!([{"range": "10.0.0.70-10.0.0.70"}]);
+        let set = json!([{"id": 0, "pools": pools, "reserved": kept}, {"id": 1, "reserved": []}]);
+        assert_eq!(drawn.params["set"]["subnets"], set);
+    }
+
+    #[test]
+    fn a_network_that_an_import_left_is_known_by_its_cooldown_and_one_in_service_is_left_as_it_is() {
+        let content = read(FILE);
+        let network = &content.networks[0];
+        let left = there(&network.open.members);
+        let differs =
+            |there: &Value| diff::steps(&[network.expected(there)], std::slice::from_ref(there), false).unwrap();
+        assert!(is_half_done(&left) && differs(&left).is_empty());
+        assert_eq!(network.closing(&left).unwrap()[0].params["set"]["cooldown_seconds"], 0);
+        let mut in_service = network.table.members.clone();
+        in_service.insert("cooldown_seconds".to_owned(), json!(30));
+        let in_service = there(&in_service);
+        assert!(!is_half_done(&in_service) && differs(&in_service).is_empty());
+        assert_eq!((network.drawing(&in_service), network.leading(&in_service, &[])), (None, None));
+        assert!(network.closing(&in_service).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,123 @@
+//! What a change takes away or replaces beside what it says: shown first, and asked about. The server does it by contract.
+//!
+//! Before: `perform`. What the pools of a subnet lose is in `shrink`; what a `remove` or `delete` takes is in `preview`.
+
+use serde_json::{Value, json};
+
+use super::apply::subnets::whom;
+use super::args::Ask;
+use super::output::{list, number_of, short_range};
+use super::phrase::text;
+use super::session::{Done, Session};
+use super::shrink::{lost, pool_words};
+use crate::core::address::Range;
+use crate::core::plural::counted;
+
+/// Lines that are shown; the rest is counted.
+const LINES_MAX: usize = 20;
+
+/// What goes besides, in words: a heading, then a line each. None where nothing does.
+pub async fn of(session: &mut Session, ask: &Ask) -> Done<Option<String>> {
+    let sets = |member: &str| ask.params.get("set").is_some_and(|set| set.get(member).is_some());
+    let (heading, lines) = match ask.method {
+        "subnet.modify" if sets("cidr") => {
+            ("the subnet's pools lose what lies outside:", pools_of_subnet(session, ask).await?)
+        }
+        "pool.modify" if sets("range") => (
+            "this goes out of the pool; what is held stays held, and nothing new is granted there:",
+            cut(session, ask).await?,
+        ),
+        "reserved.add" => ("this is replaced:", replaced(session, ask).await?),
+        _ => return Ok(None),
+    };
+    let rest = lines.len().saturating_sub(LINES_MAX);
+    let more = if rest > 0 { format!("\n  … and {rest} more") } else { String::new() };
+    let shown: Vec<&str> = lines.iter().take(LINES_MAX).map(String::as_str).collect();
+    Ok((!lines.is_empty()).then(|| format!("{heading}\n  {}{more}", shown.join("\n  "))))
+}
+
+/// What pools lose by a change of their subnet's cidr.
+async fn pools_of_subnet(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
+    // First, so that what is refused is refused in the words of the change.
+    let would = session.make(&ask.clone().with("dry_run", true)).await?;
+    let network = session.call("network.get", json!({"network": ask.text("network")})).await?;
+    let there = list(&network, "subnets").find(|subnet| subnet.get("id") == would.get("id"));
+    let after: Vec<Value> = list(&would, "pools").cloned().collect();
+    let Some(there) = there else { return Ok(Vec::new()) };
+    // Of the pool that spans the subnet `lost` says nothing: in a file it follows the cidr, and here it is one more that is cut.
+    let whole = text(there, "cidr").and_then(|cidr| cidr.parse::<Range>().ok());
+    let spanning = list(there, "pools").filter(|pool| whole.is_some() && range(pool) == whole);
+    let left = after.iter().filter_map(|pool| range(pool)?.intersection(whole?)).next();
+    let spanning = spanning.filter(|_| left != whole).map(|pool| match left {
+        Some(left) => format!("- cut pool {} to {left}", pool_words(pool)),
+        None => format!("- remove pool {}", pool_words(pool)),
+    });
+    Ok(spanning.chain(lost(there, &after)).collect())
+}
+
+/// What goes out of a pool when its range changes.
+async fn cut(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
+    let would = session.make(&ask.clone().with("dry_run", true)).await?;
+    let network = session.call("network.get", json!({"network": ask.text("network")})).await?;
+    let (named, pools) = (ask.text("pool").unwrap_or_default(), list(&network, "subnets"));
+    // As the server reads it: what can be a range is one.
+    let is = |pool: &&Value| match named.parse::<Range>() {
+        Ok(named) => range(pool) == Some(named),
+        Err(_) => text(pool, "name") == Some(named),
+    };
+    let pool = pools.flat_map(|subnet| list(subnet, "pools")).find(is);
+    let (Some(before), Some(after)) = (pool.and_then(range), range(&would)) else { return Ok(Vec::new()) };
+    let mut lines = Vec::new();
+    for part in before.without(after) {
+        let held = json!({"network": ask.text("network"), "range": part.to_string(), "count_only": true});
+        let held = session.call("ip.list", held).await?.get("count").and_then(number_of).unwrap_or(0);
+        let (part, held) = (short_range(&part.to_string()), counted(held, "reservation"));
+        lines.push(format!("- {part} of pool {} ({held})", pool.map(pool_words).unwrap_or_default()));
+    }
+    Ok(lines)
+}
+
+/// For whom addresses were reserved that are reserved for somebody else now, and notes that go with a wider range.
+async fn replaced(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
+    let Some(added) = ask.text("range").and_then(|range| range.parse::<Range>().ok()) else { return Ok(Vec::new()) };
+    let named = ask.params.get("network").map(|network| ("network".to_owned(), network.clone()));
+    // What is wrong with the network is for the call itself to say.
+    let Ok(network) = session.try_call("network.get", named.into_iter().collect()).await else { return Ok(Vec::new()) };
+    let meets = |reserved: &&Value| range(reserved).is_some_and(|range| range.overlaps(added));
+    let says = |reserved: &Value| whom(reserved).is_some() || note(reserved).is_some();
+    let before: Vec<&Value> =
+        list(&network, "subnets").flat_map(|subnet| list(subnet, "reserved")).filter(meets).collect();
+    if !before.iter().any(|reserved| says(reserved)) {
+        return Ok(Vec::new());
+    }
+    let would = session.make(&ask.clone().with("dry_run", true)).await?;
+    let after: Vec<&Value> = list(&would, "reserved").collect();
+    Ok(before.into_iter().flat_map(|was| replaced_of(was, &after, added)).collect())
+}
+
+/// The same of one reserved range. Who adds exactly this range anew means its note.
+fn replaced_of(was: &Value, after: &[&Value], added: Range) -> Vec<String> {
+    let Some(before) = range(was) else { return Vec::new() };
+    let mut lines = Vec::new();
+    for is in after {
+        let Some(part) = range(is).and_then(|range| range.intersection(before)) else { continue };
+        let part = short_range(&part.to_string());
+        if let Some(owner) = was.get("for").and_then(|whom| text(whom, "owner")).filter(|_| whom(is) != whom(was)) {
+            let now = is.get("for").and_then(|whom| text(whom, "owner"));
+            let now = now.map_or_else(String::new, |now| format!(", and for `{now}` from then on"));
+            lines.push(format!("- {part} is reserved for `{owner}`{now}"));
+        }
+        if let Some(note) = note(was).filter(|was| before != added && note(is) != Some(*was)) {
+            lines.push(format!("- the note of {part}: {note}"));
+        }
+    }
+    lines
+}
+
+fn note(of: &Value) -> Option<&str> {
+    text(of, "note").filter(|note| !note.is_empty())
+}
+
+fn range(of: &Value) -> Option<Range> {
+    text(of, "range")?.parse().ok()
+}

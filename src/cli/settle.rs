@@ -1,0 +1,128 @@
+//! `allod deployment commit` and `revert`: how a plan ends, and what moved with that.
+//!
+//! The protocol answers what was let go. What a commit hands from one instance to another, and what a revert makes current
+//! again, is seen only by looking at the deployment before and after. Before: `deployment`. The differences are in `moved`.
+
+mod moved;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::args::Ask;
+use super::exit::Exit;
+use super::failure::Failure;
+use super::history::{PAGE, Pages};
+use super::output::list;
+use super::phrase::{self, text};
+use super::preview;
+use super::session::{Done, Session};
+use crate::client::ClientError;
+use crate::core::plural::counted;
+use moved::Moved;
+
+/// Makes the call and tells what came of it.
+pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
+    let dry_run = ask.params.get("dry_run") == Some(&Value::Bool(true));
+    let reverts = ask.method == "deployment.revert";
+    let before = deployment(session, &ask).await?;
+    if reverts && !dry_run {
+        let would = session.make(&ask.clone().with("dry_run", true)).await?;
+        let back = comes_back(session, &ask, &before, &would).await;
+        if list(&would, "released").next().is_some() {
+            preview::show_released(session, &ask, &would);
+        }
+        show(session, "this would come back:", &back);
+        session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
+    }
+    let result = session.make(&ask).await?;
+    session.print(ask.method, &ask.params, &result)?;
+    let after = if dry_run || before.is_none() { None } else { deployment(session, &ask).await? };
+    strangers(&ask, [&before, &after]).iter().for_each(|words| session.say(words));
+    if dry_run {
+        if reverts {
+            let back = comes_back(session, &ask, &before, &result).await;
+            show(session, "this would come back:", &back);
+        }
+        session.say("dry run: nothing was changed");
+        return Ok(Exit::Success);
+    }
+    let (released, moved) = match (&before, &after) {
+        (Some(before), Some(after)) => (list(&result, "released").count(), moved::between(before, after)),
+        _ => (list(&result, "released").count(), Vec::new()),
+    };
+    show(session, "this moved:", &moved);
+    if released > 0 {
+        session.say(&format!("released {}", counted(released as u64, "reservation")));
+    } else if moved.is_empty() {
+        session.say(if reverts { "nothing was to be taken back" } else { "nothing was to be let go" });
+    }
+    Ok(Exit::Success)
+}
+
+/// The deployment as it stands; none where the server does not show it, which is for the call itself to say.
+async fn deployment(session: &mut Session, ask: &Ask) -> Done<Option<Value>> {
+    let named = ask.params.get("deployment").map(|name| ("deployment".to_owned(), name.clone()));
+    match session.try_call("deployment.get", named.into_iter().collect()).await {
+        Ok(deployment) => Ok(Some(deployment)),
+        Err(ClientError::Rpc(_)) => Ok(None),
+        Err(error) => Err(Failure::of_call(ask, &error).into()),
+    }
+}
+
+/// A line for each instance that is named and holds nothing, neither before nor after: most likely another one is meant.
+fn strangers(ask: &Ask, looks: [&Option<Value>; 2]) -> Vec<String> {
+    if looks.iter().all(|look| look.is_none()) {
+        return Vec::new();
+    }
+    let known: BTreeSet<&str> = looks
+        .into_iter()
+        .flatten()
+        .flat_map(|look| list(look, "instances"))
+        .filter_map(|one| text(one, "id"))
+        .collect();
+    let named = ask.params.get("instances").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let name = ask.text("deployment").unwrap_or_default();
+    named
+        .filter(|id| !known.contains(id))
+        .map(|id| format!("deployment `{name}` has no instance `{id}` that holds anything"))
+        .collect()
+}
+
+/// What a revert makes current again, and what it takes back that an earlier commit of a part of the plan handed over.
+async fn comes_back(session: &mut Session, ask: &Ask, before: &Option<Value>, would: &Value) -> Vec<Moved> {
+    let Some(before) = before else { return Vec::new() };
+    let (mut back, handed) = moved::by_revert(ask, before, would);
+    if handed.is_empty() {
+        return back;
+    }
+    // Who had it is known to the history alone.
+    let members = [("scope", ask.params.get("deployment")), ("from", before.get("uncommitted_since"))];
+    let params = members.into_iter().filter_map(|(member, value)| Some((member.to_owned(), value?.clone()))).collect();
+    let mut pages = Pages::new(params);
+    while let Ok(events) = pages.next(session, PAGE).await
+        && !events.is_empty()
+    {
+        let transfers = events.iter().filter(|event| event["type"] == "transferred");
+        back.extend(transfers.filter_map(|event| moved::taken_back(event, &handed)));
+    }
+    back
+}
+
+/// Rows that are shown; the rest is counted.
+const ROWS_MAX: usize = 20;
+
+fn show(session: &Session, heading: &str, moved: &[Moved]) {
+    if moved.is_empty() {
+        return;
+    }
+    session.say(heading);
+    session.show(&moved::table(moved.iter().take(ROWS_MAX)).render(Some(80)));
+    let rest = moved.len().saturating_sub(ROWS_MAX);
+    if rest > 0 {
+        session.say(&format!("… and {rest} more"));
+    }
+    if moved.iter().any(|one| one.undoes) {
+        session.say("so it undoes what an earlier commit of a part of the plan has done for those instances");
+    }
+}

@@ -1,0 +1,99 @@
+//! What ends a store for good: what lies in Redis is gone, went back, is another register or was moved away. Each is said once, in
+//! words that tell what to do.
+
+use redis::Value;
+
+use super::RedisShared;
+use crate::store::redis::{failed, moving};
+use crate::store::{Epoch, Seq, ShardId, StoreError};
+
+impl RedisShared {
+    /// What is in Redis cannot be trusted any more: everything is refused from here on.
+    pub(in crate::store::redis) fn damaged(&self, problem: String) -> StoreError {
+        if self.failure.set(problem.as_str().into()).is_ok() {
+            tracing::error!(redis = %self.place, problem, "the store is stopped");
+        }
+        StoreError::Damaged(problem.into())
+    }
+
+    /// A head that is not there, in a register that has one for every shard.
+    pub(in crate::store::redis) fn absent(&self, shard: ShardId) -> StoreError {
+        let key = self.keys.head(shard);
+        self.damaged(format!(
+            "Redis at {} lost `{key}`, the head of shard {}: it was emptied, or went back to a copy from before its first \
+             use; nothing is granted from it. Bring its data back, and start again",
+            self.place, shard.0
+        ))
+    }
+
+    /// Is it the register that this process keeps, by the answer of an HMGET of its id? Where that is gone the heads are, too, and
+    /// whoever reads those says so; or a script does, which compares.
+    pub(in crate::store::redis) fn is_own_register(&self, answer: &Value) -> Result<(), StoreError> {
+        let strange = || failed::strange(&self.place, "its register's key is none");
+        let Value::Array(fields) = answer else { return Err(strange()) };
+        let id = match fields.first() {
+            Some(Value::BulkString(id)) => std::str::from_utf8(id).ok(),
+            Some(Value::Nil) => return Ok(()),
+            _ => None,
+        };
+        match id.and_then(|id| u128::from_str_radix(id, 16).ok()).ok_or_else(strange)? {
+            own if own == self.info.register => Ok(()),
+            found => Err(self.foreign(Some(found))),
+        }
+    }
+
+    /// The register is somewhere else. Whoever serves it ends: he would wait for ever for what is nobody's any more.
+    pub(in crate::store::redis) fn moved(&self, notice: &str) -> StoreError {
+        let moved = moving::moved(&self.place, self.keys.prefix(), notice);
+        if self.serves { self.damaged(moved.to_string()) } else { moved }
+    }
+
+    /// Another register is in the place of the one that this process keeps, or one whose own key is gone.
+    pub(in crate::store::redis) fn foreign(&self, found: Option<u128>) -> StoreError {
+        let (place, prefix, own) = (&self.place, self.keys.prefix(), self.info.register);
+        let Some(found) = found else { return self.lost(&self.keys.register()) };
+        self.damaged(format!(
+            "Redis at {place} has another register under `{prefix}` than the one that this server keeps: {found:032x}, not \
+             {own:032x}. Its data was replaced while this server ran; nothing is granted from it, and nothing is written to \
+             it. Bring the data of {own:032x} back, or name the Redis that has it by `--redis URL`, and start again; only if \
+             that register is given up for good, start with `--accept-new-store`, which takes {found:032x}"
+        ))
+    }
+
+    /// A key that is not there although another says that it is.
+    pub(in crate::store::redis) fn lost(&self, key: &str) -> StoreError {
+        self.damaged(format!(
+            "Redis at {} lost `{key}`, which is part of the register: it was deleted or thrown away, or is on another server \
+             of the cluster, because the move of its slot broke off. Bring it back (`redis-cli --cluster fix` ends a move), \
+             and start again",
+            self.place
+        ))
+    }
+
+    /// A shard that ends before what was acknowledged.
+    pub(in crate::store::redis) fn went_back(&self, shard: ShardId, acknowledged: u64, found: &str) -> StoreError {
+        let epoch = self.line(shard, |line| line.known(shard).epoch).unwrap_or(Epoch(u64::MAX));
+        self.went_back_from(shard, acknowledged, epoch, found)
+    }
+
+    /// A shard that ends before what was acknowledged. Whoever takes it over from this epoch on has gone on.
+    pub(in crate::store::redis) fn went_back_from(
+        &self,
+        shard: ShardId,
+        acknowledged: u64,
+        epoch: Epoch,
+        found: &str,
+    ) -> StoreError {
+        if let Some(identity) = &self.identity
+            && let Err(error) = identity.went_back(self.info.register, (shard, Seq(acknowledged), epoch))
+        {
+            tracing::error!(%error, "the next start will not know that Redis went back");
+        }
+        self.damaged(format!(
+            "Redis at {} went back: shard {} was acknowledged up to batch {acknowledged} and is now {found}. Changes that \
+             were acknowledged are missing there; bring its data back, or start with `--accept-rollback` to go on from what it \
+             has",
+            self.place, shard.0
+        ))
+    }
+}

@@ -1,0 +1,88 @@
+//! What a change takes away or replaces beside what it says: shown, and asked about.
+
+use serde_json::{Value, json};
+
+use crate::commands::{allod, lan, text};
+use crate::responder::Responder;
+
+/// A network of one subnet with these members, which every change answers with `after`.
+fn server(subnet: Value, after: Value) -> Responder {
+    let mut network = lan();
+    network["subnets"][0].as_object_mut().unwrap().extend(subnet.as_object().unwrap().clone());
+    Responder::start(move |method, _| match method {
+        "network.get" => Ok(network.clone()),
+        "ip.list" => Ok(json!({"count": 3})),
+        _ => Ok(after.clone()),
+    })
+}
+
+fn run(server: &Responder, line: &str) -> (Option<i32>, String) {
+    let output = allod(&server.address, &line.split(' ').collect::<Vec<_>>());
+    (output.status.code(), text(&output.stderr))
+}
+
+/// Shows this, asks, and does nothing without an answer; with `--yes` it does it.
+#[track_caller]
+fn asks(server: &Responder, line: &str, shown: &str) {
+    let (code, said) = run(server, line);
+    assert!(code == Some(1) && said.starts_with(shown) && said.contains("`--yes`"), "{line}: {said}");
+    let changes = |(method, params): &(String, Value)| {
+        params["dry_run"] != true && !matches!(method.as_str(), "network.get" | "ip.list")
+    };
+    assert!(!server.asked().iter().any(changes), "{line}: {:?}", server.asked());
+    assert_eq!(run(server, &format!("{line} --yes")).0, Some(0), "{line}");
+    assert!(server.asked().iter().any(changes), "{line}");
+}
+
+fn kept(range: &str, owner: &str, note: &str) -> Value {
+    json!({"range": range, "for": {"scope": "default", "owner": owner}, "note": note})
+}
+
+#[test]
+fn for_whom_a_range_was_kept_and_the_notes_in_a_wider_one_are_not_replaced_unseen() {
+    let before =
+        json!({"reserved": [kept("10.0.0.70-10.0.0.70", "a", "printer"), kept("10.0.0.80-10.0.0.89", "c", "")]});
+    let anew = json!({"reserved": [kept("10.0.0.70-10.0.0.70", "b", "printer"), kept("10.0.0.80-10.0.0.89", "c", "")]});
+    let shown = "this is replaced:\n  - 10.0.0.70 is reserved for `a`, and for `b` from then on\n";
+    asks(&server(before.clone(), anew), "reserved add lan 10.0.0.70 --for-owner b", shown);
+    let wider = json!({"reserved": [{"range": "10.0.0.60-10.0.0.69", "note": "rack"},
+        kept("10.0.0.70-10.0.0.70", "a", "rack"), {"range": "10.0.0.71-10.0.0.79", "note": "rack"}]});
+    let shown = "this is replaced:\n  - the note of 10.0.0.70: printer\n";
+    asks(&server(before.clone(), wider), "reserved add lan 10.0.0.60-10.0.0.79 --note rack", shown);
+    // The note of exactly this range is what is meant; and what is as it was needs no question.
+    let renamed = json!({"reserved": [kept("10.0.0.70-10.0.0.70", "a", "new")]});
+    assert_eq!(run(&server(before.clone(), renamed), "reserved add lan 10.0.0.70 --for-owner a --note new").0, Some(0));
+    let beside = server(before.clone(), before);
+    assert_eq!(run(&beside, "reserved add lan 10.0.0.90").0, Some(0));
+    assert_eq!(beside.methods(), ["network.get", "reserved.add"]);
+}
+
+#[test]
+fn a_pool_is_not_cut_unasked_whichever_command_cuts_it() {
+    let pools = |range: &str| json!({"pools": [{"range": range, "name": "web"}]});
+    let after = |range: &str| json!({"id": lan()["subnets"][0]["id"], "range": range, "pools": pools(range)["pools"]});
+    let before = || server(pools("10.0.0.0-10.0.0.255"), after("10.0.0.10-10.0.0.127"));
+    let shown = "this goes out of the pool; what is held stays held, and nothing new is granted there:\n\
+                 \x20 - 10.0.0.0-10.0.0.9 of pool 10.0.0.0-10.0.0.255 `web` (3 reservations)\n\
+                 \x20 - 10.0.0.128-10.0.0.255 of pool 10.0.0.0-10.0.0.255 `web` (3 reservations)\n";
+    asks(&before(), "pool modify lan web --range 10.0.0.10-10.0.0.127", shown);
+    asks(&before(), "pool modify lan 10.0.0.0/24 --range 10.0.0.10-10.0.0.127", shown);
+    // Also the pool that spans the subnet, which shrinks with it.
+    let whole = server(pools("10.0.0.0-10.0.0.255"), after("10.0.0.0-10.0.0.127"));
+    let shown =
+        "the subnet's pools lose what lies outside:\n  - cut pool 10.0.0.0-10.0.0.255 `web` to 10.0.0.0-10.0.0.127\n";
+    asks(&whole, "subnet modify lan 10.0.0.0/24 --cidr 10.0.0.0/25", shown);
+    let grown = server(pools("10.0.0.0-10.0.0.255"), after("10.0.0.0-10.0.1.255"));
+    assert_eq!(run(&grown, "subnet modify lan 10.0.0.0/24 --cidr 10.0.0.0/23").0, Some(0));
+    assert_eq!(run(&grown, "pool modify lan web --range 10.0.0.0-10.0.1.255").0, Some(0));
+    assert_eq!(run(&grown, "pool modify lan web --name other").0, Some(0));
+}
+
+#[test]
+fn a_note_stands_under_its_own_heading_and_one_address_is_no_range() {
+    let before = json!({"reserved": [kept("10.0.0.70-10.0.0.70", "a", "printer")]});
+    let output = allod(&server(before, json!({})).address, &["network", "get", "lan"]);
+    let told = text(&output.stdout);
+    assert!(told.contains("WHAT            NOTE\n"), "{told}");
+    assert!(told.contains("\n10.0.0.70            reserved for a  printer\n"), "{told}");
+}
