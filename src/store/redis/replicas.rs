@@ -1,8 +1,16 @@
 //! Replicas that are waited for: how, who has what was written, and why that is not enough, in words.
 //!
-//! Counted by `confirms`; `shared` keeps what was counted last.
+//! Counted by `confirms`, and by `checks` where nobody changes anything; `shared` keeps what was counted last.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::shared::{RedisShared, locked};
+use crate::store::StoreError;
+
+/// So long after they were counted last replicas are counted again, although nothing was changed meanwhile.
+const COUNTS_EVERY: Duration = Duration::from_secs(2);
 
 /// What a batch waits for at its replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +75,62 @@ impl Counted {
             ),
             Some(OnDisk::Refused(why)) => Some(format!("Redis does not tell who has it on disk: {why}")),
         }
+    }
+}
+
+impl RedisShared {
+    /// Were the replicas not counted of late?
+    pub(super) fn counts_late(&self) -> bool {
+        locked(&self.counted_at).is_none_or(|at| at.elapsed() >= COUNTS_EVERY) || self.lacks_replicas()
+    }
+
+    /// So many were there when somebody looked beside all changes. One that is slow for once keeps nobody from trying: too few
+    /// are said to be too few when they are so at the next look, too.
+    pub(super) fn looks_at_replicas(&self, counted: &Counted) {
+        let lacks = counted.lacks(self.replicas).is_some();
+        let missed = self.missed.swap(lacks, Ordering::AcqRel);
+        if !lacks || missed || self.lacks_replicas() {
+            // What it says it has noted.
+            let _ = self.replicas_answer(counted);
+        }
+    }
+
+    /// These have what they were waited for. Are they enough?
+    pub(super) fn replicas_answer(&self, counted: &Counted) -> Result<(), StoreError> {
+        let (wanted, answering) = (self.replicas, counted.answering());
+        *locked(&self.counted_at) = Some(Instant::now());
+        self.answering.store(answering.into(), Ordering::Relaxed);
+        let lacks: Option<Arc<str>> = counted.lacks(wanted).map(Into::into);
+        self.missed.store(lacks.is_some(), Ordering::Release);
+        let before = std::mem::replace(&mut *locked(&self.lacking), lacks.clone());
+        let Some(lacks) = lacks else {
+            if before.is_some() {
+                tracing::info!(redis = %self.place, wanted, answering, "enough replicas answer again");
+            }
+            return Ok(());
+        };
+        if before.as_ref() != Some(&lacks) {
+            let why = &*lacks;
+            match self.stand_in() {
+                Some(_) => tracing::error!(
+                    redis = %self.place,
+                    wanted,
+                    answering,
+                    why,
+                    "too few replicas answer: what is acknowledged is in Redis and on this machine's disk only, as \
+                     `store.redis_degrade` says"
+                ),
+                None => tracing::warn!(
+                    redis = %self.place,
+                    wanted,
+                    answering,
+                    why,
+                    "too few replicas answer: nothing is acknowledged"
+                ),
+            }
+        }
+        let context = format!("waiting for the replicas of Redis at {}", self.place).into();
+        Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(lacks.to_string())) })
     }
 }
 

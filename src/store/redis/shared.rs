@@ -12,16 +12,13 @@ use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::RedisLine;
 use super::redo::Redo;
-use super::replicas::{Counted, ReplicaWait};
+use super::replicas::ReplicaWait;
 use super::scripts::Shas;
 use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
 mod stopped;
-
-/// So long after they were counted last replicas are counted again, although nothing was changed meanwhile.
-const COUNTS_EVERY: Duration = Duration::from_secs(2);
 
 /// For how long at least grants are refused without asking after Redis had no memory left. Longer while it says so itself.
 const FULL_RETRY: Duration = Duration::from_secs(1);
@@ -60,13 +57,13 @@ pub(super) struct RedisShared {
     pub(super) record_format: Option<Format>,
     waiting: ReplicaWait,
     /// How many of them answered last; as many as are wanted until the first answer.
-    answering: AtomicU64,
+    pub(super) answering: AtomicU64,
     /// Why those were too few, if they were.
-    lacking: Mutex<Option<Arc<str>>>,
+    pub(super) lacking: Mutex<Option<Arc<str>>>,
     /// When they were counted last.
-    counted_at: Mutex<Option<Instant>>,
+    pub(super) counted_at: Mutex<Option<Instant>>,
     /// They were too few when they were looked at last beside all changes, and it was not said yet.
-    missed: AtomicBool,
+    pub(super) missed: AtomicBool,
     /// Number of the connection on which batches are confirmed.
     confirming: AtomicU64,
     /// The policy by which Redis may throw records away, while it may.
@@ -401,60 +398,6 @@ impl RedisShared {
     /// How many replicas answered last.
     pub(super) fn answering(&self) -> u64 {
         self.answering.load(Ordering::Relaxed)
-    }
-
-    /// Were the replicas not counted of late?
-    pub(super) fn counts_late(&self) -> bool {
-        locked(&self.counted_at).is_none_or(|at| at.elapsed() >= COUNTS_EVERY) || self.lacks_replicas()
-    }
-
-    /// So many were there when somebody looked beside all changes. One that is slow for once keeps nobody from trying: too few
-    /// are said to be too few when they are so at the next look, too.
-    pub(super) fn looks_at_replicas(&self, counted: &Counted) {
-        let lacks = counted.lacks(self.replicas).is_some();
-        let missed = self.missed.swap(lacks, Ordering::AcqRel);
-        if !lacks || missed || self.lacks_replicas() {
-            // What it says it has noted.
-            let _ = self.replicas_answer(counted);
-        }
-    }
-
-    /// These have what they were waited for. Are they enough?
-    pub(super) fn replicas_answer(&self, counted: &Counted) -> Result<(), StoreError> {
-        let (wanted, answering) = (self.replicas, counted.answering());
-        *locked(&self.counted_at) = Some(Instant::now());
-        self.answering.store(answering.into(), Ordering::Relaxed);
-        let lacks: Option<Arc<str>> = counted.lacks(wanted).map(Into::into);
-        self.missed.store(lacks.is_some(), Ordering::Release);
-        let before = std::mem::replace(&mut *locked(&self.lacking), lacks.clone());
-        let Some(lacks) = lacks else {
-            if before.is_some() {
-                tracing::info!(redis = %self.place, wanted, answering, "enough replicas answer again");
-            }
-            return Ok(());
-        };
-        if before.as_ref() != Some(&lacks) {
-            let why = &*lacks;
-            match self.stand_in() {
-                Some(_) => tracing::error!(
-                    redis = %self.place,
-                    wanted,
-                    answering,
-                    why,
-                    "too few replicas answer: what is acknowledged is in Redis and on this machine's disk only, as \
-                     `store.redis_degrade` says"
-                ),
-                None => tracing::warn!(
-                    redis = %self.place,
-                    wanted,
-                    answering,
-                    why,
-                    "too few replicas answer: nothing is acknowledged"
-                ),
-            }
-        }
-        let context = format!("waiting for the replicas of Redis at {}", self.place).into();
-        Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(lacks.to_string())) })
     }
 
     /// What was sent last.
