@@ -17,7 +17,7 @@
 //! what is held in them.
 //!
 //! A reservation that is not there yet is claimed, which makes its `kind` `static`; what had been granted automatically is
-//! then let go and granted again ([`stages`]). Only in a network that is in service it may stay a claim: that is not
+//! then let go and granted again (`stages`). Only in a network that is in service it may stay a claim: that is not
 //! changed for an import, and gives the address back by itself only where its cooldown is long enough and its pools allow it.
 //!
 //! An export is no snapshot of one instant: what is granted while it runs may be missing, what was there throughout is
