@@ -158,9 +158,8 @@ impl Draft<'_> {
         standing
     }
 
-    /// Gives a holding to another slot as a new grant of the same address. All that it carries stays with it, but where the owner
-    /// is another one, for what is the old one's: its `owner_uid`, and who uses the address for it. Else the end of the old
-    /// owner's machine would let go what is the new owner's.
+    /// Gives a holding to another slot as a new grant of the same address; all that it carries stays with it, but for the
+    /// `owner_uid` where the owner is another one.
     pub(in crate::core::network) fn hand_over(
         &mut self,
         address: Address,
@@ -182,8 +181,6 @@ impl Draft<'_> {
             obsolete: None,
             granted_by: None,
             planned: None,
-            claimant: from.claimant.clone().filter(|_| same_owner),
-            release_with_claimant: from.release_with_claimant && same_owner,
             details: details.filter(|details| *details != Details::default()).map(Box::new),
             ..Reservation::clone(from)
         });

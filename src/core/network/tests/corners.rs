@@ -206,25 +206,6 @@ fn a_uid_stays_with_its_owner_and_leaves_with_it() {
 }
 
 #[test]
-fn a_claimant_stays_with_its_owner_and_its_end_lets_go_nothing_of_the_next_one() {
-    let mut net = Net::new(&["10.0.0.0/28"]);
-    let mut ask = wish("a");
-    (ask.options.claimant, ask.options.release_with_claimant) = (Some("vm".parse().unwrap()), true);
-    let at = net.ask(ask).unwrap().view.address.to_string();
-    let bound = |net: &mut Net, command: &Command| match net.run(command).unwrap() {
-        Outcome::Transferred(views) => views
-            .iter()
-            .map(|view| (view.reservation.claimant.is_some(), view.reservation.release_with_claimant))
-            .collect(),
-        other => panic!("{other:?}"),
-    };
-    let moved: Vec<_> = bound(&mut net, &hand(&at, "a", "a#1", false));
-    assert_eq!(moved, [(true, true)], "to another slot of the same owner");
-    net.allocate("b");
-    assert_eq!(bound(&mut net, &hand(&at, "a", "b", true)), [(false, false), (false, false)]);
-}
-
-#[test]
 fn declining_an_obsolete_address_leaves_the_slot_what_it_holds() {
     let mut net = Net::new(&["10.0.0.0/28"]);
     let old = net.allocate("a");
