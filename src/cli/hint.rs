@@ -27,11 +27,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             "the server could not read the request; see that client and server fit: `allod server info`".to_owned()
         }
         ErrorKind::MethodNotFound => "`allod call rpc.discover` lists the methods that the server knows".to_owned(),
-        ErrorKind::InvalidArgument if error.message.contains("`mac` cannot be \"auto\"") => {
-            let network = network.as_deref().unwrap_or("NETWORK");
-            format!("`allod network update {network} --mac-prefix aa:00:00` gives it one")
-        }
-        ErrorKind::InvalidArgument => format!("`{} --help` explains the arguments", command_of(method)),
+        ErrorKind::InvalidArgument => invalid_argument(method, error, network.as_deref()),
         ErrorKind::Internal => {
             "look for the id in the server's log and report it, with what `allod server info` says".to_owned()
         }
@@ -166,6 +162,14 @@ fn command_of(method: &str) -> String {
         Some((noun, verb)) if known.contains(&noun) => format!("allod {noun} {verb}"),
         _ => "allod call".to_owned(),
     }
+}
+
+fn invalid_argument(method: &str, error: &RpcError, network: Option<&str>) -> String {
+    if error.message.contains("`mac` cannot be \"auto\"") {
+        let network = network.unwrap_or("NETWORK");
+        return format!("`allod network update {network} --mac-prefix aa:00:00` gives it one");
+    }
+    format!("`{} --help` explains the arguments", command_of(method))
 }
 
 fn not_found(method: &str, params: &Value, error: &RpcError, network: Option<&str>) -> String {

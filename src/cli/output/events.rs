@@ -21,10 +21,10 @@ pub fn table(events: &[Value]) -> Table {
 pub fn table_after(events: &[Value], earlier: &mut Earlier) -> Table {
     let mut table =
         Table::new(&["TIME", "EVENT", "!ADDRESS", "NETWORK", "OWNER", "SCOPE", "SLOT", "BY", "DETAILS", "REASON"]);
-    for event in events {
+    for (at, event) in events.iter().enumerate() {
         let details = match text(event, "type").as_str() {
             "network_created" | "network_changed" => earlier.changed(event),
-            "transferred" => moved(event, events).unwrap_or_else(|| details(event)),
+            "transferred" => moved(at, events).unwrap_or_else(|| details(event)),
             _ => details(event),
         };
         table.row(vec![
@@ -44,18 +44,25 @@ pub fn table_after(events: &[Value], earlier: &mut Earlier) -> Table {
     table.without_plain_columns(&PLAIN)
 }
 
-/// With its subnet: from which network, or to which, where the other half of the move is among these events.
-fn moved(event: &Value, events: &[Value]) -> Option<String> {
-    let way = match (event.get("before"), event.get("after")) {
-        (Some(_), None) => "to",
-        (None, Some(_)) => "from",
+/// With its subnet: from which network, or to which, where the other half of the move is among these events. It is the nearest
+/// that fits: each of the two networks has a time of its own, and a subnet may go back and forth.
+fn moved(at: usize, events: &[Value]) -> Option<String> {
+    let event = &events[at];
+    let is_end = |event: &Value| event.get("before").is_some() && event.get("after").is_none();
+    let is_beginning = |event: &Value| event.get("before").is_none() && event.get("after").is_some();
+    let (way, other_half): (_, &dyn Fn(&Value) -> bool) = match (is_end(event), is_beginning(event)) {
+        (true, _) => ("to", &is_beginning),
+        (_, true) => ("from", &is_end),
         _ => return None,
     };
-    let same = |other: &&Value| {
+    let fits = |other: &Value| {
         let alike = |member: &str| other.get(member) == event.get(member);
-        ["type", "time", "address", "generation"].into_iter().all(alike) && !alike("network_id")
+        other_half(other) && ["type", "address", "generation"].into_iter().all(alike) && !alike("network_id")
     };
-    events.iter().find(same).map(|other| format!("{way} network `{}`", text(other, "network")))
+    let others = events.iter().enumerate().filter(|(_, other)| fits(other));
+    others
+        .min_by_key(|(there, _)| there.abs_diff(at))
+        .map(|(_, other)| format!("{way} network `{}`", text(other, "network")))
 }
 
 /// What more there is to say of this type of event.

@@ -57,6 +57,8 @@ pub fn run() -> BTreeSet<&'static str> {
         })
     });
 
+    let contested = caller.granted("lan", "other/0");
+
     scene.provoked("AllodLateBatches", "", || {
         cluster.to_node[1].hold(Way::Both);
         cluster.signal(0, "-CONT");
@@ -65,7 +67,8 @@ pub fn run() -> BTreeSet<&'static str> {
     assert!(told.contains("not given back yet"), "{told}");
     scene.provoked("AllodConflict", LAN, || cluster.to_node[1].release());
     scene.stops("AllodLateBatches", "");
-    let told = of(1).follows("AllodConflict", &[("NETWORK", "lan"), ("TICKET", "4711")], &mut no_unit);
+    let says = [("NETWORK", "lan"), ("ADDRESS", &*contested), ("TICKET", "4711")];
+    let told = of(1).follows("AllodConflict", &says, &mut no_unit);
     assert!(told.contains("lost/") && told.contains("other/0"), "{told}");
     scene.stops("AllodConflict", LAN);
     caller.granted("lan", "new");
