@@ -106,6 +106,7 @@ async fn sentinels_that_forgot_all_and_name_another_address_are_followed() {
 async fn from_a_primary_that_restarts_empty_and_empties_its_replica_nothing_is_granted() {
     let Some(mut run) = begin("redis_replicas = 1").await else { return };
     let primary = run.nodes.redis.settled();
+    run.nodes.redis.miss_nobody();
     let [one, two] = &mut run.nodes.redis.servers;
     let (emptied, replica) = if primary == 0 { (one, two) } else { (two, one) };
     emptied.end();
