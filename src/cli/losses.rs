@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use super::apply::subnets::whom;
 use super::args::Ask;
-use super::output::{list, number_of, short_range};
-use super::phrase::text;
+use super::output::{list, short_range};
+use super::phrase::{self, text};
+use super::preview;
 use super::session::{Done, Session};
-use super::shrink::{lost, pool_words};
+use super::shrink::{is_pool, lost, pool_words};
 use crate::core::address::Range;
 use crate::core::plural::counted;
 
@@ -44,15 +45,7 @@ async fn pools_of_subnet(session: &mut Session, ask: &Ask) -> Done<Vec<String>> 
     let there = list(&network, "subnets").find(|subnet| subnet.get("id") == would.get("id"));
     let after: Vec<Value> = list(&would, "pools").cloned().collect();
     let Some(there) = there else { return Ok(Vec::new()) };
-    // Of the pool that spans the subnet `lost` says nothing: in a file it follows the cidr, and here it is one more that is cut.
-    let whole = text(there, "cidr").and_then(|cidr| cidr.parse::<Range>().ok());
-    let spanning = list(there, "pools").filter(|pool| whole.is_some() && range(pool) == whole);
-    let left = after.iter().filter_map(|pool| range(pool)?.intersection(whole?)).next();
-    let spanning = spanning.filter(|_| left != whole).map(|pool| match left {
-        Some(left) => format!("- cut pool {} to {left}", pool_words(pool)),
-        None => format!("- remove pool {}", pool_words(pool)),
-    });
-    Ok(spanning.chain(lost(there, &after)).collect())
+    Ok(lost(there, &after, true))
 }
 
 /// What goes out of a pool when its range changes.
@@ -60,17 +53,11 @@ async fn cut(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
     let network = session.call("network.get", json!({"network": ask.text("network")})).await?;
     let (named, pools) = (ask.text("pool").unwrap_or_default(), list(&network, "subnets"));
-    // As the server reads it: what can be a range is one.
-    let is = |pool: &&Value| match named.parse::<Range>() {
-        Ok(named) => range(pool) == Some(named),
-        Err(_) => text(pool, "name") == Some(named),
-    };
-    let pool = pools.flat_map(|subnet| list(subnet, "pools")).find(is);
+    let pool = pools.flat_map(|subnet| list(subnet, "pools")).find(|pool| is_pool(pool, named));
     let (Some(before), Some(after)) = (pool.and_then(range), range(&would)) else { return Ok(Vec::new()) };
     let mut lines = Vec::new();
     for part in before.without(after) {
-        let held = json!({"network": ask.text("network"), "range": part.to_string(), "count_only": true});
-        let held = session.call("ip.list", held).await?.get("count").and_then(number_of).unwrap_or(0);
+        let held = preview::count(session, json!({"network": ask.text("network"), "range": part.to_string()})).await?;
         let (part, held) = (short_range(&part.to_string()), counted(held, "reservation"));
         lines.push(format!("- {part} of pool {} ({held})", pool.map(pool_words).unwrap_or_default()));
     }
@@ -119,5 +106,5 @@ fn note(of: &Value) -> Option<&str> {
 }
 
 fn range(of: &Value) -> Option<Range> {
-    text(of, "range")?.parse().ok()
+    phrase::range(of, "range")
 }

@@ -8,7 +8,7 @@ use super::block;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::losses;
-use super::output::{Format, list, number_of};
+use super::output::{Format, list};
 use super::phrase;
 use super::preview;
 use super::progress::Progress;
@@ -81,8 +81,7 @@ async fn is_of_nothing(session: &mut Session, ask: &Ask, swept: &Value) -> bool 
     if ["unbound", "released", "waiting"].iter().any(|done| list(swept, done).next().is_some()) {
         return false;
     }
-    let held = session.call("ip.list", json!({"scope": ask.text("scope"), "count_only": true})).await;
-    held.is_ok_and(|held| held.get("count").and_then(number_of) == Some(0))
+    preview::count(session, json!({"scope": ask.text("scope")})).await.is_ok_and(|held| held == 0)
 }
 
 /// Is it one that is deleted and remembered? Such a one is called by its id, and its answer does not tell.
@@ -213,7 +212,7 @@ fn kept_for_others(ask: &Ask, result: &Value) -> Option<String> {
     let wanted = Some(whom(&Value::Object(ask.params.clone()))?);
     let network = shell(ask.text("network").unwrap_or_default());
     let line = |reserved: &Value| {
-        let part = phrase::text(reserved, "range")?.parse::<Range>().ok()?.intersection(added)?;
+        let part = phrase::range(reserved, "range")?.intersection(added)?;
         let kept = reserved.get("for").filter(|_| whom(reserved) != wanted)?;
         let owner = phrase::text(kept, "owner").unwrap_or_default();
         let part = part.as_typed();

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::core::address::Range;
 use crate::core::plural::counted;
 use crate::wire::values::text::shortened;
 
@@ -100,4 +101,9 @@ pub fn of(method: &str, params: &Value) -> String {
 /// A text member.
 pub fn text<'a>(params: &'a Value, member: &str) -> Option<&'a str> {
     params.get(member).and_then(Value::as_str)
+}
+
+/// A member that is a range, or a prefix.
+pub fn range(of: &Value, member: &str) -> Option<Range> {
+    text(of, member)?.parse().ok()
 }

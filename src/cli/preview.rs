@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use super::args::Ask;
 use super::block;
 use super::output::{list, number_of, reservation_rows, space};
-use super::phrase::text;
+use super::phrase::{self, text};
 use super::quote::shell;
 use super::session::{Done, Session};
+use super::shrink::is_pool;
 use crate::core::address::{Cidr, Range};
 use crate::core::plural::counted;
 
@@ -106,7 +107,7 @@ async fn held(session: &mut Session, ask: &Ask, would: &Value) -> Done<Option<St
     })
 }
 
-async fn count(session: &mut Session, mut filter: Value) -> Done<u128> {
+pub async fn count(session: &mut Session, mut filter: Value) -> Done<u128> {
     filter["count_only"] = json!(true);
     Ok(session.call("ip.list", filter).await?.get("count").and_then(number_of).unwrap_or(0))
 }
@@ -167,7 +168,7 @@ fn going(ask: &Ask, network: &Value) -> Vec<Value> {
     // The parts of a list that lie in a range.
     let within = |of: &Value, name: &str, range: Range| -> Vec<Value> {
         let part = |item: &Value| {
-            let part = text(item, "range")?.parse::<Range>().ok()?.intersection(range)?;
+            let part = phrase::range(item, "range")?.intersection(range)?;
             let mut item = item.clone();
             item["range"] = json!(part.to_string());
             Some(item)
@@ -178,12 +179,7 @@ fn going(ask: &Ask, network: &Value) -> Vec<Value> {
         ("reserved.remove", Some(range), _) => json!({"reserved": within(subnet, "reserved", range)}),
         (_, Some(range), _) => json!({"pools": within(subnet, "pools", range)}),
         (_, None, Some(wanted)) => {
-            // As the server reads it: what can be a range is one.
-            let is = |pool: &&Value| match wanted.parse::<Range>() {
-                Ok(range) => text(pool, "range").and_then(|text| text.parse().ok()) == Some(range),
-                Err(_) => text(pool, "name") == Some(wanted),
-            };
-            json!({"pools": list(subnet, "pools").filter(is).collect::<Vec<_>>()})
+            json!({"pools": list(subnet, "pools").filter(|pool| is_pool(pool, wanted)).collect::<Vec<_>>()})
         }
         (_, None, None) => json!({"pools": subnet.get("pools")}),
     };

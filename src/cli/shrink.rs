@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-use super::phrase::text;
+use super::phrase::{range, text};
 use crate::core::address::Range;
 
-/// What goes with this change, a line each: pools of a subnet of the server of which less is left among `after`. The pool
-/// that spans the subnet goes with it, and is not told of.
-pub fn lost(there: &Value, after: &[Value]) -> Vec<String> {
-    let whole = range(there, "cidr");
+/// What goes with this change, a line each: pools of a subnet of the server of which less is left among `after`. In a
+/// file the pool that spans the subnet follows its cidr, so it is not told of unless `spanning` is.
+pub fn lost(there: &Value, after: &[Value], spanning: bool) -> Vec<String> {
+    let untold = range(there, "cidr").filter(|_| !spanning);
     let pools = there.get("pools").and_then(Value::as_array).into_iter().flatten();
     let line = |pool: &Value| {
-        let before = range(pool, "range").filter(|range| Some(*range) != whole)?;
+        let before = range(pool, "range").filter(|range| Some(*range) != untold)?;
         let left = after.iter().filter_map(|pool| range(pool, "range")?.intersection(before)).next();
         match left {
             None => Some(format!("- remove pool {}", pool_words(pool))),
@@ -36,8 +36,12 @@ pub fn pool_words(pool: &Value) -> String {
     format!("{}{name}{kind}{draining}", text(pool, "range").unwrap_or_default())
 }
 
-fn range(of: &Value, member: &str) -> Option<Range> {
-    text(of, member)?.parse().ok()
+/// Is it the pool that this names? As the server reads it: what can be a range is one.
+pub fn is_pool(pool: &Value, named: &str) -> bool {
+    match named.parse::<Range>() {
+        Ok(named) => range(pool, "range") == Some(named),
+        Err(_) => text(pool, "name") == Some(named),
+    }
 }
 
 #[cfg(test)]
@@ -55,13 +59,13 @@ mod tests {
         ]});
         let after = [json!({"range": "10.0.0.10-10.0.0.20"}), json!({"range": "10.0.0.100-10.0.0.127"})];
         assert_eq!(
-            lost(&there, &after),
+            lost(&there, &after, false),
             [
                 "- cut pool 10.0.0.100-10.0.0.140 `web` to 10.0.0.100-10.0.0.127",
                 "- remove pool 10.0.0.200-10.0.0.209 static"
             ]
         );
         let spanned = json!({"cidr": "10.0.0.0/24", "pools": [{"range": "10.0.0.0-10.0.0.255"}]});
-        assert_eq!(lost(&spanned, &[json!({"range": "10.0.0.0-10.0.0.127"})]), Vec::<String>::new());
+        assert_eq!(lost(&spanned, &[json!({"range": "10.0.0.0-10.0.0.127"})], false), Vec::<String>::new());
     }
 }

@@ -113,6 +113,12 @@ pub struct Identity {
 /// A socket between nodes: nothing waits for more to come, and a machine that is gone is noticed.
 fn tune(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let idle = Duration::from_millis(crate::limits::PEER_IDLE_MS);
-    socket2::SockRef::from(stream).set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(idle).with_interval(idle))
+    probe_where_silent(stream, Duration::from_millis(crate::limits::PEER_IDLE_MS))
+}
+
+/// Has the kernel ask whoever is silent for so long whether he is there, and again each time: one that died answers with a reset,
+/// and a machine that is gone is given up after some tries.
+pub fn probe_where_silent(stream: &TcpStream, silent: Duration) -> std::io::Result<()> {
+    let probes = socket2::TcpKeepalive::new().with_time(silent).with_interval(silent);
+    socket2::SockRef::from(stream).set_tcp_keepalive(&probes)
 }

@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::CLIENT_PROBE_MS;
+use crate::peer::probe_where_silent;
 use crate::telemetry::Seldom;
 
 /// What is thrown away at most when a connection ends: more than a socket keeps by itself.
@@ -43,7 +44,8 @@ impl Arrivals {
             };
             match accepted {
                 Ok((stream, client)) => {
-                    if let Err(error) = notice_its_death(&stream) {
+                    // Of a process that died only the end of its input is heard, which is no hang-up.
+                    if let Err(error) = probe_where_silent(&stream, Duration::from_millis(CLIENT_PROBE_MS)) {
                         tracing::debug!(%error, %client, "a client that dies is not noticed while it waits");
                     }
                     return Some((stream, client));
@@ -58,14 +60,6 @@ impl Arrivals {
             }
         }
     }
-}
-
-/// Has the kernel ask a silent client whether it lives. Of a process that died only the end of its input is heard, which is no
-/// hang-up; the answer to this is a reset. A machine that is gone does not answer, and is given up after some tries.
-fn notice_its_death(stream: &TcpStream) -> io::Result<()> {
-    let silent = Duration::from_millis(CLIENT_PROBE_MS);
-    let probes = socket2::TcpKeepalive::new().with_time(silent).with_interval(silent);
-    socket2::SockRef::from(stream).set_tcp_keepalive(&probes)
 }
 
 /// Reads what is there and throws it away. A socket that is closed with something unread is reset, and what its client has not

@@ -142,7 +142,7 @@ fn modified(wanted: &Value, there: &Value, prune: bool) -> Result<(Map<String, V
         // The server trims what the file does not name.
         let left = list(there, "pools").into_iter().map(|pool| resized(pool, wanted, there));
         let left = left.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<_>>();
-        words.extend(lost(there, &left));
+        words.extend(lost(there, &left, false));
     }
     if let Some((reserved, changes)) = reserved(wanted, there, prune)? {
         words.extend(changes);
@@ -211,7 +211,7 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
         for pool in &left_out {
             result.extend(resized(pool, wanted, there)?);
         }
-        words.extend(lost(&json!({"cidr": there["cidr"], "pools": left_out}), &result));
+        words.extend(lost(&json!({"cidr": there["cidr"], "pools": left_out}), &result, false));
     }
     let same = result.len() == present.len()
         && result.iter().zip(&present).all(|(wanted, there)| *wanted == pool_of(there, None, true));

@@ -6,6 +6,7 @@
 //!
 //! Neighbours: `net` makes the arguments of a commit; `link` sends them and sorts what comes back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redis::{Arg, Cmd, Value};
@@ -154,12 +155,8 @@ impl LoadedScript {
     }
 
     /// What it runs.
-    pub(super) fn commands(self) -> Vec<&'static str> {
-        let called = self.script().text.split("call('").skip(1);
-        let mut commands: Vec<&str> = called.filter_map(|rest| rest.split('\'').next()).collect();
-        commands.sort_unstable();
-        commands.dedup();
-        commands
+    fn commands(self) -> BTreeSet<&'static str> {
+        called(self.script().text)
     }
 
     /// What Redis is given.
@@ -170,6 +167,11 @@ impl LoadedScript {
         }
         text.to_owned()
     }
+}
+
+/// The commands of a text, as it calls them.
+fn called(text: &'static str) -> BTreeSet<&'static str> {
+    text.split("call('").skip(1).filter_map(|rest| rest.split('\'').next()).collect()
 }
 
 /// The hashes by which Redis knows the scripts. They depend on the texts only, so one server's are every server's.
@@ -226,7 +228,7 @@ impl ScriptCall {
         format!(
             "user `{user}` lacks a right that the script `{script}` needs, which runs {}: give him all of them \
              (`ACL SETUSER {user} ~{prefix}:* +evalsha +script|load{rights}`)",
-            commands.join(", ")
+            commands.into_iter().collect::<Vec<_>>().join(", ")
         )
     }
 
@@ -513,8 +515,6 @@ pub(super) fn initialised(value: Value) -> Option<Initialised> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     /// `-- KEYS[1,4..] head: …` as ("KEYS", "1,4..", "head").
@@ -566,11 +566,6 @@ mod tests {
                 assert!(script.keys.contains(&written), "{}: {written}", script.name);
             }
         }
-    }
-
-    /// The commands of a text, as it calls them.
-    fn called(text: &'static str) -> BTreeSet<&'static str> {
-        text.split("call('").skip(1).filter_map(|rest| rest.split('\'').next()).collect()
     }
 
     /// Of the lists in a text those of commands.

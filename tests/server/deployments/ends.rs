@@ -172,13 +172,8 @@ fn a_compilation_instance_that_is_noted_makes_no_new_plan() {
     assert_eq!(super::addresses_of(&second["obsolete"]), ["10.0.0.3"], "the second plan that does not list it");
 }
 
-/// A slot holds one address, and an owner that took another one by itself may have its machine at either: nothing is let go
-/// that nobody named.
-#[test]
-fn what_a_revert_cannot_make_current_again_stays_held_until_it_is_let_go_by_address_or_by_the_next_plan() {
-    let server = TestServer::new();
-    let mut client = server.with_lan();
-    let mut shop = Deployment::of(&mut client, "shop");
+/// A plan that moves two instances, which let go of what it granted and take other addresses by themselves.
+fn moved_and_taken_back(shop: &mut Deployment<'_>) -> Value {
     let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
     shop.commit(&first);
     let moved = shop.apply(&named(&[("a", "10.0.0.50"), ("b", "10.0.0.60")]));
@@ -187,6 +182,17 @@ fn what_a_revert_cannot_make_current_again_stays_held_until_it_is_let_go_by_addr
         shop.client.ok("ip.release", slot.clone());
         shop.client.ok("ip.allocate", slot);
     }
+    moved
+}
+
+/// A slot holds one address, and an owner that took another one by itself may have its machine at either: nothing is let go
+/// that nobody named.
+#[test]
+fn what_a_revert_cannot_make_current_again_stays_held_until_it_is_let_go_by_address_or_by_the_next_plan() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let moved = moved_and_taken_back(&mut shop);
     assert!(shop.revert(&moved).is_empty(), "what it granted is released already");
     assert_eq!(shop.held("a"), (vec!["10.0.0.2".into()], vec!["10.0.0.10".into()]));
     assert_eq!(shop.held("b"), (vec!["10.0.0.3".into()], vec!["10.0.0.20".into()]));
@@ -210,14 +216,7 @@ fn what_a_revert_could_not_make_current_again_holds_no_later_end_up() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     let mut shop = Deployment::of(&mut client, "shop");
-    let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
-    shop.commit(&first);
-    let moved = shop.apply(&named(&[("a", "10.0.0.50"), ("b", "10.0.0.60")]));
-    for owner in ["a", "b"] {
-        let slot = json!({"network": "lan", "scope": "shop", "owner": owner});
-        shop.client.ok("ip.release", slot.clone());
-        shop.client.ok("ip.allocate", slot);
-    }
+    let moved = moved_and_taken_back(&mut shop);
     // One after the other: the last one ends the plan.
     for (instance, ended) in [("a", false), ("b", true)] {
         assert!(shop.settle("deployment.revert", &moved, Some(&[instance])).is_empty());
