@@ -36,6 +36,9 @@ impl NetworkActor {
         let mut unit = Staging::new(Some(work.outlet.clone()), work.items.len());
         let moment = self.moment();
         self.run_due(&mut unit, moment, ctx);
+        if work.items.len() > 1 {
+            self.network.fetch_ahead(work.items.iter().map(|item| &item.command));
+        }
         // Taken one by one: what is left is answered whatever happens.
         while self.serve_waiters_behind(&mut unit, ctx)
             && let Some(item) = work.items.pop_front()

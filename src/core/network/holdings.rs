@@ -12,6 +12,7 @@ mod linking;
 mod loading;
 mod promised;
 mod records;
+mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
@@ -81,6 +82,11 @@ pub(super) fn span(family: Family, prefix_length: u8) -> u128 {
 /// The addresses that an entry covers.
 pub(super) fn covered(address: Address, prefix_length: u8) -> Range {
     Cidr::containing(address, prefix_length).range()
+}
+
+/// The part of a hash that an index does not know, where the number of a record would be: not quite all of them.
+fn lower_half(hash: u64) -> RecordId {
+    (hash as RecordId).min(NONE - 1)
 }
 
 /// All of one hash, in the order of cooling slots.
@@ -221,7 +227,19 @@ impl Holdings {
 
     /// Does anything of a slot of this hash cool?
     fn cools(&self, hash: u64) -> bool {
-        self.cooling_hashes.find(hash, |rest| rest == hash as u32).is_some()
+        self.cooling_hashes.find(hash, |rest| rest == lower_half(hash)).is_some()
+    }
+
+    /// Has the memory fetched in which the owners of these slots are, or would be.
+    pub(super) fn touch<'a>(&self, slots: impl Iterator<Item = &'a SlotKey>) {
+        // What lies between two reads that must wait is kept short, or a processor does not get from one to the next meanwhile.
+        let mut hashes = [0; 32];
+        let mut count = 0;
+        for (hash, slot) in hashes.iter_mut().zip(slots) {
+            *hash = self.owner_hash(&slot.scope, &slot.owner);
+            count += 1;
+        }
+        std::hint::black_box(hashes[..count].iter().fold(0, |sum, hash| sum ^ self.owners.touch(*hash)));
     }
 
     fn owner_hash(&self, scope: &Scope, owner: &Owner) -> u64 {

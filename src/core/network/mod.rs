@@ -315,6 +315,16 @@ impl Network {
         &self.subnets
     }
 
+    /// Has the memory fetched that grants wait for first. Changes nothing, and is worth it where several commands came together:
+    /// one after the other they would wait for memory each by itself, as their owners lie anywhere.
+    pub fn fetch_ahead<'a>(&self, commands: impl Iterator<Item = &'a Command>) {
+        self.holdings.touch(commands.filter_map(|command| match command {
+            Command::Allocate(allocate) => Some(&allocate.holder),
+            Command::Claim(claim) => Some(&claim.holder),
+            _ => None,
+        }));
+    }
+
     /// Was it deleted, and is nothing left of it?
     pub fn is_gone(&self) -> bool {
         self.gone

@@ -11,27 +11,19 @@
 //!
 //! Review notes: can equal hashes make it split without end?
 
-use hashbrown::HashTable;
-
 use super::records::RecordId;
+use super::rows::Rows;
 
-/// Entries of one part: the most that a table of 8 192 places takes.
-const PART_ENTRIES_MAX: usize = 7_168;
+/// Entries of one part: the most that 1 024 rows take.
+const PART_ENTRIES_MAX: usize = 6_144;
 /// Bits by which the directory may be longer than an even spread of the entries needs.
 const SPARE_BITS: u32 = 3;
-
-/// Part of a hash, and the record that it leads to.
-#[derive(Debug, Clone, Copy)]
-struct Tagged {
-    tag: u32,
-    id: RecordId,
-}
 
 #[derive(Debug, Clone, Default)]
 struct IndexPart {
     /// Leading bits of the tag that all its entries share.
     depth: u32,
-    table: HashTable<Tagged>,
+    rows: Rows,
 }
 
 /// A multimap from hashes to record numbers. Finding, adding and removing cost the same at any size.
@@ -55,11 +47,6 @@ fn tag_of(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// What the table of a part works with: the tag, spread over all bits.
-fn spread(tag: u32) -> u64 {
-    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
 /// The first `bits` bits of a tag.
 fn leading(tag: u32, bits: u32) -> usize {
     if bits == 0 { 0 } else { (tag >> (u32::BITS - bits)) as usize }
@@ -74,7 +61,7 @@ impl Index {
         // No fuller than parts are on average that were split as they grew.
         let depth = (entries / (PART_ENTRIES_MAX * 3 / 4)).next_power_of_two().ilog2();
         let parts = 1usize << depth;
-        let part = || IndexPart { depth, table: HashTable::with_capacity(entries / parts) };
+        let part = || IndexPart { depth, rows: Rows::with_room_for(entries / parts) };
         Self { directory: (0..parts as u32).collect(), depth, parts: (0..parts).map(|_| part()).collect(), len: 0 }
     }
 
@@ -85,27 +72,31 @@ impl Index {
     /// The first record of this hash that is the one.
     pub(super) fn find(&self, hash: u64, is: impl Fn(RecordId) -> bool) -> Option<RecordId> {
         let tag = tag_of(hash);
-        let table = &self.parts[self.part_of(tag)].table;
-        table.find(spread(tag), |tagged| tagged.tag == tag && is(tagged.id)).map(|tagged| tagged.id)
+        self.parts[self.part_of(tag)].rows.find(tag, is)
+    }
+
+    /// Reads where something of this hash is, or would be, and answers nothing of meaning.
+    pub(super) fn touch(&self, hash: u64) -> u32 {
+        let tag = tag_of(hash);
+        self.parts[self.part_of(tag)].rows.touch(tag)
     }
 
     /// All records of this hash, in no particular order.
     #[cfg(test)]
     fn of_hash(&self, hash: u64) -> impl Iterator<Item = RecordId> {
         let tag = tag_of(hash);
-        let table = &self.parts[self.part_of(tag)].table;
-        table.iter_hash(spread(tag)).filter(move |tagged| tagged.tag == tag).map(|tagged| tagged.id)
+        self.parts[self.part_of(tag)].rows.of_tag(tag)
     }
 
     /// Adds a record, whatever is there of the same hash.
     pub(super) fn insert(&mut self, hash: u64, id: RecordId) {
         let tag = tag_of(hash);
         let mut at = self.part_of(tag);
-        while self.parts[at].table.len() >= PART_ENTRIES_MAX && self.may_split(at) {
+        while self.parts[at].rows.len() >= PART_ENTRIES_MAX && self.may_split(at) {
             self.split(at);
             at = self.part_of(tag);
         }
-        self.parts[at].table.insert_unique(spread(tag), Tagged { tag, id }, |tagged| spread(tagged.tag));
+        self.parts[at].rows.insert(tag, id);
         self.len += 1;
     }
 
@@ -113,8 +104,7 @@ impl Index {
     pub(super) fn remove(&mut self, hash: u64, id: RecordId) -> bool {
         let tag = tag_of(hash);
         let at = self.part_of(tag);
-        let found = self.parts[at].table.find_entry(spread(tag), |tagged| tagged.tag == tag && tagged.id == id);
-        let removed = found.map(hashbrown::hash_table::OccupiedEntry::remove).is_ok();
+        let removed = self.parts[at].rows.remove(tag, id);
         self.len -= usize::from(removed);
         removed
     }
@@ -123,13 +113,7 @@ impl Index {
     pub(super) fn replace(&mut self, hash: u64, old: RecordId, new: RecordId) -> bool {
         let tag = tag_of(hash);
         let at = self.part_of(tag);
-        match self.parts[at].table.find_mut(spread(tag), |tagged| tagged.id == old) {
-            Some(tagged) => {
-                tagged.id = new;
-                true
-            }
-            None => false,
-        }
+        self.parts[at].rows.replace(tag, old, new)
     }
 
     /// How many it has.
@@ -149,16 +133,15 @@ impl Index {
             self.directory = self.directory.iter().flat_map(|&part| [part, part]).collect();
             self.depth = depth;
         }
-        let table = std::mem::take(&mut self.parts[at].table);
-        let mut halves = [HashTable::with_capacity(table.len() / 2), HashTable::with_capacity(table.len() / 2)];
-        for tagged in table {
-            let upper = leading(tagged.tag, depth) & 1;
-            halves[upper].insert_unique(spread(tagged.tag), tagged, |tagged| spread(tagged.tag));
+        let rows = std::mem::take(&mut self.parts[at].rows);
+        let mut halves = [Rows::with_room_for(rows.len() / 2), Rows::with_room_for(rows.len() / 2)];
+        for (tag, id) in rows.into_entries() {
+            halves[leading(tag, depth) & 1].insert(tag, id);
         }
         let [lower, upper] = halves;
-        self.parts[at] = IndexPart { depth, table: lower };
+        self.parts[at] = IndexPart { depth, rows: lower };
         let new = self.parts.len() as u32;
-        self.parts.push(IndexPart { depth, table: upper });
+        self.parts.push(IndexPart { depth, rows: upper });
         // Of the stretch of the directory that named the old part, the second half names the new one.
         let first = self.directory.iter().position(|&part| part == at as u32).unwrap_or_default();
         let stretch = 1usize << (self.depth - depth + 1);
@@ -167,7 +150,7 @@ impl Index {
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
-        let tables: usize = self.parts.iter().map(|part| part.table.allocation_size()).sum();
+        let tables: usize = self.parts.iter().map(|part| part.rows.bytes()).sum();
         tables + self.parts.capacity() * size_of::<IndexPart>() + self.directory.capacity() * size_of::<u32>()
     }
 }
@@ -188,7 +171,7 @@ mod tests {
             index.insert(hash(id), id);
         }
         assert!(index.parts.len() > 10, "{} parts", index.parts.len());
-        assert!(index.parts.iter().all(|part| part.table.len() <= PART_ENTRIES_MAX));
+        assert!(index.parts.iter().all(|part| part.rows.len() <= PART_ENTRIES_MAX));
         for id in 0..100_000 {
             assert_eq!(index.find(hash(id), |found| found == id), Some(id));
         }
@@ -204,14 +187,14 @@ mod tests {
 
     #[test]
     fn a_table_with_room_for_many_is_as_one_that_grew() {
-        for (room, entries) in [(0, 10), (7_168, 7_169), (7_169, 7_169), (100_000, 100_000), (8_000, 60_000)] {
+        for (room, entries) in [(0, 10), (6_144, 6_145), (6_145, 6_145), (100_000, 100_000), (8_000, 60_000)] {
             let mut index = Index::with_room_for(room);
             let parts = index.parts.len();
             for id in 0..entries {
                 index.insert(hash(id), id);
             }
             assert!(room < 100_000 || index.parts.len() == parts, "nothing was split that was made in its size");
-            assert!(index.parts.iter().all(|part| part.table.len() <= PART_ENTRIES_MAX));
+            assert!(index.parts.iter().all(|part| part.rows.len() <= PART_ENTRIES_MAX));
             for id in 0..entries {
                 assert_eq!(index.find(hash(id), |found| found == id), Some(id));
                 assert!(index.remove(hash(id), id));

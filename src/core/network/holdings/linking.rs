@@ -8,7 +8,7 @@ use std::hash::BuildHasher;
 
 use super::index::Index;
 use super::records::{Links, NONE, Record, RecordId};
-use super::{Holdings, ScopeChain, of_hash, span, taker_of};
+use super::{Holdings, ScopeChain, lower_half, of_hash, span, taker_of};
 use crate::core::address::{Address, Family};
 use crate::core::state::{Entry, Reservation};
 
@@ -53,7 +53,7 @@ impl Holdings {
                 let hash = self.hasher.hash_one(&released.last);
                 if !self.cools(hash) {
                     // The index knows the upper half of a hash; the lower one stands where other indexes have a record.
-                    self.cooling_hashes.insert(hash, hash as RecordId);
+                    self.cooling_hashes.insert(hash, lower_half(hash));
                 }
                 self.cooling_slots.insert((hash, released.released_at, id));
             }
@@ -71,7 +71,7 @@ impl Holdings {
                 let hash = self.hasher.hash_one(&released.last);
                 self.cooling_slots.remove(&(hash, released.released_at, id));
                 if self.cooling_slots.range(of_hash(hash)).next().is_none() {
-                    self.cooling_hashes.remove(hash, hash as RecordId);
+                    self.cooling_hashes.remove(hash, lower_half(hash));
                 }
                 if self.cooling_slots.is_empty() {
                     // A table gives back nothing by itself.

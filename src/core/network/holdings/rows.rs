@@ -1,0 +1,271 @@
+//! A table of tags and the records that they lead to, in rows of one cache line: who looks for a tag, and then adds it, waits
+//! for memory once. (A table with control bytes beside its entries has two or three lines to wait for.)
+//!
+//! A tag belongs into the row that it names, or where that is full into the next one that is not, and whatever is full between
+//! the two stays full: so a search ends at the first row with a place left (linear probing by rows, Knuth 6.4). What is removed
+//! from a full row is made good from the rows behind it.
+//!
+//! Review notes: does every search end, and does each entry stay reachable when another one is removed?
+
+use super::records::{NONE, RecordId};
+
+/// Entries of a row.
+const ROW: usize = 8;
+/// The most entries a row on average: beyond that searches go on into the next row too often.
+const ROW_USUAL_MAX: usize = 6;
+
+/// One cache line.
+#[derive(Debug, Clone)]
+#[repr(align(64))]
+struct Row {
+    tags: [u32; ROW],
+    /// [`NONE`] where there is no entry.
+    ids: [RecordId; ROW],
+}
+
+/// Places of a row, one bit each.
+type Places = u32;
+
+impl Row {
+    const EMPTY: Self = Self { tags: [0; ROW], ids: [NONE; ROW] };
+
+    fn equal(values: &[u32; ROW], value: u32) -> Places {
+        values.iter().enumerate().fold(0, |places, (at, other)| places | Places::from(*other == value) << at)
+    }
+
+    fn vacant(&self) -> Places {
+        Self::equal(&self.ids, NONE)
+    }
+
+    /// Its entries of this tag.
+    fn of_tag(&self, tag: u32) -> impl Iterator<Item = usize> {
+        let mut places = Self::equal(&self.tags, tag) & !self.vacant();
+        std::iter::from_fn(move || {
+            let at = (places != 0).then(|| places.trailing_zeros() as usize)?;
+            places &= places - 1;
+            Some(at)
+        })
+    }
+}
+
+/// From tags to records, several of one tag too.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rows {
+    /// None, or a power of two.
+    rows: Vec<Row>,
+    len: usize,
+}
+
+impl Rows {
+    /// Empty, with places for so many.
+    pub(super) fn with_room_for(entries: usize) -> Self {
+        let rows = entries.div_ceil(ROW_USUAL_MAX);
+        let rows = if rows == 0 { Vec::new() } else { vec![Row::EMPTY; rows.next_power_of_two()] };
+        Self { rows, len: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.rows.capacity() * size_of::<Row>()
+    }
+
+    /// The row that a tag names, where there is any.
+    fn home(&self, tag: u32) -> usize {
+        // The upper bits of a product depend on all bits of the tag (Knuth 6.4, Fibonacci hashing).
+        let spread = u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((spread >> 32) as usize) & (self.rows.len() - 1)
+    }
+
+    /// The rows in which a tag may be, as it is searched: to the first that has a place left.
+    fn searched(&self, tag: u32) -> impl Iterator<Item = usize> {
+        let mut next = (!self.rows.is_empty()).then(|| self.home(tag));
+        std::iter::from_fn(move || {
+            let row = next?;
+            next = (self.rows[row].vacant() == 0).then(|| (row + 1) & (self.rows.len() - 1));
+            Some(row)
+        })
+    }
+
+    /// Reads the row that a tag names, and answers nothing of meaning.
+    pub(super) fn touch(&self, tag: u32) -> u32 {
+        if self.rows.is_empty() { 0 } else { self.rows[self.home(tag)].tags[0] }
+    }
+
+    /// Where the first entry of this tag is that is the one: row and place.
+    fn place(&self, tag: u32, is: impl Fn(RecordId) -> bool) -> Option<(usize, usize)> {
+        self.searched(tag).find_map(|row| {
+            let ids = &self.rows[row].ids;
+            self.rows[row].of_tag(tag).find(|&at| is(ids[at])).map(|at| (row, at))
+        })
+    }
+
+    /// The first record of this tag that is the one.
+    pub(super) fn find(&self, tag: u32, is: impl Fn(RecordId) -> bool) -> Option<RecordId> {
+        self.place(tag, is).map(|(row, at)| self.rows[row].ids[at])
+    }
+
+    /// All records of this tag, in no particular order.
+    #[cfg(test)]
+    pub(super) fn of_tag(&self, tag: u32) -> impl Iterator<Item = RecordId> {
+        self.searched(tag).flat_map(move |row| self.rows[row].of_tag(tag).map(move |at| self.rows[row].ids[at]))
+    }
+
+    /// Adds an entry, whatever is there of the same tag.
+    pub(super) fn insert(&mut self, tag: u32, id: RecordId) {
+        debug_assert_ne!(id, NONE, "no record has the number that says that there is none");
+        if self.len >= self.rows.len() * ROW_USUAL_MAX {
+            self.grow();
+        }
+        self.put(tag, id);
+        self.len += 1;
+    }
+
+    /// Puts an entry into the first place that is left. There is one.
+    fn put(&mut self, tag: u32, id: RecordId) {
+        let mut row = self.home(tag);
+        loop {
+            let vacant = self.rows[row].vacant();
+            if vacant != 0 {
+                let at = vacant.trailing_zeros() as usize;
+                self.rows[row].tags[at] = tag;
+                self.rows[row].ids[at] = id;
+                return;
+            }
+            row = (row + 1) & (self.rows.len() - 1);
+        }
+    }
+
+    fn grow(&mut self) {
+        let rows = vec![Row::EMPTY; (self.rows.len() * 2).max(1)];
+        for row in std::mem::replace(&mut self.rows, rows) {
+            for (tag, id) in row.tags.into_iter().zip(row.ids).filter(|(_, id)| *id != NONE) {
+                self.put(tag, id);
+            }
+        }
+    }
+
+    /// Removes an entry. False if it was not there.
+    pub(super) fn remove(&mut self, tag: u32, id: RecordId) -> bool {
+        let Some((row, at)) = self.place(tag, |other| other == id) else { return false };
+        self.len -= 1;
+        self.vacate(row, at);
+        true
+    }
+
+    /// Makes a place vacant. Where its row was full, something of the rows behind may be there only for that: it comes back.
+    fn vacate(&mut self, mut row: usize, mut at: usize) {
+        let mask = self.rows.len() - 1;
+        let was_full = self.rows[row].vacant() == 0;
+        self.rows[row].ids[at] = NONE;
+        if !was_full {
+            return;
+        }
+        let mut behind = row;
+        loop {
+            behind = (behind + 1) & mask;
+            if behind == row {
+                return;
+            }
+            let full = self.rows[behind].vacant() == 0;
+            // It may go so far back: its home is not behind the place that is vacant.
+            let distance = behind.wrapping_sub(row) & mask;
+            let found = (0..ROW).find(|&from| {
+                let home = self.home(self.rows[behind].tags[from]);
+                self.rows[behind].ids[from] != NONE && behind.wrapping_sub(home) & mask >= distance
+            });
+            if let Some(from) = found {
+                self.rows[row].tags[at] = self.rows[behind].tags[from];
+                self.rows[row].ids[at] = std::mem::replace(&mut self.rows[behind].ids[from], NONE);
+                (row, at) = (behind, from);
+            }
+            if !full {
+                return;
+            }
+        }
+    }
+
+    /// Puts one record in the place of another of the same tag. False if that was not there.
+    pub(super) fn replace(&mut self, tag: u32, old: RecordId, new: RecordId) -> bool {
+        let place = self.place(tag, |id| id == old);
+        if let Some((row, at)) = place {
+            self.rows[row].ids[at] = new;
+        }
+        place.is_some()
+    }
+
+    /// All entries, in no particular order.
+    pub(super) fn into_entries(self) -> impl Iterator<Item = (u32, RecordId)> {
+        self.rows.into_iter().flat_map(|row| row.tags.into_iter().zip(row.ids)).filter(|(_, id)| *id != NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_row_is_a_cache_line() {
+        assert_eq!(size_of::<Row>(), 64);
+    }
+
+    #[test]
+    fn nothing_is_found_and_nothing_removed_where_nothing_was_added() {
+        let mut rows = Rows::default();
+        assert_eq!(rows.find(0, |_| true), None);
+        assert!(!rows.remove(0, 0) && !rows.replace(0, 0, 1));
+        assert_eq!(rows.touch(0), 0);
+        assert_eq!(rows.bytes(), 0);
+    }
+
+    proptest! {
+        /// Few tags and many acts, so that rows overflow, wrap around and are made good from behind.
+        #[test]
+        fn it_has_what_a_list_of_the_same_pairs_has(acts in vec((0u8..4, 0u32..6, 0u32..40), 0..400), spread in 1u32..5) {
+            let mut rows = Rows::default();
+            let mut pairs: Vec<(u32, RecordId)> = Vec::new();
+            for (act, tag, id) in acts {
+                let tag = tag.wrapping_mul(0x2545_f491u32.wrapping_mul(spread));
+                let known = pairs.iter().position(|pair| *pair == (tag, id));
+                match act {
+                    0 | 1 if known.is_none() => {
+                        rows.insert(tag, id);
+                        pairs.push((tag, id));
+                    }
+                    2 => {
+                        prop_assert_eq!(rows.remove(tag, id), known.is_some());
+                        if let Some(at) = known {
+                            pairs.swap_remove(at);
+                        }
+                    }
+                    3 => {
+                        prop_assert_eq!(rows.replace(tag, id, id + 100), known.is_some());
+                        if let Some(at) = known {
+                            pairs[at].1 = id + 100;
+                        }
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(rows.len(), pairs.len());
+                for (tag, id) in &pairs {
+                    prop_assert_eq!(rows.find(*tag, |other| other == *id), Some(*id));
+                }
+                let mut found: Vec<RecordId> = rows.of_tag(tag).collect();
+                let mut wanted: Vec<RecordId> = pairs.iter().filter(|pair| pair.0 == tag).map(|pair| pair.1).collect();
+                found.sort_unstable();
+                wanted.sort_unstable();
+                prop_assert_eq!(found, wanted);
+            }
+            let mut entries: Vec<_> = rows.into_entries().collect();
+            entries.sort_unstable();
+            pairs.sort_unstable();
+            prop_assert_eq!(entries, pairs);
+        }
+    }
+}
