@@ -83,7 +83,7 @@ impl Index {
 
     /// All records of this hash, in no particular order.
     #[cfg(test)]
-    fn of_hash(&self, hash: u64) -> impl Iterator<Item = RecordId> {
+    fn of_hash(&self, hash: u64) -> Vec<RecordId> {
         let tag = tag_of(hash);
         self.parts[self.part_of(tag)].rows.of_tag(tag)
     }
@@ -206,10 +206,10 @@ mod tests {
     #[test]
     fn one_hash_with_many_records_does_not_lengthen_the_directory_without_end() {
         let mut index = Index::default();
-        for id in 0..50_000 {
+        for id in 0..12_000 {
             index.insert(hash(7), id);
         }
-        assert_eq!(index.of_hash(hash(7)).count(), 50_000);
+        assert_eq!(index.of_hash(hash(7)).len(), 12_000);
         assert!(index.directory.len() <= 128, "{}", index.directory.len());
         assert!(index.find(hash(8), |_| true).is_none());
     }
@@ -220,6 +220,6 @@ mod tests {
         index.insert(hash(1), 10);
         assert!(index.replace(hash(1), 10, 11));
         assert!(!index.replace(hash(1), 10, 12));
-        assert_eq!(index.of_hash(hash(1)).collect::<Vec<_>>(), [11]);
+        assert_eq!(index.of_hash(hash(1)), [11]);
     }
 }

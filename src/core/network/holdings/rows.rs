@@ -14,7 +14,7 @@ const ROW: usize = 8;
 /// The most entries a row on average: beyond that searches go on into the next row too often.
 const ROW_USUAL_MAX: usize = 6;
 
-/// One cache line.
+/// One cache line. Its entries come first, then what is vacant.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 struct Row {
@@ -23,28 +23,45 @@ struct Row {
     ids: [RecordId; ROW],
 }
 
-/// Places of a row, one bit each.
-type Places = u32;
-
 impl Row {
     const EMPTY: Self = Self { tags: [0; ROW], ids: [NONE; ROW] };
 
-    fn equal(values: &[u32; ROW], value: u32) -> Places {
-        values.iter().enumerate().fold(0, |places, (at, other)| places | Places::from(*other == value) << at)
+    /// Where these are equal: one bit each.
+    fn equal(values: &[u32; ROW], value: u32) -> u32 {
+        values.iter().enumerate().fold(0, |places, (at, other)| places | u32::from(*other == value) << at)
     }
 
-    fn vacant(&self) -> Places {
-        Self::equal(&self.ids, NONE)
+    fn len(&self) -> usize {
+        (Self::equal(&self.ids, NONE).trailing_zeros() as usize).min(ROW)
     }
 
-    /// Its entries of this tag.
-    fn of_tag(&self, tag: u32) -> impl Iterator<Item = usize> {
-        let mut places = Self::equal(&self.tags, tag) & !self.vacant();
-        std::iter::from_fn(move || {
-            let at = (places != 0).then(|| places.trailing_zeros() as usize)?;
+    fn is_full(&self) -> bool {
+        self.ids[ROW - 1] != NONE
+    }
+
+    fn put(&mut self, at: usize, (tag, id): (u32, RecordId)) {
+        self.tags[at] = tag;
+        self.ids[at] = id;
+    }
+
+    /// Takes an entry out; the last one takes its place.
+    fn take(&mut self, at: usize) {
+        let last = self.len() - 1;
+        self.put(at, (self.tags[last], self.ids[last]));
+        self.ids[last] = NONE;
+    }
+
+    /// The first entry of this tag that is the one.
+    fn place(&self, tag: u32, is: impl Fn(RecordId) -> bool) -> Option<usize> {
+        let mut places = Self::equal(&self.tags, tag);
+        while places != 0 {
+            let at = places.trailing_zeros() as usize;
+            if self.ids[at] != NONE && is(self.ids[at]) {
+                return Some(at);
+            }
             places &= places - 1;
-            Some(at)
-        })
+        }
+        None
     }
 }
 
@@ -80,14 +97,8 @@ impl Rows {
         ((spread >> 32) as usize) & (self.rows.len() - 1)
     }
 
-    /// The rows in which a tag may be, as it is searched: to the first that has a place left.
-    fn searched(&self, tag: u32) -> impl Iterator<Item = usize> {
-        let mut next = (!self.rows.is_empty()).then(|| self.home(tag));
-        std::iter::from_fn(move || {
-            let row = next?;
-            next = (self.rows[row].vacant() == 0).then(|| (row + 1) & (self.rows.len() - 1));
-            Some(row)
-        })
+    fn after(&self, row: usize) -> usize {
+        (row + 1) & (self.rows.len() - 1)
     }
 
     /// Reads the row that a tag names, and answers nothing of meaning.
@@ -97,10 +108,19 @@ impl Rows {
 
     /// Where the first entry of this tag is that is the one: row and place.
     fn place(&self, tag: u32, is: impl Fn(RecordId) -> bool) -> Option<(usize, usize)> {
-        self.searched(tag).find_map(|row| {
-            let ids = &self.rows[row].ids;
-            self.rows[row].of_tag(tag).find(|&at| is(ids[at])).map(|at| (row, at))
-        })
+        if self.rows.is_empty() {
+            return None;
+        }
+        let mut row = self.home(tag);
+        loop {
+            if let Some(at) = self.rows[row].place(tag, &is) {
+                return Some((row, at));
+            }
+            if !self.rows[row].is_full() {
+                return None;
+            }
+            row = self.after(row);
+        }
     }
 
     /// The first record of this tag that is the one.
@@ -110,8 +130,13 @@ impl Rows {
 
     /// All records of this tag, in no particular order.
     #[cfg(test)]
-    pub(super) fn of_tag(&self, tag: u32) -> impl Iterator<Item = RecordId> {
-        self.searched(tag).flat_map(move |row| self.rows[row].of_tag(tag).map(move |at| self.rows[row].ids[at]))
+    pub(super) fn of_tag(&self, tag: u32) -> Vec<RecordId> {
+        let found = std::cell::RefCell::new(Vec::new());
+        self.find(tag, |id| {
+            found.borrow_mut().push(id);
+            false
+        });
+        found.into_inner()
     }
 
     /// Adds an entry, whatever is there of the same tag.
@@ -127,16 +152,11 @@ impl Rows {
     /// Puts an entry into the first place that is left. There is one.
     fn put(&mut self, tag: u32, id: RecordId) {
         let mut row = self.home(tag);
-        loop {
-            let vacant = self.rows[row].vacant();
-            if vacant != 0 {
-                let at = vacant.trailing_zeros() as usize;
-                self.rows[row].tags[at] = tag;
-                self.rows[row].ids[at] = id;
-                return;
-            }
-            row = (row + 1) & (self.rows.len() - 1);
+        while self.rows[row].is_full() {
+            row = self.after(row);
         }
+        let row = &mut self.rows[row];
+        row.put(row.len(), (tag, id));
     }
 
     fn grow(&mut self) {
@@ -158,34 +178,33 @@ impl Rows {
 
     /// Makes a place vacant. Where its row was full, something of the rows behind may be there only for that: it comes back.
     fn vacate(&mut self, mut row: usize, mut at: usize) {
-        let mask = self.rows.len() - 1;
-        let was_full = self.rows[row].vacant() == 0;
-        self.rows[row].ids[at] = NONE;
-        if !was_full {
-            return;
-        }
-        let mut behind = row;
         loop {
-            behind = (behind + 1) & mask;
-            if behind == row {
-                return;
-            }
-            let full = self.rows[behind].vacant() == 0;
-            // It may go so far back: its home is not behind the place that is vacant.
-            let distance = behind.wrapping_sub(row) & mask;
-            let found = (0..ROW).find(|&from| {
-                let home = self.home(self.rows[behind].tags[from]);
-                self.rows[behind].ids[from] != NONE && behind.wrapping_sub(home) & mask >= distance
-            });
-            if let Some(from) = found {
-                self.rows[row].tags[at] = self.rows[behind].tags[from];
-                self.rows[row].ids[at] = std::mem::replace(&mut self.rows[behind].ids[from], NONE);
-                (row, at) = (behind, from);
-            }
-            if !full {
-                return;
-            }
+            let was_full = self.rows[row].is_full();
+            self.rows[row].take(at);
+            let Some((behind, from)) = was_full.then(|| self.comes_back(row)).flatten() else { return };
+            let entry = (self.rows[behind].tags[from], self.rows[behind].ids[from]);
+            self.rows[row].put(ROW - 1, entry);
+            (row, at) = (behind, from);
         }
+    }
+
+    /// An entry behind a row that was searched through it, and whose home is not behind it.
+    fn comes_back(&self, row: usize) -> Option<(usize, usize)> {
+        let mask = self.rows.len() - 1;
+        let mut behind = self.after(row);
+        while behind != row {
+            let distance = behind.wrapping_sub(row) & mask;
+            let (tags, len) = (&self.rows[behind].tags, self.rows[behind].len());
+            let from = tags[..len].iter().position(|&tag| behind.wrapping_sub(self.home(tag)) & mask >= distance);
+            if let Some(from) = from {
+                return Some((behind, from));
+            }
+            if len < ROW {
+                return None;
+            }
+            behind = self.after(behind);
+        }
+        None
     }
 
     /// Puts one record in the place of another of the same tag. False if that was not there.
@@ -256,7 +275,7 @@ mod tests {
                 for (tag, id) in &pairs {
                     prop_assert_eq!(rows.find(*tag, |other| other == *id), Some(*id));
                 }
-                let mut found: Vec<RecordId> = rows.of_tag(tag).collect();
+                let mut found = rows.of_tag(tag);
                 let mut wanted: Vec<RecordId> = pairs.iter().filter(|pair| pair.0 == tag).map(|pair| pair.1).collect();
                 found.sort_unstable();
                 wanted.sort_unstable();
