@@ -21,7 +21,7 @@ const NETWORK_WITH_FILES: u64 = 12_000;
 /// A network with one subnet over Redis.
 const NETWORK_OVER_REDIS: u64 = 24_000;
 /// A reservation, owner of 24 bytes and scope of 12: resident memory at 1 000 000 and 1 500 000, by `ip.allocate` (260 and 265
-/// bytes IPv4; 303 and 310 IPv6). `cargo bench --bench core` counts 279 and 301 to 336 on the heap.
+/// bytes IPv4; 303 and 310 IPv6). `cargo bench --bench core` counts 277 and 299 to 334 on the heap.
 const RESERVATION: [u64; 2] = [265, 310];
 /// A reservation over Redis at 1 000 000, `store.redis_heal_bytes = 0`: 346 after the grants, and some 10 more after a
 /// start.
