@@ -10,8 +10,8 @@ use super::redis::{Redis, process, send_signal};
 use super::server::{Server, Starting, allod, http_get};
 use super::wire::Wire;
 
-/// For how long a node that cannot start just now is started again.
-const START_AGAIN_MAX: Duration = Duration::from_secs(60);
+/// For how long a node that cannot start just now is started again, and nobody may own the register: on a busy machine too.
+const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 
 /// Longest wait for the figures of a node that is about to be ended.
 const SCRAPE_MAX: Duration = Duration::from_secs(1);
@@ -113,7 +113,7 @@ impl Cluster {
 
     /// Starts it until it is ready, as its supervisor does where it cannot start just now: a replica may be slow to answer.
     fn started(&self, at: usize) -> Server {
-        let end = Instant::now() + START_AGAIN_MAX;
+        let end = Instant::now() + STANDSTILL_MAX;
         loop {
             match self.begin(at).ready_or_ended() {
                 Ok(node) => return node,
@@ -190,13 +190,16 @@ impl Cluster {
 
     /// Waits until another node than this one owns the register.
     pub async fn owner_but(&self, not: Option<usize>) -> usize {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + STANDSTILL_MAX;
         loop {
             let runs = |at: &usize| self.runs(*at);
             if let Some(owner) = (0..self.nodes.len()).filter(runs).find(|&at| Some(at) != not && self.owns(at)) {
                 return owner;
             }
-            assert!(Instant::now() < end, "nobody owns the register");
+            if Instant::now() >= end {
+                let logs = (0..self.nodes.len()).map(|node| format!("--- node {node}\n{}", self.log(node)));
+                panic!("nobody owns the register\n{}", logs.collect::<String>());
+            }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -261,6 +264,13 @@ impl Cluster {
     pub fn between(&self, from: usize, to: usize) -> Wire {
         let apart = self.to_node[to].apart(self.node(from).pid());
         self.to_node[to].cut();
+        apart
+    }
+
+    /// Wires of its own from a node to what is behind these, which is by what it goes from now on.
+    pub fn apart(&self, at: usize, wires: &[Wire]) -> Vec<Wire> {
+        let apart = wires.iter().map(|wire| wire.apart(self.node(at).pid())).collect();
+        wires.iter().for_each(Wire::cut);
         apart
     }
 

@@ -59,8 +59,12 @@ impl Watched {
     /// Ends the sentinels, and begins others in their places that know nothing but the primary, and how many failovers there
     /// were.
     pub fn made_anew(&mut self, primary: usize, epoch: u64) {
+        self.made_anew_at(self.servers[primary].port(), epoch);
+    }
+
+    /// The same, with the primary at this port.
+    pub fn made_anew_at(&mut self, primary: u16, epoch: u64) {
         self.end_sentinels();
-        let primary = self.servers[primary].port();
         for (number, (child, port)) in self.sentinels.iter_mut().enumerate() {
             *child = sentinel(&self.directory.path().join(format!("sentinel-{number}")), *port, primary, epoch);
         }

@@ -35,7 +35,7 @@ pub enum Way {
 }
 
 /// For some of those who connect, whom they reach instead.
-type Detour = Box<dyn Fn(SocketAddr) -> Option<SocketAddr> + Send>;
+type Detour = Arc<dyn Fn(SocketAddr) -> Option<SocketAddr> + Send + Sync>;
 
 /// See the module's text. It ends with the process.
 #[derive(Clone)]
@@ -106,7 +106,7 @@ impl Wire {
     pub fn apart(&self, pid: u32) -> Wire {
         let apart = Wire::to(*self.to.lock().unwrap());
         let address = apart.address;
-        *self.detour.lock().unwrap() = Some(Box::new(move |near| is_of(pid, near.port()).then_some(address)));
+        *self.detour.lock().unwrap() = Some(Arc::new(move |near| is_of(pid, near.port()).then_some(address)));
         apart
     }
 
@@ -118,7 +118,10 @@ impl Wire {
     async fn carry(self, near: TcpStream) {
         let mut state = self.state.subscribe();
         let generation = state.borrow().generation;
-        let detour = near.peer_addr().ok().and_then(|near| self.detour.lock().unwrap().as_ref()?(near));
+        let detour = self.detour.lock().unwrap().clone().zip(near.peer_addr().ok());
+        // Who it is takes a while to find where there are many sockets, and what passes elsewhere does not wait for it.
+        let detour =
+            tokio::task::spawn_blocking(move || detour.and_then(|(of, near)| of(near))).await.unwrap_or_default();
         let to = detour.unwrap_or(*self.to.lock().unwrap());
         let Ok(far) = TcpStream::connect(to).await else { return };
         let (Ok(()), Ok(())) = (near.set_nodelay(true), far.set_nodelay(true)) else { return };
@@ -173,15 +176,35 @@ impl Wire {
     }
 }
 
+/// The connections of this machine as they were read last, and when that began.
+static CONNECTIONS: Mutex<Option<(std::time::Instant, Arc<str>)>> = Mutex::new(None);
+
+/// The connections of this machine as they were at this time or later. A machine may have thousands, and reading them takes
+/// longer the more there are: who waits takes what is read meanwhile, or each connection would hold up all the next.
+fn connections(since: std::time::Instant) -> Arc<str> {
+    let mut last = CONNECTIONS.lock().unwrap();
+    if let Some((begun, text)) = &*last
+        && *begun >= since
+    {
+        return Arc::clone(text);
+    }
+    let begun = std::time::Instant::now();
+    let text: Arc<str> = std::fs::read_to_string("/proc/net/tcp").unwrap().into();
+    *last = Some((begun, Arc::clone(&text)));
+    text
+}
+
 /// Is the local end of a connection at this port, of all of this machine, one of this process?
 fn is_of(pid: u32, port: u16) -> bool {
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let table = connections(std::time::Instant::now());
+    let local = format!(":{port:04X} ");
     let sockets: Vec<String> = table
-        .lines()
-        .filter_map(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let (_, local) = words.get(1)?.split_once(':')?;
-            (u16::from_str_radix(local, 16).ok()? == port).then(|| format!("socket:[{}]", words[9]))
+        .match_indices(&local)
+        .filter_map(|(at, _)| {
+            let line = table[..at].rfind('\n')? + 1;
+            let words: Vec<&str> = table[line..].lines().next()?.split_whitespace().collect();
+            // Not the other end, which names it as the remote one.
+            words.get(1)?.ends_with(local.trim_end()).then(|| format!("socket:[{}]", words[9]))
         })
         .collect();
     let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
