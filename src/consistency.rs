@@ -13,7 +13,10 @@
 //!
 //! **The fence is a random token.** *A failover goes back to before a take-over, and two nodes have the same epoch.* So
 //! every script compares 128 random bits, drawn at each take-over; the epoch only orders. Whose lease lapsed never goes on under
-//! its old token. Shown by `without_the_token_an_address_has_two_holders`.
+//! its old token: it counts from when the last renewal was sent, on a clock that runs while the machine sleeps, and what the
+//! store says of it later counts for nothing. Shown by `without_the_token_an_address_has_two_holders`,
+//! `a_lease_that_lapsed_while_its_renewal_was_under_way_is_over_whatever_the_store_answers`,
+//! `a_node_that_slept_through_its_lease_goes_on_by_itself_and_under_another_token`.
 //!
 //! **Answers without a write are fenced, too.** *A paused owner wakes and repeats a grant from its memory; the address
 //! went to somebody else meanwhile, and as nothing was written nothing refused it.* So an answer leaves when all that it saw is

@@ -40,7 +40,7 @@ use super::apart::Reach;
 use super::cannot::CannotBegin;
 use super::contention::contends_in;
 use super::late;
-use super::lease::{Lost, keep_lease, let_go, renew_while_loading};
+use super::lease::{LAPSED, Lost, has_lapsed, keep_lease, let_go, renew_while_loading};
 use super::meeting::{MEETS_EVERY, meet, meet_others, node};
 use super::peers::Peers;
 use super::warm::Warm;
@@ -268,10 +268,17 @@ impl Keeper {
             Ok(shared) => {
                 self.fatals = Rc::new(Fatals::new(fatals));
                 self.tenure = Some(Arc::clone(&shared));
-                tokio::select! {
-                    biased;
-                    () = late::bring_first(&self.server, &*self.store, &shared) => {}
-                    never = renew_while_loading(&self.server, &*self.store, &renewed_ms) => match never {},
+                let has_lapsed = || has_lapsed(&self.server, &*self.store, &renewed_ms);
+                if !has_lapsed() {
+                    tokio::select! {
+                        biased;
+                        () = late::bring_first(&self.server, &*self.store, &shared) => {}
+                        never = renew_while_loading(&self.server, &*self.store, &renewed_ms) => match never {},
+                    }
+                }
+                if has_lapsed() {
+                    self.end_tenure(&shared, &Lost::to_others(LAPSED.to_owned())).await;
+                    return Err(CannotOwn::Overtaken(LAPSED.to_owned()));
                 }
                 self.renewed_ms.set(renewed_ms.get());
                 self.server.nodes.out_of_trouble();

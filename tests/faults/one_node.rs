@@ -1,12 +1,17 @@
-//! One node: killed and stopped under load, on the embedded store; and where over Redis its records lie.
+//! One node: killed and stopped under load, on the embedded store; and over Redis where its records lie, and what it does when
+//! it slept through its lease.
 
 use std::time::Duration;
+
+use allod::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS};
+use serde_json::json;
 
 use super::checker::check;
 use super::client::Client;
 use super::load::{Load, make_networks};
 use super::nodes::Cluster;
 use super::redis::Redis;
+use super::run::{eventually, insist};
 use super::server::{Server, Starting};
 
 /// For whoever looks into Redis by hand: what is printed is typed as it stands.
@@ -68,4 +73,25 @@ async fn no_address_has_two_holders_while_a_node_is_killed_again_and_again() {
     assert!(verdict.problems.is_empty(), "{:#?}", &verdict.problems[..verdict.problems.len().min(5)]);
     assert!(verdict.unknown > 0, "no kill met a request under way: nothing was tested");
     assert!(verdict.sure_holdings > 1_000, "{}", verdict.sure_holdings);
+}
+
+/// Nothing is under way, nobody else is there, and in Redis its lease lasts still: nothing but its own clock tells.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_slept_through_its_lease_goes_on_by_itself_and_under_another_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let cluster = Cluster::start(directory.path(), &redis, 1);
+    cluster.allod(0, &["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    let mut client = Client::connect(cluster.address(0)).await.unwrap();
+    let mine = json!({"network": "lan", "owner": "a"});
+    let address = insist(&mut client, "ip.allocate", &mine).await["address"].clone();
+    let token = || redis.text(&["HGET", "{allod}:0:head", "token"]);
+    for _ in 0..3 {
+        let before = token();
+        cluster.signal(0, "-STOP");
+        tokio::time::sleep(Duration::from_millis((NODE_LEASE_LAPSES_MS + NODE_LEASE_MS) / 2)).await;
+        cluster.signal(0, "-CONT");
+        eventually("it takes the register anew", || token() != before).await;
+        assert_eq!(insist(&mut client, "ip.allocate", &mine).await["address"], address);
+    }
 }
