@@ -45,13 +45,16 @@ async fn anything_happens<R: Happens>(keeper: R, seed: u64, must: &[&'static str
     let mut wildly = Wildly { run, draws: SmallRng::seed_from_u64(seed), clocks };
     // Wires carry what nobody waits for any more.
     wildly.run.load.lingers_ms.store(8_000, Ordering::Relaxed);
-    let end = Instant::now() + Duration::from_secs(number("ALLOD_SOAK_SECONDS").unwrap_or(SECONDS));
+    let begun = Instant::now();
+    let end = begun + Duration::from_secs(number("ALLOD_SOAK_SECONDS").unwrap_or(SECONDS));
     // How often each was drawn, and took hold.
     let mut met: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
     let mut must = must.iter();
     // On a slow machine too, something happens after something.
     while Instant::now() < end || met.values().map(|met| met.0).sum::<u32>() < 3 {
         let fault = must.next().copied().unwrap_or_else(|| draw(&mut wildly.draws, &faults));
+        // Of a run that does not end it is known where it was.
+        eprintln!("ALLOD_SEED={seed}: after {:.1?}: {fault}", begun.elapsed());
         let took_hold = u32::from(wildly.happens(fault).await);
         let (drawn, held) = met.get(fault).copied().unwrap_or_default();
         met.insert(fault, (drawn + 1, held + took_hold));
