@@ -33,7 +33,8 @@ Exit codes:
   70  the store failed (`allod serve`): a supervisor starts it again
   75  Redis or the other nodes are not reached (`allod serve`): the same
 
-Data goes to stdout, words go to stderr. Colour is for terminals only.";
+Data goes to stdout, words go to stderr; with --format json the last line there
+is the error as JSON. Colour is for terminals only.";
 
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {

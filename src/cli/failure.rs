@@ -6,17 +6,19 @@
 //! hint: `allod ip list --network lan --owner web/3` shows what `web/3` holds
 //! ```
 //!
+//! A program that asked for JSON gets one line of it instead ([`Failure::json`]): the error as the protocol has it.
+//!
 //! Owns the form; the sentences about what was asked are in `phrase`, the hints of the protocol's kinds in `hint`.
 
 use std::io::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::args::Ask;
 use super::exit::Exit;
 use super::output::words::{self, fitted};
-use super::output::{number_of, text_of};
+use super::output::{Format, number_of, text_of};
 use super::{hint, phrase};
 use crate::client::{ClientError, RpcError};
 use crate::core::address::Range;
@@ -40,12 +42,14 @@ pub struct Failure {
     pub reason: String,
     /// What to do: a sentence without full stop that names a command or a setting.
     pub hint: String,
+    /// What the server refused it with; none where the command failed by itself.
+    pub refused: Option<Box<RpcError>>,
 }
 
 impl Failure {
     /// A failure of the command itself.
     pub fn new(asked: impl Into<String>, reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { exit: Exit::Failed, asked: asked.into(), reason: reason.into(), hint: hint.into() }
+        Self { exit: Exit::Failed, asked: asked.into(), reason: reason.into(), hint: hint.into(), refused: None }
     }
 
     /// A command line that clap cannot see to be wrong.
@@ -78,7 +82,8 @@ impl Failure {
                 // The server knows best what an argument may be, and says so to every client in the same words.
                 let is_usage = ErrorKind::from_word(&error.kind) == Some(ErrorKind::InvalidArgument);
                 let exit = if is_usage { Exit::Usage } else { Exit::Failed };
-                Self { exit, ..Self::new(&*asked, reason_of(error, &asked), hint::of(method, params, error)) }
+                let refused = Some(Box::new(error.clone()));
+                Self { exit, refused, ..Self::new(&*asked, reason_of(error, &asked), hint::of(method, params, error)) }
             }
             ClientError::Connect { address, cause } => unreachable(
                 format!("no server at `{address}`: {cause}"),
@@ -117,15 +122,38 @@ impl Failure {
         self.styled(None, Style::new(), Style::new())
     }
 
+    /// What was asked, and what stands in the way.
+    fn said(&self) -> String {
+        if self.asked.is_empty() { self.reason.clone() } else { format!("cannot {}: {}", self.asked, self.reason) }
+    }
+
     /// The lines within so many columns, the words that begin them in these styles.
     fn styled(&self, width: Option<usize>, error: Style, hint: Style) -> String {
-        let asked = if self.asked.is_empty() { String::new() } else { format!("cannot {}: ", self.asked) };
         let paragraph = |word: &str, style: Style, words: &str| {
             let lines = fitted(&format!("{word} {words}"), width);
             format!("{style}{word}{style:#}{}\n", lines.strip_prefix(word).unwrap_or(&lines))
         };
-        let said = paragraph("allod:", error, &format!("{asked}{}", self.reason));
+        let said = paragraph("allod:", error, &self.said());
         if self.hint.is_empty() { said } else { format!("{said}\n{}", paragraph("hint:", hint, &self.hint)) }
+    }
+
+    /// The line for programs: the error of the protocol as the server sent it, or only a message where the command failed by
+    /// itself; and, where there is one, the hint.
+    pub fn json(&self) -> String {
+        let by_itself = || json!({"message": self.said()});
+        let mut told = json!({"error": self.refused.as_ref().map_or_else(by_itself, |refused| refused.to_value())});
+        if !self.hint.is_empty() {
+            told["hint"] = json!(self.hint);
+        }
+        format!("{told}\n")
+    }
+
+    /// Prints it to stderr, as JSON where that is how answers are printed.
+    pub fn print_as(&self, format: Format) {
+        match format {
+            Format::Json => drop(anstream::stderr().write_all(self.json().as_bytes())),
+            Format::Table | Format::Env | Format::Toml | Format::Yaml => self.print(),
+        }
     }
 
     /// Prints it to stderr, in colour and within the columns of a terminal. A stderr that is gone is nobody's loss.

@@ -97,7 +97,7 @@ struct Global {
     #[arg(long, global = true, env = "ALLOD_SERVER", value_name = "HOST:PORT", default_value = SERVER_PLAIN)]
     #[arg(hide_env_values = true)]
     server: String,
-    /// How answers are printed: table, json or env
+    /// How to print: table, json (errors, too) or env
     #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, hide_possible_values = true)]
     format: Format,
     /// With --format env or watch --exec: put this in front of each variable
@@ -211,14 +211,19 @@ where
             return exit.into();
         }
     };
+    let format = cli.global.format;
     if let Some(failure) = twice {
-        failure.print();
+        failure.print_as(format);
         return failure.exit.into();
     }
     let ended = match cli.command {
         Command::Serve(args) => match args.check().and_then(|()| serve_networks(&args)) {
             Ok(networks) => return from_cli::run(args, networks),
-            Err(failure) => Err(failure.into()),
+            // A server answers nobody on its command line; why it does not start is for its log.
+            Err(failure) => {
+                failure.print();
+                return failure.exit.into();
+            }
         },
         Command::CheckConfig(args) => check_config(&args).map_err(Stop::from),
         Command::Try(args) => options(cli.global).map_err(Stop::from).and_then(|options| try_out::run(&args, options)),
@@ -238,7 +243,7 @@ where
         Ok(exit) => exit.into(),
         Err(Stop::Quiet) => Exit::Success.into(),
         Err(Stop::Failed(failure)) => {
-            failure.print();
+            failure.print_as(format);
             failure.exit.into()
         }
     }

@@ -1,6 +1,6 @@
 //! What a call can end with, told apart by what the caller must do.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A refusal by the server: the four facts of the protocol's errors, untouched.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +25,15 @@ impl RpcError {
             message: error.get("message").and_then(Value::as_str).unwrap_or_default().to_owned(),
             data,
         }
+    }
+
+    /// The `error` member that it was read from.
+    pub fn to_value(&self) -> Value {
+        let mut error = json!({"code": self.code, "message": self.message});
+        if !self.data.is_null() {
+            error["data"] = self.data.clone();
+        }
+        error
     }
 }
 

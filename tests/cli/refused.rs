@@ -284,3 +284,58 @@ fn when_an_address_comes_free_is_told_where_there_is_none_now() {
 fn full(next_free_at: serde_json::Value) -> serde_json::Value {
     refusal(ErrorKind::NotEnoughCapacity, "it is full", json!({"network": "lan", "next_free_at": next_free_at}))
 }
+
+/// The last line of what a command says, which is all of it where nothing was said before.
+fn error_of(output: &std::process::Output) -> Value {
+    let said = text(&output.stderr);
+    serde_json::from_str(said.lines().last().unwrap_or_default()).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+#[test]
+fn a_program_that_asks_for_json_is_refused_in_json_as_the_server_did() {
+    let held_by = json!({"scope": "default", "owner": "web/3", "slot": "0", "since": "2026-03-01T09:12:44.031Z"});
+    let facts = json!({"address": "10.0.0.7", "held_by": held_by});
+    let error = refusal(ErrorKind::AlreadyInUse, "10.0.0.7 is held by `web/3`", facts);
+    let refused = error.clone();
+    let server = Responder::start(move |_, _| Err(refused.clone()));
+    let claim = ["ip", "claim", "lan", "10.0.0.7", "--owner", "db/0", "--format"];
+    let output = allod(&server.address, &[&claim[..], &["json"]].concat());
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""));
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{}", text(&output.stderr));
+    let told = error_of(&output);
+    assert_eq!(told["error"], error);
+    assert_eq!(told["hint"], "`allod ip list --network lan --owner web/3` shows what `web/3` holds");
+    for format in ["table", "env"] {
+        let said = text(&allod(&server.address, &[&claim[..], &[format]].concat()).stderr);
+        assert!(said.starts_with("allod: cannot claim `10.0.0.7`"), "{format}: {said}");
+    }
+    // What the server says of an argument is a wrong command line as before.
+    let wrong = refusal(ErrorKind::InvalidArgument, "`cidr` has host bits", json!({"field": "cidr"}));
+    let answer = wrong.clone();
+    let server = Responder::start(move |_, _| Err(answer.clone()));
+    let output = allod(&server.address, &["subnet", "add", "lan", "10.0.0.5/24", "--format", "json"]);
+    assert_eq!((output.status.code(), &error_of(&output)["error"]), (Some(64), &wrong));
+}
+
+#[test]
+fn a_command_that_fails_by_itself_tells_a_program_so_in_json() {
+    let server = Responder::start(|_, _| Ok(json!({"time": "2026-03-01T12:00:00.000Z"})));
+    let nobody = "127.0.0.1:1";
+    for (at, line, code, said) in [
+        (nobody, "server ping", 3, "cannot ask the server: no server at `127.0.0.1:1`: "),
+        (&server.address, "call ip.get address", 64, "cannot call `ip.get`: `address` is not written as member=value"),
+        (&server.address, "network apply /nosuch.toml", 1, "No such file"),
+        (&server.address, "server ping --prefix 1", 64, "cannot use that prefix"),
+        ("http://x", "server ping", 64, "is a URL"),
+        (&server.address, "ip allocate lan --owner a --label a=b --label a=c", 64, "given twice"),
+    ] {
+        let line = format!("{line} --format json");
+        let output = allod(at, &line.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(code), "{line}: {}", text(&output.stderr));
+        let told = error_of(&output);
+        let message = told["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(said), "{line}: {told}");
+        assert_eq!(told["error"].as_object().unwrap().len(), 1, "{line}: {told}");
+        assert!(told["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{line}: {told}");
+    }
+}

@@ -28,7 +28,7 @@ use super::lines::{Claim, Content, read};
 use super::places::Places;
 use super::rehearsal::rehearse;
 use super::stages::{Network, is_half_done};
-use crate::client::ClientError;
+use crate::client::{ClientError, RpcError};
 use crate::core::plural::counted;
 
 /// Bad lines that are printed; the rest is counted.
@@ -208,7 +208,9 @@ fn broken_off(stop: Stop, asked: &str, how_far: &str, args: &Import) -> Stop {
         Exit::Unreachable => format!("{again}; `allod server ping` tells when the server is back"),
         _ => format!("{}; then {again}", failure.hint),
     };
-    Stop::from(Failure { asked: asked.to_owned(), reason, hint, ..*failure }.of_file())
+    // A program, too, is told how far it came.
+    let refused = failure.refused.map(|refused| Box::new(RpcError { message: reason.clone(), ..*refused }));
+    Stop::from(Failure { exit: failure.exit, asked: asked.to_owned(), reason, hint, refused }.of_file())
 }
 
 fn text_of(args: &Import) -> std::io::Result<String> {
