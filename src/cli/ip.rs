@@ -31,6 +31,12 @@ pub enum IpCommand {
                                 \x20                     <NETWORK> <ADDRESS|--owner <OWNER>>")]
     Renew(Renew),
     /// Note who uses the address now
+    ///
+    /// In a dynamic network an address with --owner is written down, too, as what
+    /// the infrastructure picked: it is held by that slot from then on, until it is
+    /// released, or another address is bound for the slot. Refused where somebody
+    /// else holds it, or another network of the realm has space there. With
+    /// --if-generation only what is held already is bound.
     #[command(override_usage = "allod ip bind [OPTIONS] --claimant <CLAIMANT>\n\
                                 \x20                    <NETWORK> <ADDRESS|--owner <OWNER>>")]
     Bind(Bind),

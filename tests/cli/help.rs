@@ -121,3 +121,12 @@ fn a_wrong_command_line_is_met_with_the_usage_that_the_help_shows() {
         assert_eq!(code, Some(64), "{line}: {text}");
     }
 }
+
+#[test]
+fn a_bind_tells_that_it_may_write_down_an_address_that_nobody_holds() {
+    let mut command = allod::cli::command();
+    command.build();
+    let bind = command.find_subcommand_mut("ip").unwrap().find_subcommand_mut("bind").unwrap();
+    let told = bind.render_long_help().to_string();
+    assert!(told.contains("In a dynamic network an address with --owner is written down"), "{told}");
+}
