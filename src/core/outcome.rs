@@ -15,7 +15,7 @@ use super::state::{
 use super::types::{Claimant, Name, NetworkId, Owner, Place, Scope, WallTime};
 
 /// What `decide` returns where it does not refuse.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Decision {
     /// What changes, in order. Empty for reads and for what was so already.
     pub steps: Vec<Step>,

@@ -181,12 +181,14 @@ impl World {
             assert_eq!(self.sides[at].network.entries(), 0);
             let mut offered = self.sides[at].offered();
             let mut number = 0;
+            self.sides[at].checked_of = 8;
             while let Some(outcome) = self.run(at, &allocate(number)) {
                 let Outcome::Granted(grant) = outcome else { panic!("{outcome:?}") };
                 assert!(offered.remove(&grant.view.address), "{} is not offered, or was given", grant.view.address);
                 number += 1;
             }
             assert!(offered.is_empty(), "never given: {offered:?}");
+            self.sides[at].checked_of = 1;
             self.run(at, &Command::ReleaseScope { scope: Scope::default(), limit: 1_000 });
         }
     }
