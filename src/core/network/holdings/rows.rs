@@ -92,7 +92,7 @@ impl Rows {
 
     /// The row that a tag names, where there is any.
     fn home(&self, tag: u32) -> usize {
-        // The upper bits of a product depend on all bits of the tag (Knuth 6.4, Fibonacci hashing).
+        // From the 32nd on the bits of the product depend on all of the tag (Knuth 6.4, Fibonacci hashing).
         let spread = u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((spread >> 32) as usize) & (self.rows.len() - 1)
     }
@@ -160,11 +160,9 @@ impl Rows {
     }
 
     fn grow(&mut self) {
-        let rows = vec![Row::EMPTY; (self.rows.len() * 2).max(1)];
-        for row in std::mem::replace(&mut self.rows, rows) {
-            for (tag, id) in row.tags.into_iter().zip(row.ids).filter(|(_, id)| *id != NONE) {
-                self.put(tag, id);
-            }
+        let grown = Self { rows: vec![Row::EMPTY; (self.rows.len() * 2).max(1)], len: self.len };
+        for (tag, id) in std::mem::replace(self, grown).into_entries() {
+            self.put(tag, id);
         }
     }
 
