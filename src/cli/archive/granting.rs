@@ -11,8 +11,7 @@ use super::super::session::{Done, Session};
 use super::claiming::{Again, Became, Held, grant_all};
 use super::lines::{Claim, Content};
 use super::places::Places;
-use super::stages::{LED_MAX, Network, cidr_of, is_half_done};
-use crate::core::address::Range;
+use super::stages::{Network, is_half_done, led_at_a_time};
 
 /// What became of reservations that had been granted automatically.
 #[derive(Debug, Default)]
@@ -41,31 +40,37 @@ pub(super) async fn grant_again(
     places: &HashMap<&str, Places>,
 ) -> Done<Granted> {
     let mut granted = Granted::default();
-    let (mut direct, mut led) = (Vec::new(), HashMap::<&str, Vec<(&Claim, Held)>>::new());
-    let chosen = content.claims.iter().filter(|claim| claim.is_chosen());
-    for (claim, held) in chosen.filter_map(|claim| Some((claim, *held.get(&claim.line)?))) {
-        match pool_of(claim, places) {
-            Some(pool) => direct.push(Again { claim, held, pool: pool.to_owned() }),
-            None => led.entry(&claim.network).or_default().push((claim, held)),
-        }
+    let mut chosen = HashMap::<&str, Vec<(&Claim, Held)>>::new();
+    for claim in content.claims.iter().filter(|claim| claim.is_chosen()) {
+        let held = held.get(&claim.line).map(|held| (claim, *held));
+        chosen.entry(&claim.network).or_default().extend(held);
     }
     let there = networks(session, None).await?;
-    for (network, there) in pairs(&content.networks, &there) {
+    for (network, there) in pairs(&content.networks, &there).filter(|(_, there)| is_half_done(there)) {
         let mut there = there.clone();
-        if is_half_done(&there) {
-            let mut led = led.remove(&*network.table.name).unwrap_or_default();
-            led.sort_unstable_by_key(|(claim, _)| claim.range.first());
-            for some in led.chunks(LED_MAX) {
-                let ranges: Vec<Range> = some.iter().map(|(claim, _)| claim.range).collect();
-                there = change(session, network.leading(&there, &ranges), there).await?;
-                let again: Vec<Again<'_>> = some.iter().filter_map(|led| spanned(*led, &there)).collect();
-                grant_all(session, &again, |became| granted.note(became)).await?;
-            }
+        let mut led = chosen.remove(&*network.table.name).unwrap_or_default();
+        led.sort_unstable_by_key(|(claim, _)| claim.range.first());
+        let mut later = &led[..];
+        while !later.is_empty() {
+            let (some, rest) = later.split_at(led_at_a_time(later.iter().map(|(claim, _)| *claim)));
+            later = rest;
+            let claims: Vec<&Claim> = some.iter().map(|(claim, _)| *claim).collect();
+            there = change(session, network.leading(&there, &claims), there).await?;
+            let pools = Places::drawn_while_led(&there);
+            let again = some.iter().filter_map(|&(claim, held)| again(claim, held, &pools));
+            grant_all(session, &again.collect::<Vec<_>>(), |became| granted.note(became)).await?;
         }
         change(session, network.drawing(&there), there).await?;
     }
-    granted.named += led.values().map(Vec::len).sum::<usize>();
-    grant_all(session, &direct, |became| granted.note(became)).await?;
+    // The other networks are in service.
+    let mut in_service = Vec::new();
+    for (claim, held) in chosen.into_values().flatten() {
+        match places.get(&*claim.network).and_then(|places| again(claim, held, places)) {
+            Some(again) => in_service.push(again),
+            None => granted.named += 1,
+        }
+    }
+    grant_all(session, &in_service, |became| granted.note(became)).await?;
     Ok(granted)
 }
 
@@ -77,11 +82,9 @@ async fn change(session: &mut Session, step: Option<Step>, there: Value) -> Done
     }
 }
 
-/// A claim that is given again out of the pool that spans its subnet.
-fn spanned<'a>((claim, held): (&'a Claim, Held), there: &Value) -> Option<Again<'a>> {
-    let mut subnets = there["subnets"].as_array()?.iter().filter_map(|subnet| cidr_of(subnet.as_object()?));
-    let pool = subnets.find(|cidr| cidr.range().covers(claim.range))?.range().to_string();
-    Some(Again { claim, held, pool })
+/// A claim that is given again out of a pool; nothing where no pool gives that.
+fn again<'a>(claim: &'a Claim, held: Held, places: &Places) -> Option<Again<'a>> {
+    Some(Again { claim, held, pool: places.pool_of(claim)?.to_owned() })
 }
 
 /// Networks of the file with what they are on the server.
@@ -91,15 +94,8 @@ pub(super) fn pairs<'a>(of_file: &'a [Network], there: &'a [Value]) -> impl Iter
     of_file.iter().filter_map(move |network| Some((network, *by_name.get(&*network.table.name)?)))
 }
 
-/// Where what is imported lies: in networks of the file, or in those that the server has and no import left half done.
-pub(super) fn places<'a>(of_file: &'a [Network], there: &'a [Value]) -> HashMap<&'a str, Places> {
-    let of_file = of_file.iter().map(|network| (&*network.table.name, Places::of_file(network)));
+/// Out of which pools the networks that are in service give again what a slot lets go.
+pub(super) fn places(there: &[Value]) -> HashMap<&str, Places> {
     let in_service = there.iter().filter(|there| !is_half_done(there));
-    let of_server = in_service.filter_map(|there| Some((there["name"].as_str()?, Places::of_server(there))));
-    of_file.chain(of_server).collect()
-}
-
-/// The pool out of which a claim is given again as it is.
-pub(super) fn pool_of<'a>(claim: &Claim, places: &'a HashMap<&str, Places>) -> Option<&'a str> {
-    places.get(&*claim.network)?.pool_of(claim)
+    in_service.filter_map(|there| Some((there["name"].as_str()?, Places::of_server(there)))).collect()
 }

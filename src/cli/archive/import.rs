@@ -23,7 +23,7 @@ use super::super::session::{Done, Session, Stop};
 use super::super::shown;
 use super::Import;
 use super::claiming::{Claiming, Held, claim_all};
-use super::granting::{grant_again, pairs, places, pool_of};
+use super::granting::{grant_again, pairs, places};
 use super::lines::{Claim, Content, read};
 use super::places::Places;
 use super::rehearsal::rehearse;
@@ -81,7 +81,7 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
         known,
         in_service: names(there.iter().filter(|there| !is_half_done(there))).collect(),
         checked,
-        places: places(&content.networks, &there),
+        places: places(&there),
     };
     if args.dry_run {
         say(session, &plan.would_be(), ("would be imported; nothing was changed", "would come"));
@@ -139,8 +139,8 @@ impl<'a> Plan<'a> {
     /// What would become of it if nobody came in between.
     fn would_be(&self) -> Imported {
         let missing = self.missing();
-        let is_named =
-            |claim: &&&Claim| self.is_in_service(claim) && claim.is_chosen() && pool_of(claim, &self.places).is_none();
+        let has_pool = |claim: &Claim| self.places.get(&*claim.network).is_some_and(|at| at.pool_of(claim).is_some());
+        let is_named = |claim: &&&Claim| self.is_in_service(claim) && claim.is_chosen() && !has_pool(claim);
         Imported {
             networks: self.content.networks.iter().filter(|network| self.is_new(network)).count(),
             made: missing.len(),

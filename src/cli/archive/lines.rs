@@ -41,6 +41,12 @@ impl Claim {
         self.automatic && !self.is_recorded
     }
 
+    /// Its slot, as reserved ranges have it.
+    pub fn kept_for(&self) -> Value {
+        let (scope, owner, slot) = &self.slot;
+        json!({"scope": scope, "owner": owner, "slot": slot})
+    }
+
     /// What of it no bind can write down.
     fn unrecorded(&self) -> Option<String> {
         let never = ["prefix_length", "release_with_claimant", "transient"];

@@ -35,6 +35,11 @@ impl Places {
         if is_long { Self::of(there.get("subnets"), false) } else { Self::default() }
     }
 
+    /// Pools of a network of the server while an import leads slots to what they hold: those are reserved, each for its slot.
+    pub fn drawn_while_led(there: &Value) -> Self {
+        Self { reserved: BTreeMap::new(), ..Self::of(there.get("subnets"), false) }
+    }
+
     fn of(subnets: Option<&Value>, drains_later: bool) -> Self {
         let mut places = Self::default();
         let is_open = |of: &Value| drains_later || of["draining"] != true;

@@ -4,7 +4,7 @@
 //! asked about a network that it does not have. So its very code is asked here. What it has already is not here: claims in
 //! its networks are asked of itself, and so are new networks that might be in the way of those.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::super::apply::networks;
 use super::super::failure::Failure;
 use super::super::session::{Done, Options, Session};
 use super::claiming::{Claiming, claim_all};
-use super::granting::{grant_again, pairs, places};
+use super::granting::{grant_again, pairs};
 use super::lines::{Claim, Content};
 use super::stages::Network;
 use crate::client::ClientError;
@@ -54,8 +54,7 @@ pub async fn rehearse(
     let claimed = claim_all(&trial, &claims, Claiming::TriesOut).await?;
     refused.extend(claimed.refused);
     if refused.is_empty() {
-        let places = places(&content.networks, &[]);
-        refused.extend(grant_again(&mut trial, content, &claimed.held, &places).await?.refused);
+        refused.extend(grant_again(&mut trial, content, &claimed.held, &HashMap::new()).await?.refused);
         for (network, made) in pairs(&content.networks, &networks(&mut trial, None).await?) {
             match network.closing(made) {
                 Err(problem) => drop(refused.insert(network.line, problem)),

@@ -3,14 +3,15 @@
 //! | stage | the network | what others are given in it |
 //! | --- | --- | --- |
 //! | filled | as created: all of it reserved, and nothing that would refuse a claim (`static_only`, `limits`, `protected`, `draining`) | nothing, unless they force it |
-//! | led | the same, but for addresses that no pool of the file gives: those are in no reserved range, but in a pool that spans their subnet | nothing |
+//! | led | the same, but each address that was chosen is kept for its slot, some of them at a time; where no pool of the file gives it, a pool spans its subnet | nothing, unless they force it; for the moment in which a block is let go, its addresses to whoever names one |
 //! | drawn from | pools and reserved ranges are those of the file | what nobody holds in the file either |
 //! | closed | all that the file says | what it says |
 //!
 //! Each is one commit, the second one as often as it takes. All reservations of the file are claimed in the first stage, so
 //! that none of their addresses is free later: those that had been granted automatically are let go and asked for again in the
-//! second and third, and there the cooldown, which is longer than any import takes, keeps an address for the slot that let
-//! it go. That cooldown also tells a network that an import left half done from any other.
+//! second. Nothing can be reserved for a slot as a block: for those there is the cooldown, which is longer than any import
+//! takes, and keeps for the slot what it let go, but from those who name an address. That cooldown also tells a network that an
+//! import left half done from any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +22,15 @@ use super::super::apply::file::Table;
 use super::lines::Claim;
 use super::places::Places;
 use crate::core::address::{Address, Cidr, Range};
+use crate::limits::LINE_BYTES_MAX;
 
 /// The cooldown of a network while it is filled. A hundred years and some, which nobody sets.
 const COOLDOWN_SECONDS: u64 = 3_155_760_123;
 
-/// So many addresses are led to at a time: one call names all that lies between them.
-pub(super) const LED_MAX: usize = 4_096;
+/// So many bytes name slots that are led at a time, each with what lies between its address and the next: all in one call.
+const LED_BYTES_MAX: usize = LINE_BYTES_MAX / 2;
+/// Of them for one slot, besides its names.
+const LED_RANGE_BYTES: usize = 200;
 
 /// Members that would refuse a claim.
 const HELD_BACK: [&str; 3] = ["static_only", "limits", "protected"];
@@ -109,16 +113,19 @@ impl Network {
         expected
     }
 
-    /// What lets these addresses be granted, and no others; nothing where the network is not filled.
-    pub fn leading(&self, there: &Value, to: &[Range]) -> Option<Step> {
+    /// What lets these slots be granted what they hold, and nobody anything else; nothing where the network is not filled.
+    pub fn leading(&self, there: &Value, to: &[&Claim]) -> Option<Step> {
         self.with_subnets(there, |cidr, drawn| {
             let mut led = Map::new();
             if drawn.contains_key("pools") {
-                let rest = to.iter().fold(vec![cidr.range()], |rest, range| without(rest, *range));
-                let rest = rest.iter().map(|range| json!({"range": range.to_string()}));
                 led.insert("pools".to_owned(), json!([whole(cidr)]));
-                led.insert("reserved".to_owned(), rest.collect());
             }
+            let here = || to.iter().filter(|claim| cidr.contains(claim.range.first()));
+            let rest = here().fold(vec![cidr.range()], |rest, claim| without(rest, claim.range));
+            let rest = rest.iter().map(|range| json!({"range": range.to_string()}));
+            let kept = here().filter(|claim| claim.range.size() == 1);
+            let kept = kept.map(|claim| json!({"range": claim.range.to_string(), "for": claim.kept_for()}));
+            led.insert("reserved".to_owned(), rest.chain(kept).collect());
             led
         })
     }
@@ -159,6 +166,18 @@ impl Network {
         }
         diff::steps(std::slice::from_ref(&table), std::slice::from_ref(there), false)
     }
+}
+
+/// How many of these slots are led at a time: one at least, if there is one.
+pub(super) fn led_at_a_time<'a>(claims: impl Iterator<Item = &'a Claim>) -> usize {
+    let mut bytes = 0;
+    let fits = |claim: &&Claim| {
+        bytes += LED_RANGE_BYTES + claim.kept_for().to_string().len();
+        bytes <= LED_BYTES_MAX
+    };
+    let mut claims = claims.peekable();
+    let least = usize::from(claims.peek().is_some());
+    claims.take_while(fits).count().max(least)
 }
 
 /// Did an import leave this network of the server before it was closed?
@@ -256,11 +275,18 @@ mod tests {
             json!({"cidr": "10.0.1.0/24", "reserved": whole(1)}),
         ];
         assert_eq!(open["subnets"], json!(subnets));
-        let named: Vec<Range> = ["10.0.0.5", "10.0.0.8"].map(|range| range.parse().unwrap()).to_vec();
-        let led = network.leading(&there(open), &named).unwrap();
-        let between =
-            ["10.0.0.0-10.0.0.4", "10.0.0.6-10.0.0.7", "10.0.0.9-10.0.0.255"].map(|range| json!({"range": range}));
-        let set = json!([{"id": 0, "pools": whole(0), "reserved": between}, {"id": 1}]);
+        let led: Vec<&Claim> = content.claims.iter().take(2).collect();
+        let led = network.leading(&there(open), &led).unwrap();
+        let kept = |at: &str, owner: &str| json!({"range": format!("{at}-{at}"), "for": {"scope": "default", "owner": owner, "slot": "0"}});
+        let between = |range: &str| json!({"range": range});
+        let reserved = [
+            between("10.0.0.0-10.0.0.4"),
+            between("10.0.0.6-10.0.0.63"),
+            between("10.0.0.65-10.0.0.255"),
+            kept("10.0.0.5", "a"),
+            kept("10.0.0.64", "b"),
+        ];
+        let set = json!([{"id": 0, "pools": whole(0), "reserved": reserved}, {"id": 1, "reserved": whole(1)}]);
         assert_eq!(led.params["set"]["subnets"], set);
         // What is kept for somebody who does not hold it would be given to that one instead of its own.
         let drawn = network.drawing(&there(open)).unwrap();
