@@ -359,10 +359,13 @@ impl Connection {
             self.start = end + 1;
             self.searched = self.start;
         }
+        let was_full = !self.session.has_room();
         if fed {
             self.session.flush();
             self.last_request = Instant::now();
         }
+        // What was refused at once left room.
+        self.interrupted |= was_full && self.session.has_room();
         if self.interrupted {
             return;
         }

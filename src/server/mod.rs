@@ -21,6 +21,7 @@
 
 pub mod balance;
 pub mod cluster;
+pub mod company;
 pub mod connection;
 pub mod cursor;
 mod deployments;
@@ -126,6 +127,8 @@ pub struct Server {
     pub nodes: Nodes,
     /// Counts sessions and subscriptions: other nodes tell what one waits for from what another does by it.
     pub sessions: AtomicU64,
+    /// Whether several of them ask at a time.
+    pub company: company::Company,
 }
 
 impl Server {

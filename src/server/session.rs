@@ -54,7 +54,7 @@ use super::watch::{self, Watches};
 use crate::actors::waits::Caller;
 use crate::actors::{Outlet, Reply, Told};
 use crate::core::address::Address;
-use crate::limits::IN_FLIGHT_REQUESTS_MAX;
+use crate::limits::{IN_FLIGHT_BESIDE_OTHERS_MAX, IN_FLIGHT_REQUESTS_MAX};
 use crate::wire::{self, Id, Message, Method, Request, RpcError, envelope};
 
 /// A request that is not answered yet.
@@ -131,6 +131,10 @@ pub struct Session {
     /// Of the line that is taken, for each request in it.
     line_bytes: usize,
     room: Room,
+    /// Others asked when something was read last.
+    in_company: bool,
+    /// When it said so last, as `company` counts.
+    said_ms: u64,
     /// It may ask something.
     asking: Option<TaskTrackerToken>,
     /// Subscriptions to events; none where nothing can be sent that was not asked for.
@@ -180,6 +184,8 @@ impl Session {
             read: Instant::now(),
             line_bytes: 0,
             room: Room::default(),
+            in_company: false,
+            said_ms: 0,
             watches: None,
             out: Vec::new(),
             taken: 0,
@@ -199,12 +205,16 @@ impl Session {
 
     /// May more be read?
     pub fn has_room(&self) -> bool {
-        self.in_flight() < IN_FLIGHT_REQUESTS_MAX && self.room.has_room() && !self.is_backed_up()
+        // What waits for capacity may wait for what this client says next.
+        let works = self.sent - self.waiting + self.ordered + self.queue.len();
+        let may_work = !self.in_company || works < IN_FLIGHT_BESIDE_OTHERS_MAX;
+        may_work && self.in_flight() < IN_FLIGHT_REQUESTS_MAX && self.room.has_room() && !self.is_backed_up()
     }
 
     /// Notes the time of a read: deadlines and latencies of what it brought are counted from here.
     pub fn begin(&mut self, now: Instant) {
         self.read = now;
+        self.in_company = self.server.company.asks(self.number, &mut self.said_ms, now);
         self.look_at_role();
     }
 
