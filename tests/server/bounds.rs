@@ -135,15 +135,17 @@ fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
             (reader, std::thread::spawn(write))
         })
         .collect();
-    let most = CROWD * limits::IN_FLIGHT_REQUESTS_MAX;
-    wait_for("the decision of what may be in flight", || decided.load(Ordering::SeqCst) == most);
+    // So much of each while others ask; more where one was alone when it began.
+    let least = CROWD * limits::IN_FLIGHT_BESIDE_OTHERS_MAX;
+    wait_for("the decision of what may be in flight", || decided.load(Ordering::SeqCst) >= least);
     for at in 0..500 {
         let asked = json!({"network": "b", "address": format!("10.1.0.{}", at % 200 + 1)});
         assert_eq!(other.ok("ip.get", asked)["state"], "free");
         assert_eq!(other.kind("ip.get", json!({"network": "b", "address": "10.1.0"})), "invalid_argument");
     }
     assert!(server.queued("a") <= limits::NETWORK_QUEUE_REQUESTS_MAX);
-    assert_eq!(decided.load(Ordering::SeqCst), most, "more was read than may be in flight");
+    let read = decided.load(Ordering::SeqCst);
+    assert!(read <= CROWD * limits::IN_FLIGHT_REQUESTS_MAX, "{read}: more was read than may be in flight");
     server.store.let_go();
     other.ok("ip.allocate", json!({"network": "b", "owner": "late"}));
     for (mut reader, writer) in writers {
