@@ -172,7 +172,7 @@ impl Connection {
             }
             let may_read = self.may_read();
             self.arm(timer.as_mut(), backed_up);
-            let looks = self.session.looks_for_owner_at();
+            let looks = self.session.looks_at();
             tokio::select! {
                 biased;
                 Some(told) = self.inlet.recv() => {
@@ -182,7 +182,7 @@ impl Connection {
                 }
                 _ = self.roles.changed(), if self.session.waits_for_role() => self.session.role_changed(),
                 () = tokio::time::sleep_until(looks.unwrap_or(timer.deadline())), if looks.is_some() => {
-                    self.session.role_changed();
+                    self.session.looks();
                 }
                 ready = stream.readable(), if may_read => {
                     turn = self.turn().await;
@@ -359,10 +359,13 @@ impl Connection {
             self.start = end + 1;
             self.searched = self.start;
         }
+        let was_full = !self.session.has_room();
         if fed {
             self.session.flush();
             self.last_request = Instant::now();
         }
+        // What was refused at once left room.
+        self.interrupted |= was_full && self.session.has_room();
         if self.interrupted {
             return;
         }

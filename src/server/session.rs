@@ -47,6 +47,7 @@ use self::room::Room;
 pub(crate) use self::seeing::tests::server as idle_server;
 use self::waiting::{Patience, Resumes};
 use super::Server;
+use super::company::Beside;
 use super::dispatch::{self, ReadyRequest};
 use super::render::{Renderer, Shape};
 use super::role::Role;
@@ -54,7 +55,7 @@ use super::watch::{self, Watches};
 use crate::actors::waits::Caller;
 use crate::actors::{Outlet, Reply, Told};
 use crate::core::address::Address;
-use crate::limits::IN_FLIGHT_REQUESTS_MAX;
+use crate::limits::{IN_FLIGHT_BESIDE_OTHERS_MAX, IN_FLIGHT_REQUESTS_MAX};
 use crate::wire::{self, Id, Message, Method, Request, RpcError, envelope};
 
 /// A request that is not answered yet.
@@ -131,6 +132,7 @@ pub struct Session {
     /// Of the line that is taken, for each request in it.
     line_bytes: usize,
     room: Room,
+    beside: Beside,
     /// It may ask something.
     asking: Option<TaskTrackerToken>,
     /// Subscriptions to events; none where nothing can be sent that was not asked for.
@@ -180,6 +182,7 @@ impl Session {
             read: Instant::now(),
             line_bytes: 0,
             room: Room::default(),
+            beside: Beside::default(),
             watches: None,
             out: Vec::new(),
             taken: 0,
@@ -199,12 +202,33 @@ impl Session {
 
     /// May more be read?
     pub fn has_room(&self) -> bool {
-        self.in_flight() < IN_FLIGHT_REQUESTS_MAX && self.room.has_room() && !self.is_backed_up()
+        !(self.beside.is_held_up() && self.has_much())
+            && self.in_flight() < IN_FLIGHT_REQUESTS_MAX
+            && self.room.has_room()
+            && !self.is_backed_up()
+    }
+
+    /// Is so much under way that others wait for it? What waits for capacity may wait for what this client says next.
+    fn has_much(&self) -> bool {
+        self.sent - self.waiting + self.ordered + self.queue.len() >= IN_FLIGHT_BESIDE_OTHERS_MAX
+    }
+
+    /// When to call [`Session::looks`] although nothing came.
+    pub fn looks_at(&self) -> Option<tokio::time::Instant> {
+        let reads_on = (self.beside.is_held_up() && self.has_much()).then(|| self.beside.goes_on_at().into());
+        reads_on.into_iter().chain(self.looks_for_owner_at()).min()
+    }
+
+    /// Does what no answer is a reason for, if it is time.
+    pub fn looks(&mut self) {
+        self.beside.go_on(Instant::now());
+        self.role_changed();
     }
 
     /// Notes the time of a read: deadlines and latencies of what it brought are counted from here.
     pub fn begin(&mut self, now: Instant) {
         self.read = now;
+        self.beside.asks(&self.server.company, self.number, self.in_flight() > 0, now);
         self.look_at_role();
     }
 
@@ -295,6 +319,7 @@ impl Session {
         match told {
             Told::Replies(replies) => {
                 tracing::trace!(session = self.number, answers = replies.len(), "answered");
+                self.beside.was_answered(now);
                 for Reply { ticket, answer } in replies {
                     self.replied(ticket, answer, now);
                 }
@@ -304,6 +329,7 @@ impl Session {
                     self.barrier = None;
                 }
                 self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
+                self.beside.was_answered(now);
                 self.job_done(ticket, answer, now);
             }
             Told::Notice(notice) => {

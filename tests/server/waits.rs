@@ -66,6 +66,25 @@ fn address_in(answer: &Value) -> &str {
     answer["result"]["address"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
+/// While others ask a client has fewer requests under way at once; what waits for capacity is not among those.
+#[test]
+fn however_many_of_its_requests_wait_a_client_can_end_the_wait_while_others_ask() {
+    let server = TestServer::new();
+    let mut client = full(&server);
+    let mut other = server.client();
+    let count = allod::limits::IN_FLIGHT_BESIDE_OTHERS_MAX + 20;
+    for at in 0..count {
+        other.ok("server.ping", json!({}));
+        client.send("ip.allocate", waiting(&format!("w{at}"), 60));
+    }
+    server.until_waits("lan", count);
+    other.ok("server.ping", json!({}));
+    client.send("ip.release", json!({"network": "lan", "owner": "a"}));
+    let answers = [client.answer(), client.answer()];
+    assert!(answers.iter().any(|answer| answer["result"]["address"] == "10.0.0.1"), "{answers:?}");
+    assert!(answers.iter().any(|answer| answer["result"]["released"] == json!(["10.0.0.1"])), "{answers:?}");
+}
+
 #[test]
 fn a_freed_address_goes_to_who_waits_for_longest() {
     let server = TestServer::new();

@@ -82,6 +82,7 @@ pub(super) mod tests {
             peers: TaskTracker::new(),
             nodes: Nodes::default(),
             sessions: AtomicU64::new(0),
+            company: Default::default(),
         })
     }
 
@@ -104,6 +105,35 @@ pub(super) mod tests {
         let said = String::from_utf8(std::mem::take(&mut session.out)).expect("it is text");
         assert_eq!((said.lines().count(), session.in_flight()), (2, 0), "{said}");
         assert!(said.starts_with(r#"{"jsonrpc":"2.0","id":1,"#), "{said}");
+    }
+
+    #[test]
+    fn while_others_ask_a_client_has_fewer_requests_under_way_than_alone_if_they_are_answered() {
+        use crate::limits::{IN_FLIGHT_BESIDE_OTHERS_MAX, IN_FLIGHT_REQUESTS_MAX};
+        let server = server();
+        server.seat.become_role(Role::Between);
+        let under_way = |beside: bool| {
+            let (mut session, _inlet) = Session::new(Arc::clone(&server), "client".into());
+            let (mut other, _inlet) = Session::new(Arc::clone(&server), "other".into());
+            // Nobody asked for a while.
+            let now = Instant::now() + Duration::from_secs(3_600 * (1 + u64::from(beside)));
+            if beside {
+                other.begin(now);
+            }
+            session.begin(now);
+            let fill = |session: &mut Session| {
+                while session.has_room() {
+                    session.feed(br#"{"jsonrpc":"2.0","id":1,"method":"ip.list","params":{"network":"lan"}}"#);
+                }
+                session.in_flight()
+            };
+            let at_first = fill(&mut session);
+            // Nothing is answered.
+            session.beside.go_on(now + Duration::from_secs(1));
+            (at_first, fill(&mut session))
+        };
+        assert_eq!(under_way(false), (IN_FLIGHT_REQUESTS_MAX, IN_FLIGHT_REQUESTS_MAX));
+        assert_eq!(under_way(true), (IN_FLIGHT_BESIDE_OTHERS_MAX, IN_FLIGHT_REQUESTS_MAX));
     }
 
     /// It is its node's, and may take a minute.

@@ -1,0 +1,193 @@
+//! Whether a client that has much under way asks alone, or others with little ask beside it: then it has less at once.
+//!
+//! Who has a thousand requests under way keeps every processor busy, and whoever asks beside it waits for one, each time a
+//! thread is woken for its request. What is left unread of the one keeps it busy all the same. A client that asks alone is held
+//! up by nothing, and neither are several that all have much under way: none of them waits for single answers.
+//!
+//! Neighbour: `session`, which tells when something was read for it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Who asked within so many milliseconds asks beside the others.
+const BESIDE_MS: u64 = 100;
+/// Who had much under way is one of those for so many milliseconds: between two of its waves, too.
+const MUCH_MS: u64 = 1_000;
+/// Who gets no answer for so long is held up no longer: whatever it waits for, it is not what keeps the processors busy.
+const UNANSWERED_MAX: Duration = Duration::from_millis(20);
+/// How often a session says that it asks: less often than it reads, for all of them write to the same place.
+const SAID_EVERY_MS: u64 = 10;
+
+/// Of the sessions with little under way the one that asked last, and when it and the last other one did. Each of the three is a
+/// hint, read and written by itself: what two threads do at once makes it wrong for some milliseconds.
+#[derive(Debug)]
+pub struct Company {
+    begun: Instant,
+    last: AtomicU64,
+    last_ms: AtomicU64,
+    other_ms: AtomicU64,
+}
+
+/// What a session remembers of itself and the others; its milliseconds are those of [`Company`].
+#[derive(Debug)]
+pub struct Beside {
+    /// Another one with little under way asked when this one did last.
+    is_held_up: bool,
+    /// When it was answered last, or began to ask.
+    answered: Instant,
+    said_ms: u64,
+    /// It is one of those with much under way until then.
+    much_until_ms: u64,
+}
+
+impl Default for Company {
+    /// Nobody asked yet.
+    fn default() -> Self {
+        let never = || AtomicU64::new(0);
+        Self { begun: Instant::now(), last: AtomicU64::new(u64::MAX), last_ms: never(), other_ms: never() }
+    }
+}
+
+impl Company {
+    /// The session of this number asks now, and `says` so or not. Did another one lately?
+    fn asks(&self, who: u64, says: bool, now_ms: u64) -> bool {
+        let (last, last_ms) = (self.last.load(Ordering::Relaxed), self.last_ms.load(Ordering::Relaxed));
+        let other_ms = if last == who { self.other_ms.load(Ordering::Relaxed) } else { last_ms };
+        if says {
+            if last != who {
+                self.other_ms.store(last_ms, Ordering::Relaxed);
+                self.last.store(who, Ordering::Relaxed);
+            }
+            self.last_ms.store(now_ms, Ordering::Relaxed);
+        }
+        now_ms <= other_ms + BESIDE_MS
+    }
+
+    /// Later than never, from the first on.
+    fn ms(&self, now: Instant) -> u64 {
+        1 + BESIDE_MS + now.saturating_duration_since(self.begun).as_millis() as u64
+    }
+}
+
+impl Default for Beside {
+    /// Nothing was asked yet.
+    fn default() -> Self {
+        Self { is_held_up: false, answered: Instant::now(), said_ms: 0, much_until_ms: 0 }
+    }
+}
+
+impl Beside {
+    /// The session of this number asks now; nothing of it `is_under_way` yet, or something. Cost: a look at three numbers.
+    pub fn asks(&mut self, company: &Company, who: u64, is_under_way: bool, now: Instant) {
+        if !is_under_way {
+            self.answered = now;
+        }
+        let now_ms = company.ms(now);
+        let says = now_ms >= self.much_until_ms && now_ms >= self.said_ms + SAID_EVERY_MS;
+        if says {
+            self.said_ms = now_ms;
+        }
+        self.is_held_up = company.asks(who, says, now_ms) && now < self.answered + UNANSWERED_MAX;
+    }
+
+    /// It has much under way now.
+    pub fn has_much(&mut self, company: &Company, now: Instant) {
+        self.much_until_ms = company.ms(now) + MUCH_MS;
+    }
+
+    /// Something of it was answered.
+    pub fn was_answered(&mut self, now: Instant) {
+        self.answered = now;
+    }
+
+    /// Should it have little under way, for the sake of others?
+    pub fn is_held_up(&self) -> bool {
+        self.is_held_up
+    }
+
+    /// Until when it is held up without an answer.
+    pub fn goes_on_at(&self) -> Instant {
+        self.answered + UNANSWERED_MAX
+    }
+
+    /// Does what is to be done at that time.
+    pub fn go_on(&mut self, now: Instant) {
+        self.is_held_up &= now < self.goes_on_at();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sessions that ask of the same company, at milliseconds of it.
+    struct Sessions<const N: usize>(Company, [Beside; N]);
+
+    impl<const N: usize> Sessions<N> {
+        fn new() -> Self {
+            Self(Company::default(), std::array::from_fn(|_| Beside::default()))
+        }
+
+        /// Is it held up when it asks at this time?
+        fn asks(&mut self, who: usize, ms: u64) -> bool {
+            self.1[who].asks(&self.0, who as u64, false, self.0.begun + Duration::from_millis(ms));
+            self.1[who].is_held_up()
+        }
+    }
+
+    #[test]
+    fn who_asks_alone_has_no_company_and_who_asks_beside_another_has_it_for_a_while() {
+        let mut of = Sessions::<2>::new();
+        assert!(!of.asks(0, 0));
+        assert!(!of.asks(0, 50));
+        assert!(of.asks(1, 60), "the first one asked just now");
+        for ms in 61..=160 {
+            assert!(of.asks(0, ms), "at {ms}");
+        }
+        assert!(!of.asks(0, 161));
+        assert!(of.asks(1, 170));
+        assert!(!of.asks(1, 300));
+    }
+
+    #[test]
+    fn two_that_ask_again_and_again_have_company_all_the_time() {
+        let mut of = Sessions::<2>::new();
+        assert!((0..1_000).map(|ms| of.asks(ms as usize % 2, ms)).skip(1).all(|beside| beside));
+    }
+
+    #[test]
+    fn those_with_much_under_way_are_no_company_to_one_another_and_one_with_little_is_to_all() {
+        let mut of = Sessions::<4>::new();
+        for beside in &mut of.1[..3] {
+            beside.has_much(&of.0, of.0.begun);
+        }
+        let beside_at = |of: &mut Sessions<4>, ms| [0, 1, 2].map(|who| of.asks(who, ms));
+        assert_eq!(beside_at(&mut of, 600), [false; 3]);
+        assert!(!of.asks(3, 700));
+        assert_eq!(beside_at(&mut of, 750), [true; 3]);
+        assert_eq!(beside_at(&mut of, 900), [false; 3]);
+        // It is long ago that they had: each counts again.
+        beside_at(&mut of, 1_200);
+        assert_eq!(beside_at(&mut of, 1_201), [true; 3]);
+    }
+
+    #[test]
+    fn who_gets_no_answer_is_held_up_no_longer_for_others_until_the_next_one_comes() {
+        let mut of = Sessions::<2>::new();
+        let begun = of.0.begun;
+        let at = |ms| begun + Duration::from_millis(ms);
+        of.asks(0, 0);
+        assert!(of.asks(1, 1));
+        let one = &mut of.1[1];
+        one.go_on(at(20));
+        assert!(one.is_held_up());
+        assert_eq!(one.goes_on_at(), at(1) + UNANSWERED_MAX);
+        one.go_on(at(21));
+        assert!(!one.is_held_up());
+        one.asks(&of.0, 1, true, at(22));
+        assert!(!one.is_held_up());
+        one.was_answered(at(23));
+        one.asks(&of.0, 1, true, at(23));
+        assert!(one.is_held_up());
+    }
+}
