@@ -11,7 +11,7 @@ pub const RPC_BATCH_MEMBERS_MAX: usize = 1_000;
 /// Requests of one connection that are read and not answered; beyond it the server stops reading.
 pub const IN_FLIGHT_REQUESTS_MAX: usize = 1_024;
 /// The same while other connections ask, too, but for those that wait for capacity: so many of one keep no processor busy that
-/// the others wait for (`server::company`).
+/// the others wait for (`server::fairness`).
 pub const IN_FLIGHT_BESIDE_OTHERS_MAX: usize = 64;
 /// Bytes of requests in flight of a connection, beyond which nothing more is read.
 pub const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;

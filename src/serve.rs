@@ -388,7 +388,7 @@ async fn bring_up(
         peers: TaskTracker::new(),
         nodes: Nodes::default(),
         sessions: AtomicU64::new(0),
-        company: Default::default(),
+        fairness: Default::default(),
     });
     let present = Arc::downgrade(&server);
     let present = Box::new(move || present.upgrade()?.seat.role().actors().cloned());

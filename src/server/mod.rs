@@ -6,7 +6,7 @@
 //! | `turns`, `balance` | whose turn it is on a reactor thread; which thread a connection is on |
 //! | `sockets` | accepts, and closes so that no answer is lost: over HTTP, too |
 //! | `session` | one client's requests without its socket: order, batches, answers |
-//! | `company` | who has less under way at once, as others ask beside it |
+//! | `fairness` | who has less under way at once, as others ask beside it |
 //! | `dispatch` | the match: method → what is asked of which actor |
 //! | `forms` | what is wrong with a request by itself, told before a network is looked up |
 //! | `input`, `sweeping`, `render`, `text`, `cursor` | wire → core; core → wire |
@@ -22,11 +22,11 @@
 
 pub mod balance;
 pub mod cluster;
-pub mod company;
 pub mod connection;
 pub mod cursor;
 mod deployments;
 pub mod dispatch;
+pub mod fairness;
 pub mod faults;
 mod forms;
 pub mod forwarded;
@@ -129,7 +129,7 @@ pub struct Server {
     /// Counts sessions and subscriptions: other nodes tell what one waits for from what another does by it.
     pub sessions: AtomicU64,
     /// Whether several of them ask at a time.
-    pub company: company::Company,
+    pub fairness: fairness::Fairness,
 }
 
 impl Server {

@@ -47,8 +47,9 @@ use self::room::Room;
 pub(crate) use self::seeing::tests::server as idle_server;
 use self::waiting::{Patience, Resumes};
 use super::Server;
-use super::company::Beside;
+
 use super::dispatch::{self, ReadyRequest};
+use super::fairness::Share;
 use super::render::{Renderer, Shape};
 use super::role::Role;
 use super::watch::{self, Watches};
@@ -132,7 +133,8 @@ pub struct Session {
     /// Of the line that is taken, for each request in it.
     line_bytes: usize,
     room: Room,
-    beside: Beside,
+    /// What it may have under way while others ask.
+    share: Share,
     /// It may ask something.
     asking: Option<TaskTrackerToken>,
     /// Subscriptions to events; none where nothing can be sent that was not asked for.
@@ -182,7 +184,7 @@ impl Session {
             read: Instant::now(),
             line_bytes: 0,
             room: Room::default(),
-            beside: Beside::default(),
+            share: Share::default(),
             watches: None,
             out: Vec::new(),
             taken: 0,
@@ -202,7 +204,7 @@ impl Session {
 
     /// May more be read?
     pub fn has_room(&self) -> bool {
-        !(self.beside.is_held_up() && self.has_much())
+        !(self.share.is_held_up() && self.has_much())
             && self.in_flight() < IN_FLIGHT_REQUESTS_MAX
             && self.room.has_room()
             && !self.is_backed_up()
@@ -215,20 +217,20 @@ impl Session {
 
     /// When to call [`Session::looks`] although nothing came.
     pub fn looks_at(&self) -> Option<tokio::time::Instant> {
-        let reads_on = (self.beside.is_held_up() && self.has_much()).then(|| self.beside.goes_on_at().into());
+        let reads_on = (self.share.is_held_up() && self.has_much()).then(|| self.share.goes_on_at().into());
         reads_on.into_iter().chain(self.looks_for_owner_at()).min()
     }
 
     /// Does what no answer is a reason for, if it is time.
     pub fn looks(&mut self) {
-        self.beside.go_on(Instant::now());
+        self.share.go_on(Instant::now());
         self.role_changed();
     }
 
     /// Notes the time of a read: deadlines and latencies of what it brought are counted from here.
     pub fn begin(&mut self, now: Instant) {
         self.read = now;
-        self.beside.asks(&self.server.company, self.number, self.in_flight() > 0, now);
+        self.share.asks(&self.server.fairness, self.number, self.in_flight() > 0, now);
         self.look_at_role();
     }
 
@@ -319,7 +321,7 @@ impl Session {
         match told {
             Told::Replies(replies) => {
                 tracing::trace!(session = self.number, answers = replies.len(), "answered");
-                self.beside.was_answered(now);
+                self.share.was_answered(now);
                 for Reply { ticket, answer } in replies {
                     self.replied(ticket, answer, now);
                 }
@@ -329,7 +331,7 @@ impl Session {
                     self.barrier = None;
                 }
                 self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
-                self.beside.was_answered(now);
+                self.share.was_answered(now);
                 self.job_done(ticket, answer, now);
             }
             Told::Notice(notice) => {

@@ -184,7 +184,7 @@ impl Process {
             peers: TaskTracker::new(),
             nodes: Nodes::default(),
             sessions: AtomicU64::new(0),
-            company: Default::default(),
+            fairness: Default::default(),
         });
         // A thread with a clock of its own would bring chance into the schedule. What it would have written nobody here
         // asks for.

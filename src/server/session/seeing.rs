@@ -82,7 +82,7 @@ pub(super) mod tests {
             peers: TaskTracker::new(),
             nodes: Nodes::default(),
             sessions: AtomicU64::new(0),
-            company: Default::default(),
+            fairness: Default::default(),
         })
     }
 
@@ -129,7 +129,7 @@ pub(super) mod tests {
             };
             let at_first = fill(&mut session);
             // Nothing is answered.
-            session.beside.go_on(now + Duration::from_secs(1));
+            session.share.go_on(now + Duration::from_secs(1));
             (at_first, fill(&mut session))
         };
         assert_eq!(under_way(false), (IN_FLIGHT_REQUESTS_MAX, IN_FLIGHT_REQUESTS_MAX));

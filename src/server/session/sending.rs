@@ -196,7 +196,7 @@ impl Session {
     /// Sends what was read, one message for each network, and tells the metrics what was answered.
     pub fn flush(&mut self) {
         if self.has_much() {
-            self.beside.has_much(&self.server.company, self.read);
+            self.share.has_much(&self.server.fairness, self.read);
         }
         match self.groups.asked_on() {
             AskedOn::Nothing => {}

@@ -21,16 +21,16 @@ const SAID_EVERY_MS: u64 = 10;
 /// Of the sessions with little under way the one that asked last, and when it and the last other one did. Each of the three is a
 /// hint, read and written by itself: what two threads do at once makes it wrong for some milliseconds.
 #[derive(Debug)]
-pub struct Company {
+pub struct Fairness {
     begun: Instant,
     last: AtomicU64,
     last_ms: AtomicU64,
     other_ms: AtomicU64,
 }
 
-/// What a session remembers of itself and the others; its milliseconds are those of [`Company`].
+/// What a session remembers of itself and the others; its milliseconds are those of [`Fairness`].
 #[derive(Debug)]
-pub struct Beside {
+pub struct Share {
     /// Another one with little under way asked when this one did last.
     is_held_up: bool,
     /// When it was answered last, or began to ask.
@@ -40,7 +40,7 @@ pub struct Beside {
     much_until_ms: u64,
 }
 
-impl Default for Company {
+impl Default for Fairness {
     /// Nobody asked yet.
     fn default() -> Self {
         let never = || AtomicU64::new(0);
@@ -48,7 +48,7 @@ impl Default for Company {
     }
 }
 
-impl Company {
+impl Fairness {
     /// The session of this number asks now, and `says` so or not. Did another one lately?
     fn asks(&self, who: u64, says: bool, now_ms: u64) -> bool {
         let (last, last_ms) = (self.last.load(Ordering::Relaxed), self.last_ms.load(Ordering::Relaxed));
@@ -69,30 +69,30 @@ impl Company {
     }
 }
 
-impl Default for Beside {
+impl Default for Share {
     /// Nothing was asked yet.
     fn default() -> Self {
         Self { is_held_up: false, answered: Instant::now(), said_ms: 0, much_until_ms: 0 }
     }
 }
 
-impl Beside {
+impl Share {
     /// The session of this number asks now; nothing of it `is_under_way` yet, or something. Cost: a look at three numbers.
-    pub fn asks(&mut self, company: &Company, who: u64, is_under_way: bool, now: Instant) {
+    pub fn asks(&mut self, fairness: &Fairness, who: u64, is_under_way: bool, now: Instant) {
         if !is_under_way {
             self.answered = now;
         }
-        let now_ms = company.ms(now);
+        let now_ms = fairness.ms(now);
         let says = now_ms >= self.much_until_ms && now_ms >= self.said_ms + SAID_EVERY_MS;
         if says {
             self.said_ms = now_ms;
         }
-        self.is_held_up = company.asks(who, says, now_ms) && now < self.answered + UNANSWERED_MAX;
+        self.is_held_up = fairness.asks(who, says, now_ms) && now < self.answered + UNANSWERED_MAX;
     }
 
     /// It has much under way now.
-    pub fn has_much(&mut self, company: &Company, now: Instant) {
-        self.much_until_ms = company.ms(now) + MUCH_MS;
+    pub fn has_much(&mut self, fairness: &Fairness, now: Instant) {
+        self.much_until_ms = fairness.ms(now) + MUCH_MS;
     }
 
     /// Something of it was answered.
@@ -120,12 +120,12 @@ impl Beside {
 mod tests {
     use super::*;
 
-    /// Sessions that ask of the same company, at milliseconds of it.
-    struct Sessions<const N: usize>(Company, [Beside; N]);
+    /// Sessions beside one another, at milliseconds from the beginning.
+    struct Sessions<const N: usize>(Fairness, [Share; N]);
 
     impl<const N: usize> Sessions<N> {
         fn new() -> Self {
-            Self(Company::default(), std::array::from_fn(|_| Beside::default()))
+            Self(Fairness::default(), std::array::from_fn(|_| Share::default()))
         }
 
         /// Is it held up when it asks at this time?
@@ -158,8 +158,8 @@ mod tests {
     #[test]
     fn those_with_much_under_way_are_no_company_to_one_another_and_one_with_little_is_to_all() {
         let mut of = Sessions::<4>::new();
-        for beside in &mut of.1[..3] {
-            beside.has_much(&of.0, of.0.begun);
+        for share in &mut of.1[..3] {
+            share.has_much(&of.0, of.0.begun);
         }
         let beside_at = |of: &mut Sessions<4>, ms| [0, 1, 2].map(|who| of.asks(who, ms));
         assert_eq!(beside_at(&mut of, 600), [false; 3]);
