@@ -15,11 +15,13 @@
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
 mod apart;
+mod beginning;
 mod cannot;
 mod company;
 mod contention;
 pub mod doctor;
 mod draining;
+mod following;
 pub mod from_cli;
 mod handover;
 pub mod keeper;

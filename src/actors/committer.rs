@@ -33,6 +33,7 @@
 mod doubt;
 mod proof;
 mod queue;
+mod settling;
 mod unit;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -47,12 +48,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::queue::UnitQueue;
-use self::unit::{CLASSES, ShardLine, class_of, disown, highest, line_of};
+use self::unit::{CLASSES, ShardLine, class_of, highest, line_of};
 pub use self::unit::{Drained, Enqueue, Reload, Retire, Staged, Unit, UnitPart, chain};
 use super::clock::LOOKED_AT_EVERY;
-use super::published::Tally;
 use super::service::Shared;
-use super::{Applied, Fatal, Fault, Reply, Told, unproved};
+use super::{Applied, Fatal, unproved};
 use crate::core::types::NetworkId;
 use crate::limits::{BATCH_CHANGES_MAX, TIME_MARK_SECONDS};
 use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth};
@@ -374,103 +374,6 @@ impl Committer {
         }
         self.kick_reloads(ctx);
         self.pump(ctx);
-        self.tell_drained();
-    }
-
-    fn leave(&mut self, unit: &Unit, change: impl Fn(&mut UnderWay)) {
-        for part in &unit.parts {
-            if let Some(standing) = self.networks.get_mut(&part.lane.id) {
-                change(standing);
-                if standing.queued == 0 && standing.in_flight == 0 {
-                    self.networks.remove(&part.lane.id);
-                }
-            }
-        }
-    }
-
-    /// A group is durable: who proves, answers or watches learns how far.
-    fn durable(&mut self, group: &Group, committed: &[Committed]) {
-        for committed in committed {
-            if let Some(line) = self.lines.get_mut(&committed.shard) {
-                line.durable = (committed.seq, committed.digest);
-            }
-        }
-        if !group.batches.is_empty() {
-            let bytes = group.units.iter().map(Unit::bytes).sum();
-            self.shared.feed.publish(&group.batches, committed, bytes, self.shared.clock.boot_ms());
-        }
-    }
-
-    /// Durable: the answers leave, and the networks learn it.
-    fn settle(&self, mut unit: Unit) {
-        self.settle_all(std::slice::from_mut(&mut unit));
-    }
-
-    /// Several are durable: their answers leave, and their networks learn it. Answers of one outlet that come one after
-    /// the other leave in one message: a client with a request for each of many networks is woken once.
-    fn settle_all(&self, units: &mut [Unit]) {
-        for unit in &mut *units {
-            unit.place(|shard| Some(self.lines.get(&shard)?.tip(shard)));
-            // Before the answers: whoever has one finds it counted.
-            unit.parts.iter().for_each(|part| part.lane.deeds.add(part.tally));
-        }
-        for run in units.chunk_by_mut(|one, next| one.is_answered_with(next)) {
-            let replies = run.iter_mut().flat_map(|unit| std::mem::take(&mut unit.answers)).map(|staged| staged.reply);
-            let replies: Vec<Reply> = replies.collect();
-            if let Some(outlet) = run.first().and_then(|unit| unit.outlet.as_ref()) {
-                // A closed outlet is a client that hung up: the change stands, nobody is left to tell.
-                let _ = outlet.send(Told::Replies(replies));
-            }
-            for part in run.iter().flat_map(|unit| &unit.parts) {
-                part.lane.settled.fetch_add(1, Ordering::AcqRel);
-            }
-        }
-    }
-
-    fn give_up(&mut self, unit: Unit, applied: Applied, problem: &str) {
-        disown(&unit);
-        self.refuse(unit, applied, problem);
-    }
-
-    /// Its memory is disowned already: the answers say so, whatever was decided.
-    fn refuse(&mut self, mut unit: Unit, applied: Applied, problem: &str) {
-        unit.parts.iter_mut().for_each(|part| part.tally = Tally::default());
-        for staged in &mut unit.answers {
-            let (applied, problem) = match (staged.wrote, applied) {
-                (true, _) | (false, Applied::No) => (applied, problem.to_owned()),
-                (false, Applied::Unknown) => {
-                    (Applied::No, format!("what it saw may not be so, as another change is in doubt ({problem})"))
-                }
-            };
-            staged.reply.answer = Err(Box::new(Fault::Unavailable { applied, problem }));
-        }
-        self.settle(unit);
-    }
-
-    /// Nothing is acknowledged from here on, and whoever keeps the actors is told.
-    fn stop(&mut self, problem: &str) {
-        if !self.fatal {
-            tracing::error!(problem, "nothing more is acknowledged under this token");
-            // Said first: who waits for the end asks then how it ended.
-            self.shared.fatal(Fatal(problem.to_owned()));
-            self.end(problem);
-        }
-    }
-
-    /// Nothing is acknowledged from here on.
-    fn end(&mut self, problem: &str) {
-        if std::mem::replace(&mut self.fatal, true) {
-            return;
-        }
-        let under_way = self.in_flight.drain(..).flat_map(|group| group.units).map(|unit| (unit, Applied::Unknown));
-        let behind = self.queue.take_all().into_iter().map(|unit| (unit, Applied::No));
-        let units: Vec<(Unit, Applied)> = under_way.chain(behind).collect();
-        for (unit, applied) in units {
-            self.give_up(unit, applied, problem);
-        }
-        self.networks.clear();
-        // Nothing is written any more, so nobody waits for these either.
-        self.marks.clear();
         self.tell_drained();
     }
 

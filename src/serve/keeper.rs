@@ -14,7 +14,8 @@
 //! A store that failed for good ends the process too: see [`StoreHealth::Failed`].
 //!
 //! A tenure that is given away in order does not end so: see `handover`. What the node itself is asked, and what it does
-//! while it is out of service, is in `draining`.
+//! while it is out of service, is in `draining`; its first role in `beginning`, and what it is while another node owns the
+//! register, or none, in `following`.
 //!
 //! Where holding the store open is itself the proof of ownership (files of this machine), there is one tenure: what ends
 //! it ends the process.
@@ -37,30 +38,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::Ended;
 use super::apart::Reach;
-use super::cannot::CannotBegin;
 use super::contention::contends_in;
 use super::late;
 use super::lease::{LAPSED, Lost, has_lapsed, keep_lease, let_go, renew_while_loading};
-use super::meeting::{MEETS_EVERY, meet, meet_others, node};
+use super::meeting::{MEETS_EVERY, meet_others, node};
 use super::peers::Peers;
 use super::warm::Warm;
 use crate::actors::committer::chain;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
 use crate::actors::standby::Standby;
-use crate::actors::{Fatal, Fault, NotReadyReason, outlet};
+use crate::actors::{Fatal, NotReadyReason, outlet};
 use crate::limits::NODE_LEASE_MS;
-use crate::peer::link::{Link, LinkState};
+use crate::peer::link::Link;
 use crate::server::Server;
 use crate::server::role::Role;
 use crate::server::steward::NodeOrder;
 use crate::store::chapters::Chapters;
-use crate::store::{NodeCard, Store, StoreError, StoreHealth};
+use crate::store::{NodeCard, Store, StoreHealth};
 
-/// How long a node that starts looks for a way to the owner, or waits for replicas of the store.
-const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
-/// After so long nobody remembers a node that was killed: the next one may have its name.
-const FORGOTTEN_AFTER_MS: u64 = NODE_LEASE_MS + 2_000;
 
 /// What the actors of a tenure cannot go on from. Heard while the keeper does what it was ordered, too.
 type Fatals = tokio::sync::Mutex<mpsc::UnboundedReceiver<Fatal>>;
@@ -88,7 +84,7 @@ pub struct Keeper {
     /// The register in memory, where its owner is about to give it to this node.
     pub(super) warm: Option<Warm>,
     /// The way to a node that the store names as the owner, and that has not said yet that it is.
-    unheard: Option<Arc<Link>>,
+    pub(super) unheard: Option<Arc<Link>>,
     /// Its tenure ended, and it is not known yet whether another node has the register.
     pub(super) was_fenced: bool,
     /// Boot time until which it lets other nodes go first.
@@ -145,101 +141,8 @@ impl Keeper {
         self.store.introduce(self.card.clone());
     }
 
-    /// Finds the node's first role.
-    ///
-    /// # Errors
-    /// A sentence that says what cannot be loaded, and why.
-    pub async fn begin(&mut self) -> Result<(), CannotBegin> {
-        self.appear().await?;
-        let found = self.first_role().await;
-        if found.is_err() {
-            // The next start under its name need not wait until nobody remembers this one.
-            self.end().await;
-        }
-        found
-    }
-
-    async fn first_role(&mut self) -> Result<(), CannotBegin> {
-        let (clock, begun) = (Arc::clone(&self.server.clock), self.server.clock.lease_ms());
-        let is_late = || clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS;
-        loop {
-            if let Some(unrelated) = self.stranger() {
-                return Err(unrelated.into());
-            }
-            let passes = match self.contend().await {
-                Ok(()) => return Ok(()),
-                Err(cannot @ CannotOwn::Held { .. }) => match self.stranger_to(&cannot) {
-                    Some(unrelated) if !unrelated.may_pass => return Err(unrelated.into()),
-                    // Its lease may be all that is left of it.
-                    Some(unrelated) => Some(unrelated.into()),
-                    None if matches!(&*self.server.seat.role(), Role::Follower { .. }) => None,
-                    None => Some(CannotBegin::Now(match self.server.nodes.trouble() {
-                        Some(why) => why.to_string(),
-                        None => "the process before this one owns the register still".to_owned(),
-                    })),
-                },
-                // Who it was is known at the next attempt.
-                Err(CannotOwn::Overtaken(problem)) => Some(CannotBegin::Now(problem)),
-                // Redis is there, and its replicas are not yet: one that has just come answers some seconds later.
-                Err(CannotOwn::Unreachable(problem)) if self.store.health() == StoreHealth::Hindered => {
-                    Some(CannotBegin::Now(problem))
-                }
-                Err(CannotOwn::Unreachable(problem)) => return Err(CannotBegin::Now(problem)),
-                Err(CannotOwn::Damaged(problem)) => return Err(CannotBegin::AsItIs(problem)),
-            };
-            if let Some(cannot) = passes {
-                if is_late() {
-                    return Err(cannot);
-                }
-                tokio::time::sleep(contends_in(self.drawn())).await;
-                continue;
-            }
-            let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
-            // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
-            if link.connected(contends_in(self.drawn())).await {
-                return Ok(());
-            }
-            if is_late() {
-                let state = link.state();
-                return Err(CannotBegin::Now(match &*state.borrow() {
-                    LinkState::Connecting(Some(problem)) => problem.clone(),
-                    LinkState::Connecting(None) | LinkState::Connected(_) => {
-                        "the node that owns the register is not reached".to_owned()
-                    }
-                }));
-            }
-        }
-    }
-
-    /// Tells the others that this node is here. A process of its name that was seen a moment ago may be the one before
-    /// this one, which crashed: then it is not seen again.
-    async fn appear(&self) -> Result<(), CannotBegin> {
-        let begun = self.server.clock.lease_ms();
-        loop {
-            match meet(&self.server, &*self.store).await {
-                Ok(()) => return Ok(()),
-                Err(error @ StoreError::Locked(_)) => {
-                    if self.server.clock.lease_ms().saturating_sub(begun) > FORGOTTEN_AFTER_MS {
-                        return Err(error.into());
-                    }
-                    tracing::warn!(error = chain(&error), "waiting: it may be the one before this, which crashed");
-                }
-                // In a moment it is known. A process that ended meanwhile, and was started again, would begin to wait anew, and
-                // keep the register for whoever it waits for all the while.
-                Err(error)
-                    if self.store.health() == StoreHealth::Hindered
-                        && self.server.clock.lease_ms().saturating_sub(begun) <= FIRST_WAY_MS =>
-                {
-                    tracing::warn!(error = chain(&error), "waiting");
-                }
-                Err(error) => return Err(error.into()),
-            }
-            tokio::time::sleep(MEETS_EVERY).await;
-        }
-    }
-
     /// Tries to own the register. The role says what came of it.
-    async fn contend(&mut self) -> Result<(), CannotOwn> {
+    pub(super) async fn contend(&mut self) -> Result<(), CannotOwn> {
         self.contend_with(None).await
     }
 
@@ -297,73 +200,6 @@ impl Keeper {
                 let_go(&*self.store).await;
                 self.follow(&cannot);
                 Err(cannot)
-            }
-        }
-    }
-
-    /// This node does not own the register: who does?
-    pub(super) fn follow(&mut self, cannot: &CannotOwn) {
-        let role = self.server.seat.role();
-        if let CannotOwn::Held { address, .. } = cannot {
-            if self.is_no_better_off(address) {
-                return;
-            }
-            // The store said so.
-            self.server.nodes.out_of_trouble();
-        }
-        let why = match (cannot, &self.peers) {
-            (CannotOwn::Held { owner, address, .. }, Some(peers)) if !address.is_empty() => {
-                if !matches!(&*role, Role::Follower { address: present, .. } if present == address) {
-                    let (owner, address) = (Arc::clone(owner), Arc::clone(address));
-                    let link = peers.link(&address);
-                    self.server.seat.become_role(Role::Follower { owner, address, link });
-                }
-                return;
-            }
-            // Redis is not reached, but the owner is: it knows better.
-            (CannotOwn::Overtaken(_) | CannotOwn::Unreachable(_) | CannotOwn::Damaged(_), _) if is_led(&role) => {
-                return;
-            }
-            (CannotOwn::Held { .. }, Some(_)) => "another node owns the register, and it has no secret",
-            (CannotOwn::Held { .. }, None) => "another node owns the register, and this one has no secret",
-            (CannotOwn::Overtaken(_), _) => "another node took the register over while this one did",
-            (CannotOwn::Unreachable(problem), _) => return self.wait_for_store(problem),
-            (CannotOwn::Damaged(_), _) => "what is stored cannot be loaded",
-        };
-        if !matches!(&*role, Role::Waiting { why: present, .. } if *present == why) {
-            tracing::warn!(?cannot, "this node does not own the register");
-            self.wait(why, NotReadyReason::NoOwner);
-        }
-    }
-
-    /// Too few replicas let this node begin with the register, and whoever the store names now may only be trying as this one
-    /// did: two would follow each other, and each name the other one as the owner. So it is followed when it says that it is.
-    fn is_no_better_off(&mut self, address: &Arc<str>) -> bool {
-        let way = self.peers.as_ref().filter(|_| !address.is_empty()).map(|peers| peers.link(address));
-        let owns = way.as_ref().is_some_and(|way| way.standing().is_some_and(|standing| standing.owns));
-        // Kept, or it would never be heard.
-        self.unheard = way.filter(|_| self.server.nodes.tried_in_vain() && !owns);
-        self.unheard.is_some()
-    }
-
-    pub(super) fn wait(&self, why: &'static str, reason: NotReadyReason) {
-        let fault = Fault::NotReady { reason, retry_after_ms: 500 };
-        self.server.seat.become_role(Role::Waiting { why, fault });
-    }
-
-    /// Nobody serves, as far as this node knows, because it does not reach the store. Clients are told what stands in the
-    /// way, also where its words change; the log has them once.
-    fn wait_for_store(&self, problem: &str) {
-        let why = "the store cannot be reached";
-        let fault = Fault::StoreAway { problem: problem.to_owned() };
-        match &*self.server.seat.role() {
-            Role::Waiting { fault: present, .. } if *present == fault => {}
-            Role::Waiting { why: present, .. } if *present == why => {
-                self.server.seat.become_same(Arc::new(Role::Waiting { why, fault }));
-            }
-            _ => {
-                tracing::warn!(problem, "this node does not own the register: the store cannot be reached");
-                self.server.seat.become_role(Role::Waiting { why, fault });
             }
         }
     }
@@ -587,9 +423,4 @@ impl Keeper {
             Ok(Fatal(_)) | Err(_) => Ended::Stopped,
         }
     }
-}
-
-/// Is there a way to the node that is followed, and does that not say that it owns nothing?
-fn is_led(role: &Role) -> bool {
-    matches!(role, Role::Follower { link, .. } if link.is_connected() && !link.is_of_no_owner())
 }

@@ -7,127 +7,31 @@
 //! Beside it lies what was answered of it, as soon as anything was: that is not asked again, for who got something back may
 //! have let it go since.
 //!
+//! `journal` is what one says, `format` how it lies in its file.
+//!
 //! Used by `redis`, which finds them; `actors` and `serve` hand them over.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+mod format;
+mod journal;
+
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Batch, Digest, ShardId, StoreError, codec, whole};
-use crate::core::address::Address;
-use crate::core::state::{Entry, Event, EventKind, Key, State, Step};
-use crate::core::types::NetworkId;
+pub use self::journal::Late;
 
-const TITLE: &str = "allod: changes that were acknowledged and that the register lacks";
+use self::format::{answered_text, decode, decode_answered, encode};
+use self::journal::AnsweredClaims;
+use super::{Digest, ShardId, StoreError, whole};
+use crate::core::address::Address;
+use crate::core::state::Entry;
+
 const PREFIX: &str = "LATE-";
 /// Of those that were dealt with.
 const PAST: &str = "PAST-";
-const ANSWERED_TITLE: &str = "allod: what was answered of the changes that the register lacks";
 /// Of what was answered.
 const ANSWERED: &str = "DONE-";
-
-/// What was acknowledged of one shard, behind the last that the register has.
-#[derive(Debug)]
-pub struct Late {
-    /// The shard.
-    pub shard: ShardId,
-    /// Digest of the line that was cut off, up to the last of them: no two have the same.
-    pub digest: Digest,
-    /// In order.
-    pub batches: Vec<Batch>,
-    answered: Mutex<AnsweredClaims>,
-}
-
-/// Claims of which it is known what became of them.
-#[derive(Debug, Default)]
-struct AnsweredClaims {
-    claims: BTreeSet<(NetworkId, Address)>,
-    /// How many of them are in the file.
-    kept: usize,
-}
-
-impl PartialEq for Late {
-    fn eq(&self, other: &Self) -> bool {
-        (self.shard, self.digest, &self.batches) == (other.shard, other.digest, &other.batches)
-    }
-}
-
-impl Eq for Late {}
-
-impl Late {
-    /// One of which nothing was answered.
-    pub fn new(shard: ShardId, digest: Digest, batches: Vec<Batch>) -> Self {
-        Self { shard, digest, batches, answered: Mutex::default() }
-    }
-
-    /// A network has answered what became of these: it is not to be asked for them again. In memory;
-    /// [`Lates::keep_answered`] makes it outlive the process.
-    pub fn answered(&self, network: NetworkId, addresses: impl IntoIterator<Item = Address>) {
-        let claims = addresses.into_iter().map(|address| (network, address));
-        locked(&self.answered).claims.extend(claims);
-    }
-
-    /// Has the network answered what became of this one?
-    pub fn is_answered(&self, network: NetworkId, address: Address) -> bool {
-        locked(&self.answered).claims.contains(&(network, address))
-    }
-
-    /// What was granted in it, is held at its end, and was not answered, by network: what is to be claimed again.
-    pub fn claims(&self) -> BTreeMap<NetworkId, Vec<(Address, Entry)>> {
-        let mut claims: BTreeMap<NetworkId, Vec<(Address, Entry)>> = BTreeMap::new();
-        let answered = locked(&self.answered);
-        let open = self.reduced().0.into_iter().filter(|(place, _)| !answered.claims.contains(place));
-        for ((network, address), entry) in open {
-            claims.entry(network).or_default().push((address, entry));
-        }
-        claims
-    }
-
-    /// How many changes in it were none of these: what let go, renewed, bound or changed something that was there before, and
-    /// configuration.
-    pub fn others(&self) -> usize {
-        self.reduced().1
-    }
-
-    fn reduced(&self) -> (BTreeMap<(NetworkId, Address), Entry>, usize) {
-        let (mut held, mut others) = (BTreeMap::new(), 0);
-        let acts = self.batches.iter().flat_map(|batch| &batch.acts);
-        for (network, step) in acts.flat_map(|act| act.steps.iter().map(|step| (act.network, step))) {
-            let Key::Address(address) = step.key else {
-                others += 1;
-                continue;
-            };
-            let place = (network, address);
-            match &step.state {
-                // With its subnet it came from another network. That was cut off, too: it is there still.
-                Some(State::Entry(Entry::Held(_))) if is_moved(step, false) => others += 1,
-                // And there it is claimed, where it was granted in it.
-                None if is_moved(step, true) => others += usize::from(!held.contains_key(&place)),
-                Some(State::Entry(entry @ Entry::Held(reservation))) => {
-                    // Under a generation that was given in it, or on something that was.
-                    if step.expect != Some(reservation.generation.0) || held.contains_key(&place) {
-                        held.insert(place, entry.clone());
-                    } else {
-                        others += 1;
-                    }
-                }
-                Some(_) | None if held.remove(&place).is_some() => {}
-                // What was granted over something that cooled, or cools no more, is nothing by itself.
-                Some(_) | None => others += usize::from(step.event.is_some()),
-            }
-        }
-        (held, others)
-    }
-}
-
-/// Does a reservation go from one network to another with its subnet? A transfer within a network tells who had it.
-fn is_moved(step: &Step, leaves: bool) -> bool {
-    let is_of = |event: &Event| event.kind == EventKind::Transferred && event.before.is_some() == leaves;
-    step.event.as_ref().is_some_and(is_of)
-}
 
 /// Those of which nobody has disposed yet.
 #[derive(Debug, Default)]
@@ -284,81 +188,6 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     files.into_iter().map(|(_, path)| path).collect()
 }
 
-/// A line for people; register, shard and digest; how many batches; each behind its length and checksum.
-fn encode(register: u128, shard: ShardId, digest: Digest, batches: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = format!("{TITLE}\n").into_bytes();
-    bytes.extend(register.to_be_bytes());
-    bytes.extend(shard.0.to_be_bytes());
-    bytes.extend(digest.0.to_be_bytes());
-    bytes.extend((batches.len() as u32).to_be_bytes());
-    for batch in batches {
-        bytes.extend((batch.len() as u32).to_be_bytes());
-        bytes.extend(crc32fast::hash(batch).to_be_bytes());
-        bytes.extend(batch);
-    }
-    bytes
-}
-
-fn decode(bytes: &[u8]) -> Result<(u128, Late), String> {
-    fn front<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], String> {
-        let (front, behind) = rest.split_first_chunk().ok_or("ends early")?;
-        *rest = behind;
-        Ok(front)
-    }
-    let rest = &mut bytes.strip_prefix(TITLE.as_bytes()).ok_or("begins with something else")?;
-    front::<1>(rest)?;
-    let register = u128::from_be_bytes(*front(rest)?);
-    let shard = ShardId(u16::from_be_bytes(*front(rest)?));
-    let digest = Digest(u128::from_be_bytes(*front(rest)?));
-    let count = u32::from_be_bytes(*front(rest)?);
-    let mut batches = Vec::new();
-    for number in 0..count {
-        let length = u32::from_be_bytes(*front(rest)?) as usize;
-        let sum = u32::from_be_bytes(*front(rest)?);
-        let (batch, behind) = rest.split_at_checked(length).ok_or("ends early")?;
-        *rest = behind;
-        if crc32fast::hash(batch) != sum {
-            return Err(format!("has another checksum at batch {number} than was written"));
-        }
-        batches
-            .push(codec::decode_batch(batch).map_err(|error| format!("cannot be read at batch {number}: it {error}"))?);
-    }
-    if !rest.is_empty() {
-        return Err("goes on behind its end".to_owned());
-    }
-    Ok((register, Late::new(shard, digest, batches)))
-}
-
-fn answered_front(register: u128, late: &Late) -> String {
-    format!("{ANSWERED_TITLE}\n{register:032x} {} {:032x}\n", late.shard.0, late.digest.0)
-}
-
-/// A line for people; register, shard and digest; a line for each claim, network and address; the checksum of all that.
-fn answered_text(register: u128, late: &Late, claims: &BTreeSet<(NetworkId, Address)>) -> String {
-    let mut text = answered_front(register, late);
-    for (network, address) in claims {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{network} {address}");
-    }
-    let sum = crc32fast::hash(text.as_bytes());
-    let _ = writeln!(text, "{sum:08x}");
-    text
-}
-
-fn decode_answered(text: &str, register: u128, late: &Late) -> Result<BTreeSet<(NetworkId, Address)>, &'static str> {
-    let (lines, sum) = text.strip_suffix('\n').and_then(|text| text.rsplit_once('\n')).ok_or("ends early")?;
-    if format!("{:08x}", crc32fast::hash(&text.as_bytes()[..=lines.len()])) != sum {
-        return Err("has another checksum than was written");
-    }
-    let lines = &text[..=lines.len()];
-    let claims = lines.strip_prefix(&answered_front(register, late)).ok_or("is of another journal")?;
-    let claim = |line: &str| {
-        let (network, address) = line.split_once(' ')?;
-        Some((network.parse().ok()?, address.parse().ok()?))
-    };
-    claims.lines().map(|line| claim(line).ok_or("has a line that names no claim")).collect()
-}
-
 /// Reads what was answered of a journal, if anything was.
 fn read_answered(path: &Path, register: u128, late: &Late) -> Result<(), StoreError> {
     let path = beside(path, ANSWERED);
@@ -380,14 +209,15 @@ fn read_answered(path: &Path, register: u128, late: &Late) -> Result<(), StoreEr
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::disallowed_methods, reason = "files are damaged here")]
 
+    use super::format::TITLE;
     use super::*;
-    use crate::core::state::Reservation;
-    use crate::core::types::{Generation, Scope, ShardTime, SlotKey, WallTime};
+    use crate::core::state::{Event, EventKind, Key, Reservation, State, Step};
+    use crate::core::types::{Generation, NetworkId, Scope, ShardTime, SlotKey, WallTime};
     use crate::store::codec::Format;
-    use crate::store::{Act, Epoch, Seq, Token, fence};
+    use crate::store::{Act, Batch, Epoch, Seq, Token, fence};
 
     fn batches(count: u64) -> Vec<Vec<u8>> {
         let batch = |seq| Batch {
@@ -426,7 +256,7 @@ mod tests {
         vec![encoded(&first_batch(vec![act]))]
     }
 
-    fn first_batch(acts: Vec<Act>) -> Batch {
+    pub(super) fn first_batch(acts: Vec<Act>) -> Batch {
         Batch {
             shard: ShardId(3),
             epoch: Epoch(2),
@@ -463,59 +293,6 @@ mod tests {
 
     fn addresses(late: &Late) -> Vec<String> {
         late.claims().into_values().flatten().map(|(address, _)| address.to_string()).collect()
-    }
-
-    /// What moved with its subnet, on a line that is cut off, is where it was: nobody claims it where it came to, and what
-    /// was granted before it moved is claimed where it was granted.
-    #[test]
-    fn a_subnet_that_moved_on_a_line_that_is_cut_off_is_claimed_nowhere_else() {
-        let held = |owner: &str| {
-            let holder = SlotKey { scope: Scope::default(), owner: owner.parse().unwrap(), slot: "0".parse().unwrap() };
-            Arc::new(Reservation::plain(holder, Generation(77), 32, WallTime(1_772_356_360_000)))
-        };
-        let at = |address: &str| Key::Address(address.parse().unwrap());
-        let put = |key, held: &Arc<Reservation>, kind| Step {
-            key,
-            expect: None,
-            state: Some(State::Entry(Entry::Held(Arc::clone(held)))),
-            event: Some(Event { kind, before: None }),
-        };
-        let leave = |key, held: &Arc<Reservation>| Step {
-            key,
-            expect: Some(77),
-            state: None,
-            event: Some(Event { kind: EventKind::Transferred, before: Some(Arc::clone(held)) }),
-        };
-        let (old, new) = (held("old"), held("new"));
-        let (from, to) = (NetworkId(7), NetworkId(8));
-        let moved = [
-            (from, vec![put(at("10.0.0.2"), &new, EventKind::Granted)]),
-            (from, vec![leave(at("10.0.0.1"), &old), leave(at("10.0.0.2"), &new)]),
-            (
-                to,
-                vec![
-                    put(at("10.0.0.1"), &old, EventKind::Transferred),
-                    put(at("10.0.0.2"), &new, EventKind::Transferred),
-                ],
-            ),
-        ];
-        let act = |(network, steps)| Act {
-            network,
-            wall: WallTime(0),
-            by: "anonymous".into(),
-            reason: None,
-            transaction: None,
-            steps,
-        };
-        let batch = first_batch(moved.into_iter().map(act).collect());
-        let late = Late::new(ShardId(3), Digest(1), vec![batch]);
-        let claims: Vec<_> = late
-            .claims()
-            .into_iter()
-            .map(|(network, claims)| (network, claims.len(), claims[0].0.to_string()))
-            .collect();
-        assert_eq!(claims, [(from, 1, "10.0.0.2".to_owned())]);
-        assert_eq!(late.others(), 3, "the move is told of");
     }
 
     #[test]

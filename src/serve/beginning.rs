@@ -1,0 +1,116 @@
+//! How a node begins: the others learn that it is there, and it finds its first role.
+//!
+//! Ready is a node that owns the register, or has a way to the one that does; who finds neither in time says why, and ends.
+
+use std::sync::Arc;
+
+use super::cannot::CannotBegin;
+use super::contention::contends_in;
+use super::keeper::Keeper;
+use super::meeting::{MEETS_EVERY, meet};
+use crate::actors::committer::chain;
+use crate::actors::service::CannotOwn;
+use crate::limits::NODE_LEASE_MS;
+use crate::peer::link::LinkState;
+use crate::server::role::Role;
+use crate::store::{StoreError, StoreHealth};
+
+/// How long a node that starts looks for a way to the owner, or waits for replicas of the store.
+const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
+/// After so long nobody remembers a node that was killed: the next one may have its name.
+const FORGOTTEN_AFTER_MS: u64 = NODE_LEASE_MS + 2_000;
+
+impl Keeper {
+    /// Finds the node's first role.
+    ///
+    /// # Errors
+    /// A sentence that says what cannot be loaded, and why.
+    pub async fn begin(&mut self) -> Result<(), CannotBegin> {
+        self.appear().await?;
+        let found = self.first_role().await;
+        if found.is_err() {
+            // The next start under its name need not wait until nobody remembers this one.
+            self.end().await;
+        }
+        found
+    }
+
+    async fn first_role(&mut self) -> Result<(), CannotBegin> {
+        let (clock, begun) = (Arc::clone(&self.server.clock), self.server.clock.lease_ms());
+        let is_late = || clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS;
+        loop {
+            if let Some(unrelated) = self.stranger() {
+                return Err(unrelated.into());
+            }
+            let passes = match self.contend().await {
+                Ok(()) => return Ok(()),
+                Err(cannot @ CannotOwn::Held { .. }) => match self.stranger_to(&cannot) {
+                    Some(unrelated) if !unrelated.may_pass => return Err(unrelated.into()),
+                    // Its lease may be all that is left of it.
+                    Some(unrelated) => Some(unrelated.into()),
+                    None if matches!(&*self.server.seat.role(), Role::Follower { .. }) => None,
+                    None => Some(CannotBegin::Now(match self.server.nodes.trouble() {
+                        Some(why) => why.to_string(),
+                        None => "the process before this one owns the register still".to_owned(),
+                    })),
+                },
+                // Who it was is known at the next attempt.
+                Err(CannotOwn::Overtaken(problem)) => Some(CannotBegin::Now(problem)),
+                // Redis is there, and its replicas are not yet: one that has just come answers some seconds later.
+                Err(CannotOwn::Unreachable(problem)) if self.store.health() == StoreHealth::Hindered => {
+                    Some(CannotBegin::Now(problem))
+                }
+                Err(CannotOwn::Unreachable(problem)) => return Err(CannotBegin::Now(problem)),
+                Err(CannotOwn::Damaged(problem)) => return Err(CannotBegin::AsItIs(problem)),
+            };
+            if let Some(cannot) = passes {
+                if is_late() {
+                    return Err(cannot);
+                }
+                tokio::time::sleep(contends_in(self.drawn())).await;
+                continue;
+            }
+            let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
+            // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
+            if link.connected(contends_in(self.drawn())).await {
+                return Ok(());
+            }
+            if is_late() {
+                let state = link.state();
+                return Err(CannotBegin::Now(match &*state.borrow() {
+                    LinkState::Connecting(Some(problem)) => problem.clone(),
+                    LinkState::Connecting(None) | LinkState::Connected(_) => {
+                        "the node that owns the register is not reached".to_owned()
+                    }
+                }));
+            }
+        }
+    }
+
+    /// Tells the others that this node is here. A process of its name that was seen a moment ago may be the one before
+    /// this one, which crashed: then it is not seen again.
+    async fn appear(&self) -> Result<(), CannotBegin> {
+        let begun = self.server.clock.lease_ms();
+        loop {
+            match meet(&self.server, &*self.store).await {
+                Ok(()) => return Ok(()),
+                Err(error @ StoreError::Locked(_)) => {
+                    if self.server.clock.lease_ms().saturating_sub(begun) > FORGOTTEN_AFTER_MS {
+                        return Err(error.into());
+                    }
+                    tracing::warn!(error = chain(&error), "waiting: it may be the one before this, which crashed");
+                }
+                // In a moment it is known. A process that ended meanwhile, and was started again, would begin to wait anew, and
+                // keep the register for whoever it waits for all the while.
+                Err(error)
+                    if self.store.health() == StoreHealth::Hindered
+                        && self.server.clock.lease_ms().saturating_sub(begun) <= FIRST_WAY_MS =>
+                {
+                    tracing::warn!(error = chain(&error), "waiting");
+                }
+                Err(error) => return Err(error.into()),
+            }
+            tokio::time::sleep(MEETS_EVERY).await;
+        }
+    }
+}
