@@ -7,14 +7,15 @@
 //! ```
 //!
 //! Life of an `ip.allocate`, step 4 of 8 (see [`crate`]). Before: `actors::network`. After: `actors::committer`. Inside:
-//! `grant` checks, `selection` looks up what is wished, `pick` chooses, `draft` writes the steps down, `layout` and `holdings`
-//! are what is asked and kept in step. What comes after a grant: `lifecycle`, and `release` at its end.
+//! `grant` and `claimable` check, `selection` looks up what is wished, `pick` chooses, `draft` writes the steps down, `layout`
+//! and `holdings` are what is asked and kept in step. What comes after a grant: `lifecycle`, and `release` at its end.
 //!
 //! Owns everything that is known of one network. Never looks at another one: overlaps between networks and names are the
 //! catalog's. No clock, no randomness: both come with the [`Context`].
 //!
 //! Review notes: is `decide` free of effects? Does every new state change go through `apply`, so that loading sees it?
 
+mod claimable;
 mod configure;
 mod counting;
 mod deal;

@@ -1,0 +1,230 @@
+//! May an address be claimed by its name? What stands in the way, in the protocol's order of precedence.
+
+use super::draft::{Draft, held_by};
+use super::holdings::covered;
+use super::lifecycle::is_promised_to_nobody;
+use super::{Network, Standing};
+use crate::core::address::{Address, Family, Range};
+use crate::core::command::Wish;
+use crate::core::forms;
+use crate::core::refusal::Refusal;
+use crate::core::state::{Entry, NetworkKind, PoolKind, Reservation, ReservedRange};
+use crate::core::types::SlotKey;
+
+impl Network {
+    /// Could this address be claimed, were it free and not reserved?
+    ///
+    /// # Errors
+    /// In the order of a claim: `wrong_kind`, `out_of_range`, `in_use`.
+    pub(super) fn claimable_here(&self, address: Address, wish: &Wish) -> Result<(), Refusal> {
+        self.takes_claims()?;
+        self.claimable_place(Range::single(address), address)?;
+        self.claim_admitted(address, None, wish)?;
+        self.is_open()
+    }
+
+    /// Does the network take claims at all?
+    pub(super) fn takes_claims(&self) -> Result<(), Refusal> {
+        if self.config.kind == NetworkKind::Dynamic {
+            let problem = format!(
+                "network `{}` is dynamic: the infrastructure picks its addresses; ask for none by name, and record what it picked \
+                 with ip.bind",
+                self.config.name
+            );
+            return Err(Refusal::WrongKind { problem, address: None });
+        }
+        Ok(())
+    }
+
+    /// Is the network not deleted?
+    ///
+    /// # Errors
+    /// `in_use`, saying how to go on.
+    pub(super) fn is_open(&self) -> Result<(), Refusal> {
+        if self.config.closed {
+            let problem = format!(
+                "network `{}` ({}) is deleted and only remembered until its {} reservations are released; network.restore brings it back",
+                self.config.name,
+                self.config.id,
+                self.holdings.held()
+            );
+            let Standing { count, first } = self.all_standing();
+            return Err(Refusal::Guarded { problem, count, first });
+        }
+        Ok(())
+    }
+
+    /// Family and subnet that came with a named address. Answers the index of that subnet.
+    pub(super) fn claim_filters(&self, address: Address, wish: &Wish) -> Result<Option<usize>, Refusal> {
+        forms::beside(address, wish)?;
+        wish.subnet.as_ref().map(|wanted| self.subnet_index(wanted)).transpose()
+    }
+
+    /// Does a named address lie where subnet and zone beside it say?
+    pub(super) fn claim_admitted(&self, address: Address, wanted: Option<usize>, wish: &Wish) -> Result<(), Refusal> {
+        let Some(subnet) = self.layout.subnet_of(address) else { return Ok(()) };
+        let config = &self.subnets[subnet];
+        let problem = if wanted.is_some_and(|wanted| wanted != subnet) {
+            format!(
+                "{address} does not lie in the `subnet` named beside it but in {}; leave out one of the two",
+                config.cidr
+            )
+        } else if let Some(zone) = wish.zone.as_ref().filter(|zone| !config.serves(zone)) {
+            format!(
+                "subnet {} of {address} does not serve zone `{zone}`; name an address of one that does",
+                config.cidr
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Refusal::OutOfRange { problem, address: Some(address) })
+    }
+
+    /// Place of a claim: static pools, subnets, pools of blocks.
+    pub(super) fn claimable_place(&self, block: Range, address: Address) -> Result<(), Refusal> {
+        let subnet = self.layout.subnet_of(address).filter(|&index| self.subnets[index].cidr.range().covers(block));
+        let pool = self.layout.pool_of(address).filter(|&index| self.layout.pools[index].range.covers(block));
+        if self.config.static_only && pool.is_none_or(|index| self.pool_config(index).kind != PoolKind::Static) {
+            let problem = format!(
+                "network `{}` takes claims in its static pools only, and {address} lies in none; network.get shows them",
+                self.config.name
+            );
+            return Err(Refusal::WrongKind { problem, address: Some(address) });
+        }
+        let problem = if subnet.is_none() {
+            format!("{address} lies in no subnet of network `{}`; network.get shows them", self.config.name)
+        } else if block.size() > 1 && pool.is_none() {
+            format!(
+                "block {block} does not lie wholly inside one pool of network `{}`; network.get shows them",
+                self.config.name
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Refusal::OutOfRange { problem, address: Some(address) })
+    }
+
+    /// What was asked for is held, or shares addresses with what is held at this address.
+    pub(super) fn held_there(&self, asked: Range, address: Address, held: &Reservation) -> Refusal {
+        let (network, by) = (self.config.name.clone(), Box::new(held_by(held)));
+        let there = covered(address, held.prefix_length);
+        if there == asked {
+            return Refusal::AlreadyInUse { network, address, held_by: by };
+        }
+        let (asked, there, holder) = (asked.as_typed(), there.as_typed(), &by.holder);
+        let problem = format!(
+            "{asked} overlaps {there} of network `{network}`, which is held by {holder}; ask for another address, or have that \
+             one released"
+        );
+        Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by), used_in: None }
+    }
+
+    /// Refuses a block of which somebody else holds any, or was promised any, or another member of the same request took any.
+    pub(super) fn in_the_way(
+        &self,
+        draft: &Draft<'_>,
+        holder: &SlotKey,
+        block: Range,
+        is_free: bool,
+    ) -> Result<(), Refusal> {
+        for (address, entry) in (!is_free).then(|| self.holdings.overlapping(block)).into_iter().flatten() {
+            let Entry::Held(held) = entry else { continue };
+            // What this very request lets go counts as held until it is committed.
+            if held.holder == *holder && held.promise().is_some_and(|promise| !draft.ends(held, promise)) {
+                is_promised_to_nobody(address, held)?;
+            }
+            if held.holder != *holder || held.obsolete.is_some() {
+                return Err(self.held_there(block, address, held));
+            }
+        }
+        match draft.taken(block) {
+            None => Ok(()),
+            Some(range) => Err(Refusal::Taken {
+                problem: format!("{} is asked for twice in this request; name each address once", range.first()),
+                network: None,
+                address: Some(range.first()),
+                held_by: None,
+                used_in: None,
+            }),
+        }
+    }
+
+    /// Reserved, unusable, draining or declined addresses. `is_free`: nothing lies there.
+    pub(super) fn claimable_address(
+        &self,
+        block: Range,
+        holder: &SlotKey,
+        force: Option<bool>,
+        is_free: bool,
+    ) -> Result<(), Refusal> {
+        let first = block.first();
+        let Some(index) = self.layout.subnet_of(first) else { return Ok(()) };
+        let subnet = &self.subnets[index];
+        if self.layout.subnets[index].has_unusable(block) {
+            return Err(Refusal::Reserved { address: first, why: self.why_unusable(index, block) });
+        }
+        let draining = subnet.pools.iter().find(|pool| pool.draining && pool.range.overlaps(block));
+        if subnet.draining || draining.is_some() {
+            let what = draining
+                .map_or_else(|| format!("subnet {}", subnet.cidr), |pool| format!("pool {}", pool.range.as_typed()));
+            return Err(Refusal::Reserved {
+                address: first,
+                why: format!("in {what}, which is draining: nothing new is granted there, by no flag"),
+            });
+        }
+        let instead = match force {
+            Some(true) => return Ok(()),
+            Some(false) => "use `force`",
+            // Not to be told to who has no such member.
+            None => "name another address",
+        };
+        let not_mine = |reserved: &&ReservedRange| reserved.range.overlaps(block) && !reserved.is_for(holder);
+        if let Some(reserved) = subnet.reserved.iter().find(not_mine) {
+            let note = if reserved.note.is_empty() { String::new() } else { format!(" ({})", reserved.note) };
+            let why = format!(
+                "inside the reserved range {}{note}; {instead}, or reserved.remove it",
+                reserved.range.as_typed()
+            );
+            return Err(Refusal::Reserved { address: first, why });
+        }
+        if !is_free
+            && let Some((address, Entry::Declined(_))) =
+                self.holdings.overlapping(block).find(|(_, entry)| matches!(entry, Entry::Declined(_)))
+        {
+            return Err(Refusal::Reserved {
+                address,
+                why: format!("declined: somebody else answers there; {instead}, or wait for the end of its probation"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Why an address is never granted, as a fragment.
+    pub(super) fn why_unusable(&self, subnet: usize, block: Range) -> String {
+        let subnet = &self.subnets[subnet];
+        if let Some(gateway) = subnet.gateway.filter(|gateway| block.contains(*gateway)) {
+            return if block.size() == 1 {
+                format!("the gateway of subnet {}, which is never handed out; ask for another address", subnet.cidr)
+            } else {
+                format!(
+                    "the first of a block that contains {gateway}, the gateway of subnet {}; ask for another block",
+                    subnet.cidr
+                )
+            };
+        }
+        // Of a subnet of one or two addresses none is set apart.
+        let cidr = subnet.cidr;
+        let has_edges = cidr.length() + 1 < cidr.family().width();
+        let part = match (cidr.family(), block.contains(cidr.base()), block.contains(cidr.last())) {
+            (Family::V4, true, _) if has_edges => format!("the network address of subnet {cidr}"),
+            (Family::V4, false, true) if has_edges => format!("the broadcast address of subnet {cidr}"),
+            (Family::V6, true, _) if has_edges => format!("the subnet-router anycast address of subnet {cidr}"),
+            _ => "an address of no network".to_owned(),
+        };
+        if block.size() == 1 {
+            format!("{part}, which is never handed out; ask for another address")
+        } else {
+            format!("the first of a block that contains {part}, which is never handed out; ask for another block")
+        }
+    }
+}
