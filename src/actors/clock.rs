@@ -193,14 +193,17 @@ impl ShardClock {
         }
         reading.at = reading.at.max(boot);
         let (now, since) = (ShardTime(reading.time), ShardTime(reading.since));
+        let wall = clock.wall();
+        let later_ms = clock.boot_ms().saturating_sub(boot);
         // All networks of the shard are told one time: what they do becomes one history.
-        Moment { now, since, wall: reading.beside.wall(now, clock.wall()) }
+        Moment { now, since, wall: reading.beside.wall(now, wall, later_ms) }
     }
 }
 
 /// The wall clock beside a shard's time. Both are read in whole milliseconds that begin at different moments, so by
 /// themselves they drift one apart and back, and the end of a lease with them, each time that somebody looks. Where the
-/// thread is put off between the two readings they are further apart for once, and a clock that is slewed falls behind.
+/// thread is put off between the two readings they are further apart for once, by no more than that took; and a clock that
+/// is slewed falls behind.
 #[derive(Debug, Default, Clone, Copy)]
 struct WallOffset {
     ahead_ms: i64,
@@ -213,10 +216,11 @@ struct WallOffset {
 const SLEWED_MS_MAX: u64 = 1_000;
 
 impl WallOffset {
-    /// What the wall clock says at a shard's time, on a millisecond. A clock that was set is followed at once.
-    fn wall(&mut self, now: ShardTime, wall: WallTime) -> WallTime {
+    /// What the wall clock says at a shard's time, on a millisecond; it was read up to so much later. A clock that was set is
+    /// followed at once.
+    fn wall(&mut self, now: ShardTime, wall: WallTime, later_ms: u64) -> WallTime {
         let ahead_ms = wall.0.wrapping_sub(now.0) as i64;
-        if ahead_ms.abs_diff(self.ahead_ms) > 1 {
+        if ahead_ms.abs_diff(self.ahead_ms) > 1 + later_ms {
             self.ahead_ms = ahead_ms;
         }
         let says = now.0.wrapping_add_signed(self.ahead_ms);
@@ -307,7 +311,7 @@ mod tests {
     #[test]
     fn the_wall_clock_keeps_its_distance_from_the_time_of_a_shard_until_it_is_set() {
         let mut beside = WallOffset::default();
-        let mut at = |now: u64, wall: u64| beside.wall(ShardTime(now), WallTime(wall)).0;
+        let mut at = |now: u64, wall: u64| beside.wall(ShardTime(now), WallTime(wall), 0).0;
         assert_eq!(at(100, 5_100), 5_100);
         assert_eq!([at(101, 5_100), at(102, 5_103), at(103, 5_102)], [5_101, 5_102, 5_103]);
         assert_eq!(at(104, 5_106), 5_106, "it was set");
@@ -317,11 +321,14 @@ mod tests {
     #[test]
     fn a_look_at_the_wall_clock_that_took_a_while_moves_no_time_forth_and_back() {
         let mut beside = WallOffset::default();
-        let mut at = |now: u64, wall: u64| beside.wall(ShardTime(now), WallTime(wall)).0;
-        assert_eq!(at(100, 5_100), 5_100);
+        let mut later = |now: u64, wall: u64, later_ms: u64| beside.wall(ShardTime(now), WallTime(wall), later_ms).0;
+        assert_eq!(later(100, 5_100, 0), 5_100);
         // The thread was put off between the two readings.
-        let told = [at(101, 5_109), at(102, 5_102), at(103, 5_103)];
-        assert!(told.is_sorted(), "{told:?}");
+        assert_eq!([later(101, 5_109, 9), later(102, 5_102, 0), later(103, 5_103, 0)], [5_101, 5_102, 5_103]);
+        // And it was set just then: that is seen at the next look.
+        assert_eq!([later(104, 6_104, 9), later(105, 6_105, 0)], [6_104, 6_105]);
+        assert_eq!([later(106, 4_106, 2_001), later(107, 4_107, 0)], [6_106, 4_107]);
+        let mut at = |now: u64, wall: u64| later(now, wall, 0);
         // The wall clock is slowed down to what it ought to be.
         let told: Vec<u64> = (0..200).map(|passed| at(104 + 10 * passed, 5_104 + 9 * passed)).collect();
         assert!(told.is_sorted(), "{told:?}");

@@ -56,7 +56,7 @@ pub struct NoCapacity {
     pub next_free_at: Option<(WallTime, ShardTime)>,
     /// Pool by pool.
     pub pools: Vec<PoolUsage>,
-    /// In a word, what narrows the choice: `zone z1`, `family 6`, no dynamic pool, ….
+    /// In a word, what narrows the choice: `zone z1`, `family 6`, …. Where there is no pool at all, why.
     pub narrowed_by: Option<String>,
     /// A block was asked for.
     pub is_of_blocks: bool,
@@ -68,6 +68,29 @@ impl NoCapacity {
     /// What there is none of.
     fn sought(&self) -> &'static str {
         if self.is_of_blocks { "block of that size" } else { "address" }
+    }
+
+    /// What narrows the choice, and how long it was waited for.
+    fn where_sought(&self) -> String {
+        let narrowed = self.narrowed_by.as_ref().filter(|_| !self.pools.is_empty());
+        let narrowed = narrowed.map_or_else(String::new, |by| format!(" ({by})"));
+        format!("{narrowed}{}", waited(self.waited_ms))
+    }
+
+    /// What takes the space, and what to do; or why there is none.
+    fn why(&self) -> String {
+        match &self.narrowed_by {
+            Some(why) if self.pools.is_empty() => format!(": {why}"),
+            _ => format!(
+                ": {} of {} held, {} reserved, {} cooling, {} declined{}; add a pool, or release something",
+                self.held,
+                self.size,
+                self.reserved,
+                self.cooling,
+                self.declined,
+                self.in_pieces()
+            ),
+        }
     }
 
     /// That something is free nevertheless, where a block is not.
@@ -333,7 +356,7 @@ pub enum Refusal {
         max: u64,
     },
     /// No room.
-    #[error("network `{}` has no free {}{}{}: {} of {} held, {} reserved, {} cooling, {} declined{}; add a pool, or release something", .0.network, .0.sought(), narrowed(.0.narrowed_by.as_deref()), waited(.0.waited_ms), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined, .0.in_pieces())]
+    #[error("network `{}` has no free {}{}{}", .0.network, .0.sought(), .0.where_sought(), .0.why())]
     NotEnoughCapacity(Box<NoCapacity>),
     /// A sweep would let go of too much.
     #[error(
@@ -522,10 +545,6 @@ fn first_of(count: u64, first: &[Address]) -> String {
 
 fn differs_of(differs: &[Cow<'static, str>]) -> String {
     if differs.is_empty() { String::new() } else { format!(", but differs in {}", differs.join(", ")) }
-}
-
-fn narrowed(by: Option<&str>) -> String {
-    by.map_or_else(String::new, |by| format!(" ({by})"))
 }
 
 fn waited(ms: Option<u64>) -> String {

@@ -71,7 +71,7 @@ const FRAGMENTS: [&str; 4] = ["is ", "has ", "reads ", "cannot "];
 /// What stands between `prefix` at the beginning and the last backtick that a member's name can end with, and the rest.
 fn quoted_after<'a>(text: &'a str, prefix: &str) -> Option<(String, &'a str)> {
     let rest = text.strip_prefix(prefix)?;
-    let end = ["`, expected ", "`, there are no fields", "`: as a key "]
+    let end = ["`, expected ", "`, there are no fields", "`: is no key: it "]
         .iter()
         .filter_map(|mark| rest.find(mark))
         .min()

@@ -173,3 +173,46 @@ fn who_will_hold_what_is_not_told() {
     let data = refused(&mut client, "events.history", json!({"address": "10.0.0.2", "at": "2100-01-01T00:00:00.000Z"}));
     assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("at")));
 }
+
+/// What never helps is not advised: to release something where no pool gives what is asked, whatever is free.
+#[test]
+fn where_no_pool_can_give_what_is_wished_the_refusal_says_why() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let pools =
+        json!([{"range": "10.0.0.0/25", "name": "p"}, {"range": "10.0.0.128/25", "name": "st", "kind": "static"}]);
+    let lan = json!([{"cidr": "10.0.0.0/24", "zones": ["a"], "pools": pools}, {"cidr": "10.0.1.0/24", "zones": ["b"]}]);
+    let only_named = json!([{"cidr": "10.1.0.0/24", "pools": [{"range": "10.1.0.0/24", "kind": "static"}]}]);
+    for network in [
+        json!({"name": "lan", "subnets": lan}),
+        json!({"name": "named", "subnets": only_named}),
+        json!({"name": "wire"}),
+        json!({"name": "cloud", "kind": "dynamic"}),
+    ] {
+        client.ok("network.create", network);
+    }
+    for (wish, why) in [
+        (
+            json!({"network": "lan", "pool": "st"}),
+            ": pool `st`: it is static, and its addresses are given by name; ask for one with ip.claim, or name another pool",
+        ),
+        (
+            json!({"network": "lan", "pool": "p", "subnet": "10.0.1.0/24"}),
+            ": pool `p`, subnet 10.0.1.0/24: no dynamic pool is all of that; leave something out, or add a pool",
+        ),
+        (
+            json!({"network": "lan", "family": 6}),
+            ": IPv6: no dynamic pool is all of that; leave something out, or add a pool",
+        ),
+        (json!({"network": "named"}), ": it has no dynamic pool; add one, or ask for an address by name with ip.claim"),
+        (json!({"network": "wire"}), ": it has no subnet; add one"),
+        (json!({"network": "cloud"}), ": the infrastructure picks its addresses; record what it picked with ip.bind"),
+    ] {
+        let mut asked = wish.clone();
+        asked["owner"] = json!("a");
+        let answer = client.call("ip.allocate", asked);
+        assert_eq!(answer["error"]["data"]["kind"], "not_enough_capacity", "{answer}");
+        let network = wish["network"].as_str().unwrap();
+        assert_eq!(answer["error"]["message"], format!("network `{network}` has no free address{why}"));
+    }
+}

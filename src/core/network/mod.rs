@@ -27,6 +27,7 @@ mod holdings;
 mod layout;
 mod lifecycle;
 mod limits;
+mod no_capacity;
 mod pick;
 mod pool_set;
 mod pool_space;

@@ -20,11 +20,10 @@ use super::pool_space::PoolSpace;
 use super::rested::Rank;
 use super::selection::Selection;
 use crate::core::address::{Address, Family, Range};
-use crate::core::command::{PoolRef, Wish, mixed};
-use crate::core::refusal::{NoCapacity, Refusal};
+use crate::core::command::mixed;
 use crate::core::space::Space;
 use crate::core::state::{Entry, Policy, Released};
-use crate::core::types::{OwnerUid, ShardTime, SlotKey, WallTime};
+use crate::core::types::{OwnerUid, ShardTime, SlotKey};
 
 /// Cooling pieces that a yielding block may displace.
 const YIELDED_PIECES_MAX: usize = 256;
@@ -37,10 +36,6 @@ pub(super) const OWN_COOLING_LOOKED_AT_MAX: usize = 256;
 
 /// Freed ranges among which it is looked for the oldest that holds a block; behind them comes the lowest block.
 const RESTED_LOOKED_AT_MAX: usize = 256;
-/// Entries of each kind among which it is looked for the first that gives room by itself.
-const DUE_LOOKED_AT_MAX: usize = 1_000;
-/// Pools of which a refusal for want of room tells each. The sums are over all.
-const REFUSAL_POOLS_MAX: usize = 256;
 
 /// Draws of one grant that may meet what the same request took already.
 const DRAWS_MAX: u64 = 16;
@@ -163,7 +158,7 @@ impl Network {
     }
 
     /// Is the pool open, and in all of these sets?
-    fn draws_from(&self, pool: usize, sets: [Option<&PoolSet>; 4]) -> bool {
+    pub(super) fn draws_from(&self, pool: usize, sets: [Option<&PoolSet>; 4]) -> bool {
         self.layout.open.contains(pool) && sets.iter().flatten().all(|set| set.contains(pool))
     }
 
@@ -238,84 +233,6 @@ impl Network {
         let range = covered(address, entry.prefix_length()).intersection(pool.range)?;
         let first = lowest_within(pool.yielding.as_ref()?, draft, family, range.first().bits(), range.last().bits())?;
         (!draft.has_let_go(address)).then(|| Address::new(family, first))
-    }
-
-    /// Why there is no room, pool by pool.
-    pub(super) fn no_capacity(&self, draft: &Draft<'_>, wish: &Wish, selection: &Selection) -> Refusal {
-        let mut sum = crate::core::outcome::Counts::default();
-        let (mut pools, mut dynamic) = (Vec::new(), 0);
-        let sets = selection.sets_of(self);
-        for index in self.layout.all().intersection(sets) {
-            if self.pool_config(index).kind == crate::core::state::PoolKind::Dynamic {
-                sum += self.layout.pools[index].counts;
-                dynamic += 1;
-                if dynamic <= REFUSAL_POOLS_MAX {
-                    pools.push(self.pool_usage(index));
-                }
-            }
-        }
-        let here = |range: &Range| self.layout.pool_of(range.first()).is_some_and(|pool| self.draws_from(pool, sets));
-        let narrowed_by = self.narrowed_by(wish, dynamic, draft.taken_so_far().filter(here).count());
-        let comes_back = |address: Address| {
-            self.layout.pool_of(address).is_some_and(|pool| {
-                self.draws_from(pool, sets) && self.layout.pools[pool].is_unblocked(Range::single(address))
-            })
-        };
-        let cooling = self.holdings.cooling().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
-        let declined = self.holdings.declined().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
-        let leases = self.holdings.leases().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
-        let due = [
-            cooling.map(|(released_at, _)| released_at.after_seconds(self.config.cooldown_seconds)),
-            declined.map(|(until, _)| until),
-            leases.map(|(ends, _)| ends),
-        ];
-        let next = due.into_iter().flatten().min().map(|at| {
-            let wait = at.0.saturating_sub(draft.context.now.0);
-            (WallTime(draft.context.wall.0 + wait), at)
-        });
-        Refusal::NotEnoughCapacity(Box::new(NoCapacity {
-            network: self.config.name.clone(),
-            size: sum.size,
-            held: sum.held,
-            obsolete: sum.obsolete,
-            reserved: sum.reserved,
-            cooling: sum.cooling,
-            declined: sum.declined,
-            next_free_at: next,
-            pools,
-            narrowed_by,
-            is_of_blocks: wish.prefix_length.is_some(),
-            waited_ms: None,
-        }))
-    }
-
-    fn narrowed_by(&self, wish: &Wish, pools: usize, granted: usize) -> Option<String> {
-        let mut parts = Vec::new();
-        if let Some(family) = wish.family {
-            parts.push(family.to_string());
-        }
-        if let Some(zone) = &wish.zone {
-            parts.push(format!("zone `{zone}`"));
-        }
-        if let Some(length) = wish.prefix_length {
-            parts.push(format!("a /{length} block"));
-        }
-        match &wish.pool {
-            Some(PoolRef::Named(name)) => parts.push(format!("pool `{name}`")),
-            Some(PoolRef::Range(range)) => parts.push(format!("pool {range}")),
-            None => {}
-        }
-        if granted > 0 {
-            // What is counted is what others hold.
-            parts.push(format!("beside {granted} that this request asks for, too"));
-        }
-        if pools > REFUSAL_POOLS_MAX {
-            parts.push(format!("of {pools} pools {REFUSAL_POOLS_MAX} are shown"));
-        }
-        if pools == 0 {
-            parts.push(if self.subnets.is_empty() { "it has no subnet" } else { "no dynamic pool fits" }.to_owned());
-        }
-        (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
 

@@ -77,7 +77,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("network.create", r#"{"name":"lan","l2":{"mac_prefix":"5"}}"#, "l2.mac_prefix", "three bytes of a MAC"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","mac":"automatic"}"#, "mac", "neither \"auto\" nor a MAC"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","hostname":"a..b"}"#, "hostname", "empty part"),
-    ("ip.allocate", r#"{"network":"lan","owner":"a","labels":{"":"x"}}"#, "labels.", "as a key it must not be empty"),
+    ("ip.allocate", r#"{"network":"lan","owner":"a","labels":{"":"x"}}"#, "labels.", "is no key: it must not be empty"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","labels":{"k":5}}"#, "labels.k", "must be a text, not 5"),
     ("ip.list", r#"{"label":"=v"}"#, "label", "whose key must not be empty"),
     ("ip.list", r#"{"expires_before":"2026-03-01T09:12:44Z"}"#, "expires_before", "three digits of milliseconds"),

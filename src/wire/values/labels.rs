@@ -57,7 +57,7 @@ impl<'de, V: Deserialize<'de>, T: From<V>, const MAX: usize> Visitor<'de> for En
         while let Some(key) = map.next_key::<CompactString>()? {
             // `explain` finds the member by these two wordings.
             if let Err(error) = check_key(&key) {
-                return Err(A::Error::custom(format_args!("invalid key `{}`: as a key it {error}", shortened(&key))));
+                return Err(A::Error::custom(format_args!("invalid key `{}`: is no key: it {error}", shortened(&key))));
             }
             if entries.contains_key(&key) {
                 return Err(A::Error::custom(format_args!("duplicate field `{key}`")));

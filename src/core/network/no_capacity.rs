@@ -1,0 +1,116 @@
+//! Why there is no room for what is wished: what takes the space, pool by pool, or why no pool can give it at all.
+
+use super::Network;
+use super::draft::Draft;
+use super::selection::Selection;
+use crate::core::address::{Address, Range};
+use crate::core::command::{PoolRef, Wish};
+use crate::core::outcome::Counts;
+use crate::core::refusal::{NoCapacity, Refusal};
+use crate::core::state::{NetworkKind, PoolKind};
+use crate::core::types::WallTime;
+
+/// Entries of each kind among which it is looked for the first that gives room by itself.
+const DUE_LOOKED_AT_MAX: usize = 1_000;
+/// Pools of which a refusal for want of room tells each. The sums are over all.
+const REFUSAL_POOLS_MAX: usize = 256;
+
+impl Network {
+    /// Why there is no room, pool by pool.
+    pub(super) fn no_capacity(&self, draft: &Draft<'_>, wish: &Wish, selection: &Selection) -> Refusal {
+        let mut sum = Counts::default();
+        let (mut pools, mut dynamic) = (Vec::new(), 0);
+        let sets = selection.sets_of(self);
+        for index in self.layout.all().intersection(sets) {
+            if self.pool_config(index).kind == PoolKind::Dynamic {
+                sum += self.layout.pools[index].counts;
+                dynamic += 1;
+                if dynamic <= REFUSAL_POOLS_MAX {
+                    pools.push(self.pool_usage(index));
+                }
+            }
+        }
+        let here = |range: &Range| self.layout.pool_of(range.first()).is_some_and(|pool| self.draws_from(pool, sets));
+        let narrowed_by = self.narrowed_by(wish, selection, dynamic, draft.taken_so_far().filter(here).count());
+        let comes_back = |address: Address| {
+            self.layout.pool_of(address).is_some_and(|pool| {
+                self.draws_from(pool, sets) && self.layout.pools[pool].is_unblocked(Range::single(address))
+            })
+        };
+        let cooling = self.holdings.cooling().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
+        let declined = self.holdings.declined().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
+        let leases = self.holdings.leases().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
+        let due = [
+            cooling.map(|(released_at, _)| released_at.after_seconds(self.config.cooldown_seconds)),
+            declined.map(|(until, _)| until),
+            leases.map(|(ends, _)| ends),
+        ];
+        let next = due.into_iter().flatten().min().map(|at| {
+            let wait = at.0.saturating_sub(draft.context.now.0);
+            (WallTime(draft.context.wall.0 + wait), at)
+        });
+        Refusal::NotEnoughCapacity(Box::new(NoCapacity {
+            network: self.config.name.clone(),
+            size: sum.size,
+            held: sum.held,
+            obsolete: sum.obsolete,
+            reserved: sum.reserved,
+            cooling: sum.cooling,
+            declined: sum.declined,
+            next_free_at: next,
+            pools,
+            narrowed_by,
+            is_of_blocks: wish.prefix_length.is_some(),
+            waited_ms: None,
+        }))
+    }
+
+    fn narrowed_by(&self, wish: &Wish, selection: &Selection, pools: usize, granted: usize) -> Option<String> {
+        let mut parts = Vec::new();
+        if let Some(family) = wish.family {
+            parts.push(family.to_string());
+        }
+        if let Some(zone) = &wish.zone {
+            parts.push(format!("zone `{zone}`"));
+        }
+        if let Some(length) = wish.prefix_length {
+            parts.push(format!("a /{length} block"));
+        }
+        match &wish.pool {
+            Some(PoolRef::Named(name)) => parts.push(format!("pool `{name}`")),
+            Some(PoolRef::Range(range)) => parts.push(format!("pool {range}")),
+            None => {}
+        }
+        if granted > 0 {
+            // What is counted is what others hold.
+            parts.push(format!("beside {granted} that this request asks for, too"));
+        }
+        if pools > REFUSAL_POOLS_MAX {
+            parts.push(format!("of {pools} pools {REFUSAL_POOLS_MAX} are shown"));
+        }
+        if pools == 0 {
+            parts.extend(selection.subnet.map(|index| format!("subnet {}", self.subnets[index].cidr)));
+            let why = self.why_no_pool_fits(selection, parts.is_empty());
+            let narrowed = if parts.is_empty() { String::new() } else { format!("{}: ", parts.join(", ")) };
+            return Some(narrowed + why);
+        }
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// Why no pool can ever give what is wished, whatever is free, and what to do. `any`: nothing narrows the wish.
+    fn why_no_pool_fits(&self, selection: &Selection, any: bool) -> &'static str {
+        let is_static = |index: usize| self.pool_config(index).kind == PoolKind::Static;
+        let named = selection.pool.as_ref().filter(|_| !selection.pool_missing);
+        if self.config.kind == NetworkKind::Dynamic {
+            "the infrastructure picks its addresses; record what it picked with ip.bind"
+        } else if self.subnets.is_empty() {
+            "it has no subnet; add one"
+        } else if named.is_some() && self.layout.all().intersection([named, None, None, None]).all(is_static) {
+            "it is static, and its addresses are given by name; ask for one with ip.claim, or name another pool"
+        } else if any {
+            "it has no dynamic pool; add one, or ask for an address by name with ip.claim"
+        } else {
+            "no dynamic pool is all of that; leave something out, or add a pool"
+        }
+    }
+}
