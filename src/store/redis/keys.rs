@@ -194,6 +194,14 @@ impl FieldPlace {
         }
     }
 
+    /// The same of IPv4, where it is a number: a full commit has hundreds of them.
+    pub(super) fn field_number(self) -> Option<u32> {
+        match self.key {
+            Key::Address(Address::V4(bits)) => Some(bits % BUCKET_ADDRESSES),
+            _ => None,
+        }
+    }
+
     pub(super) fn low_text(self) -> String {
         self.low.map_or_else(String::new, |low| format!("{low:08x}"))
     }

@@ -65,6 +65,7 @@ mod net;
 mod options;
 mod place;
 mod playing;
+mod rare;
 mod redo;
 mod replicas;
 mod scripts;

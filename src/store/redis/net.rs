@@ -101,6 +101,11 @@ impl<'a> Net<'a> {
         self.blocks
     }
 
+    /// About how many words are put. More where most of the operations are groups of their own.
+    pub(super) fn words(&self) -> usize {
+        8 + 4 * self.operations.len()
+    }
+
     /// The groups that the script takes: what lies in one hash, and IPv6 of one network together.
     fn groups(&self) -> Vec<&[Operation<'a>]> {
         let mut groups = Vec::new();
@@ -132,7 +137,11 @@ impl<'a> Net<'a> {
             call.arg(place.kind.letter()).arg(first.network.to_string()).arg(place.low_text());
             call.number(group.len() as u64).number(expects(group) as u64);
             for operation in group {
-                call.arg(FieldPlace::of(operation.key).field());
+                let place = FieldPlace::of(operation.key);
+                match place.field_number() {
+                    Some(number) => call.number(number.into()),
+                    None => call.arg(place.field()),
+                };
             }
             for operation in group.iter().take(expects(group)) {
                 mark.clear();

@@ -102,7 +102,7 @@ impl RedisShared {
         self.answering.store(answering.into(), Ordering::Relaxed);
         let lacks: Option<Arc<str>> = counted.lacks(wanted).map(Into::into);
         self.missed.store(lacks.is_some(), Ordering::Release);
-        let before = std::mem::replace(&mut *locked(&self.lacking), lacks.clone());
+        let before = self.lacking.change(|lacking| std::mem::replace(lacking, lacks.clone()));
         let Some(lacks) = lacks else {
             if before.is_some() {
                 tracing::info!(redis = %self.place, wanted, answering, "enough replicas answer again");

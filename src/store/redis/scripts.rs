@@ -193,7 +193,19 @@ pub(super) struct ScriptCall {
 
 impl ScriptCall {
     pub(super) fn new(shas: &Shas, script: LoadedScript, keys: &[String]) -> Self {
-        let mut command = Cmd::new();
+        Self::with_room(shas, script, keys, 0, 0)
+    }
+
+    /// One with room for about so many arguments, of so many bytes together.
+    pub(super) fn with_room(
+        shas: &Shas,
+        script: LoadedScript,
+        keys: &[String],
+        arguments: usize,
+        bytes: usize,
+    ) -> Self {
+        let keys_bytes: usize = keys.iter().map(String::len).sum();
+        let mut command = Cmd::with_capacity(3 + keys.len() + arguments, 64 + keys_bytes + bytes);
         command.arg("EVALSHA").arg(&shas.hashes[script as usize]).arg(keys.len()).arg(keys);
         Self { script, command, user: Arc::clone(&shas.user) }
     }
@@ -558,6 +570,7 @@ mod tests {
             }
             let returned = script.text.split("return {'").skip(1).chain(script.text.split("now, 1, '").skip(1));
             let returned = returned.chain(script.text.split("answer, all = {'").skip(1));
+            let returned = returned.chain(script.text.split("return missing() or {'").skip(1));
             let returned: BTreeSet<&str> = returned.filter_map(|rest| rest.split('\'').next()).collect();
             let answers: BTreeSet<&str> = script.answers.iter().copied().collect();
             assert_eq!(returned, answers, "{}", script.name);

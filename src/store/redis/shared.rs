@@ -11,6 +11,7 @@ use super::identity::IdentityFile;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::RedisLine;
+use super::rare::Rare;
 use super::redo::Redo;
 use super::replicas::ReplicaWait;
 use super::scripts::Shas;
@@ -48,7 +49,7 @@ pub(super) struct RedisShared {
     closed: AtomicBool,
     failure: OnceLock<Arc<str>>,
     /// When it had no memory left for something last, since it took something.
-    refused_at: Mutex<Option<Instant>>,
+    refused_at: Rare<Instant>,
     /// It has none, by its own word; or by a refusal since which it was not asked.
     is_full: AtomicBool,
     /// How many replicas are waited for.
@@ -59,7 +60,7 @@ pub(super) struct RedisShared {
     /// How many of them answered last; as many as are wanted until the first answer.
     pub(super) answering: AtomicU64,
     /// Why those were too few, if they were.
-    pub(super) lacking: Mutex<Option<Arc<str>>>,
+    pub(super) lacking: Rare<Arc<str>>,
     /// When they were counted last.
     pub(super) counted_at: Mutex<Option<Instant>>,
     /// They were too few when they were looked at last beside all changes, and it was not said yet.
@@ -67,13 +68,13 @@ pub(super) struct RedisShared {
     /// Number of the connection on which batches are confirmed.
     confirming: AtomicU64,
     /// The policy by which Redis may throw records away, while it may.
-    evicting: Mutex<Option<Arc<str>>>,
+    evicting: Rare<Arc<str>>,
     /// Whether Redis has an append-only file, as it was seen last.
     appends: Mutex<Option<bool>>,
     /// What an acknowledged change survives, by what Redis was set to when it was looked at last.
     survives: Mutex<Arc<str>>,
     /// What is being done to Redis that keeps it from changing anything.
-    moving: Mutex<Option<Arc<str>>>,
+    moving: Rare<Arc<str>>,
     journal: Mutex<Journal>,
     /// What somebody was told of and is not on the line of those who own it now.
     pub(super) lates: Arc<Lates>,
@@ -89,7 +90,7 @@ pub(super) struct RedisShared {
     /// When the leases of all that is owned were renewed last beside what is played again.
     leased: watch::Sender<Option<Instant>>,
     /// How long others were waited for who have something to give back.
-    awaited: Mutex<Option<Awaited>>,
+    awaited: Rare<Awaited>,
     /// When something was played again last.
     played: Mutex<Option<Instant>>,
     /// Somebody else owned the register since this process did, or may have: it let go.
@@ -183,20 +184,20 @@ impl RedisShared {
             lines,
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
-            refused_at: Mutex::new(None),
+            refused_at: Rare::default(),
             is_full: AtomicBool::new(false),
             replicas,
             record_format,
             waiting,
             answering: AtomicU64::new(replicas.into()),
-            lacking: Mutex::default(),
+            lacking: Rare::default(),
             counted_at: Mutex::default(),
             missed: AtomicBool::new(false),
             confirming: AtomicU64::new(0),
-            evicting: Mutex::new(None),
+            evicting: Rare::default(),
             appends: Mutex::new(appends),
             survives,
-            moving: Mutex::new(None),
+            moving: Rare::default(),
             journal: Mutex::new(Journal::new(heal_bytes)),
             lates: Arc::new(lates),
             redo: redo.map(Arc::new),
@@ -206,7 +207,7 @@ impl RedisShared {
             healed: AtomicU64::new(0),
             healed_batches: AtomicU64::new(0),
             leased: watch::Sender::new(None),
-            awaited: Mutex::default(),
+            awaited: Rare::default(),
             played: Mutex::default(),
             yielded: AtomicBool::new(false),
             saw_owner: AtomicU64::new(0),
@@ -283,7 +284,7 @@ impl RedisShared {
         if self.open().is_err() {
             StoreHealth::Failed
         } else if self.is_full.load(Ordering::Acquire)
-            || locked(&self.refused_at).is_some_and(|at| at.elapsed() < FULL_RETRY)
+            || self.refused_at.get().is_some_and(|at| at.elapsed() < FULL_RETRY)
         {
             StoreHealth::Full
         } else if self.obstacle().is_some() {
@@ -295,7 +296,7 @@ impl RedisShared {
 
     /// Why nothing may be granted although Redis takes changes.
     pub(super) fn obstacle(&self) -> Option<Arc<str>> {
-        if let Some(policy) = &*locked(&self.evicting) {
+        if let Some(policy) = self.evicting.get() {
             return Some(
                 format!(
                     "Redis may throw records away when its memory is full (maxmemory-policy {policy}), until \
@@ -309,14 +310,14 @@ impl RedisShared {
 
     /// Why no commit can be confirmed now, and no take-over.
     pub(super) fn bars_taking(&self) -> Option<Arc<str>> {
-        if let Some(moving) = &*locked(&self.moving) {
-            return Some(Arc::clone(moving));
+        if let Some(moving) = self.moving.get() {
+            return Some(moving);
         }
-        if locked(&self.awaited).is_some() {
+        if self.awaited.is_there() {
             let text = "Redis went back past a hand-over, and the node that owned the register before gives back its part first";
             return Some(text.into());
         }
-        let lacking = locked(&self.lacking).clone()?;
+        let lacking = self.lacking.get()?;
         match self.stand_in() {
             None => Some(lacking),
             Some(redo) => redo.refuses().map(|why| format!("{lacking}, and {why}").into()),
@@ -330,7 +331,7 @@ impl RedisShared {
 
     /// Did fewer replicas answer last than are wanted, or not as is wanted?
     pub(super) fn lacks_replicas(&self) -> bool {
-        locked(&self.lacking).is_some()
+        self.lacking.is_there()
     }
 
     /// Is it acknowledged what too few replicas have, because it is on this machine's disk?
@@ -358,25 +359,26 @@ impl RedisShared {
 
     /// The slot is moved, or is not.
     pub(super) fn moves(&self, moving: Option<Arc<str>>) {
-        *locked(&self.moving) = moving;
+        self.moving.set(moving);
     }
 
     /// Redis may throw records away, by this policy; or may not.
     pub(super) fn evicts(&self, policy: Option<&str>) {
-        let mut evicting = locked(&self.evicting);
-        if evicting.as_deref() == policy {
-            return;
-        }
-        match policy {
-            Some(policy) => tracing::error!(
-                redis = %self.place,
-                policy,
-                "Redis was set to throw records away when its memory is full, and an address would be given twice: nothing \
-                 is granted until `maxmemory-policy` is `noeviction` again"
-            ),
-            None => tracing::info!(redis = %self.place, "Redis keeps every record again"),
-        }
-        *evicting = policy.map(Into::into);
+        self.evicting.change(|evicting| {
+            if evicting.as_deref() == policy {
+                return;
+            }
+            match policy {
+                Some(policy) => tracing::error!(
+                    redis = %self.place,
+                    policy,
+                    "Redis was set to throw records away when its memory is full, and an address would be given twice: \
+                     nothing is granted until `maxmemory-policy` is `noeviction` again"
+                ),
+                None => tracing::info!(redis = %self.place, "Redis keeps every record again"),
+            }
+            *evicting = policy.map(Into::into);
+        });
     }
 
     /// Are replicas waited for?
@@ -472,18 +474,20 @@ impl RedisShared {
 
     /// The shards stand here, and others may have something to give back. Are they still waited for?
     pub(super) fn awaits(&self, points: &awaited::Points) -> bool {
-        let mut waits = locked(&self.awaited);
-        if waits.is_none() {
-            tracing::warn!(
-                redis = %self.place,
-                "Redis went back past a hand-over: the node that owned the register then is waited for, to give back its part"
-            );
-        }
-        awaited::looks(&mut waits, points, Instant::now())
+        self.awaited.change(|waits| {
+            if waits.is_none() {
+                tracing::warn!(
+                    redis = %self.place,
+                    "Redis went back past a hand-over: the node that owned the register then is waited for, to give back its \
+                     part"
+                );
+            }
+            awaited::looks(waits, points, Instant::now())
+        })
     }
 
     pub(super) fn awaits_nobody(&self) {
-        *locked(&self.awaited) = None;
+        self.awaited.set(None);
     }
 
     /// What was missing is there again, as far as this process has it.
@@ -525,20 +529,23 @@ impl RedisShared {
 
     /// It had no memory left for something.
     pub(super) fn full(&self) {
-        *locked(&self.refused_at) = Some(Instant::now());
+        self.refused_at.set(Some(Instant::now()));
         self.sees_memory(Some(true));
     }
 
     /// It took something that is no letting go.
     pub(super) fn has_room(&self) {
-        *locked(&self.refused_at) = None;
+        if self.refused_at.is_there() {
+            self.refused_at.set(None);
+        }
         self.sees_memory(Some(false));
     }
 
     /// Is its memory full, by its own word? Where that cannot be asked it is tried again a moment after each refusal.
     pub(super) fn sees_memory(&self, full: Option<bool>) {
         let full = full.unwrap_or(false);
-        if self.is_full.swap(full, Ordering::AcqRel) == full {
+        // Read first: it is told after each commit, and others ask beside that.
+        if self.is_full.load(Ordering::Acquire) == full || self.is_full.swap(full, Ordering::AcqRel) == full {
             return;
         }
         if full {
@@ -550,6 +557,6 @@ impl RedisShared {
 
     /// Is it to be asked whether its memory is full still?
     pub(super) fn may_be_full(&self) -> bool {
-        self.is_full.load(Ordering::Acquire) || locked(&self.refused_at).is_some()
+        self.is_full.load(Ordering::Acquire) || self.refused_at.is_there()
     }
 }

@@ -11,6 +11,10 @@ use crate::store::{Batch, Digest};
 /// Digests of a line before a batch, and with it.
 pub(super) type Digests = (Digest, Digest);
 
+/// Words of a batch before those of its groups, and about how many bytes these are without the batch itself.
+const BATCH_WORDS: usize = 11;
+const BATCH_TEXT_BYTES: usize = 256;
+
 /// The call that commits these batches: their bytes, what these come to, and their digests; none for one that does not follow
 /// anything that was sent.
 pub(super) fn call(
@@ -22,7 +26,10 @@ pub(super) fn call(
         [shared.keys.head(batch.shard), shared.keys.log(batch.shard), shared.keys.networks(batch.shard)]
     });
     let keys: Vec<String> = std::iter::once(shared.keys.guard()).chain(of_shards).collect();
-    let mut call = ScriptCall::new(&shared.shas, script, &keys);
+    // What grows by doubling is copied again and again. A record stands in the batch, and once more as what its key becomes.
+    let arguments: usize = batches.iter().map(|(.., net, _)| BATCH_WORDS + net.words()).sum();
+    let room: usize = batches.iter().map(|(_, bytes, ..)| BATCH_TEXT_BYTES + 2 * bytes.len()).sum();
+    let mut call = ScriptCall::with_room(&shared.shas, script, &keys, 3 + arguments, room);
     call.number(batches.len() as u64).number(shared.keep_seconds).number(shared.keep_bytes);
     for (batch, bytes, net, digests) in batches {
         let hex = |digest: Option<Digest>| digest.map_or_else(String::new, |digest| scripts::hex(digest.0));
@@ -48,7 +55,7 @@ pub(super) fn read(call: &ScriptCall) -> Option<Vec<(&[u8], Option<Digests>)>> {
         // As `commit.lua` reads it: seven words, the batch, whether there are blocks, and how many words of groups follow.
         let digest = |at: usize| u128::from_str_radix(text(at)?, 16).ok().map(Digest);
         written.push((*words.get(at + 7)?, digest(at + 3).zip(digest(at + 4))));
-        at += 11 + number(at + 9)?;
+        at += BATCH_WORDS + number(at + 9)?;
     }
     Some(written)
 }

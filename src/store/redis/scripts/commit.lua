@@ -33,6 +33,7 @@
 -- returns error NOPERM: the user lacks a right that is needed after the first write
 -- writes head log networks
 local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
+local argv, unpack, min = ARGV, unpack, math.min
 -- Arguments of one call, bounded by Lua's stack; how long a hash of IPv6 may grow, and how many addresses stay in it
 -- when it is cut; how often the log is trimmed.
 local STRIP, LEAF_MAX, LEAF_CUT, TRIM_EVERY = 1000, 96, 64, 64
@@ -42,23 +43,20 @@ local LATER = {'XADD', 'XRANGE', 'XTRIM', 'HSET', 'HDEL', 'HINCRBY', 'HLEN', 'HG
 -- Keys of a network by their letters in `networks`.
 local LETTERS, BELOW = {'c', '4', '6', 'k'}, {c = 'c:', ['4'] = 'i4:', ['6'] = 'i6:', k = 'k:'}
 
--- The first of these keys that is gone.
-local function gone_of(keys)
-    for from = 1, #keys, STRIP do
-        local to = math.min(from + STRIP - 1, #keys)
-        if call('EXISTS', unpack(keys, from, to)) < to - from + 1 then
-            for at = from, to do
-                if call('EXISTS', keys[at]) == 0 then return keys[at] end
-            end
-        end
-    end
+-- Keys that are waited for: each must be there, or is a hash that may be new. Looked for together, before anything is
+-- written and before anything else is refused. Of each, the plan that needs it, or the part that is this hash.
+local awaited, whose, waits = {}, {}, 0
+
+local function await(key, of)
+    waits = waits + 1
+    awaited[waits], whose[waits] = key, of
 end
 
 -- Notes what there is of a network, to be looked for. What only puts records into a hash that is there does without.
 local function vouch(plan, network)
     if plan.kinds[network] then return end
-    local kinds, vouched = call('HGET', plan.networks, network) or '', plan.vouched
-    for n = 1, #kinds do vouched[#vouched + 1] = plan.prefix .. BELOW[sub(kinds, n, n)] .. network end
+    local kinds = call('HGET', plan.networks, network) or ''
+    for n = 1, #kinds do await(plan.prefix .. BELOW[sub(kinds, n, n)] .. network, plan) end
     plan.kinds[network] = kinds
 end
 
@@ -104,6 +102,28 @@ local function hash_gone(prefix, kind, network, low, key)
     return absent and call('ZSCORE', prefix .. 'i' .. kind .. ':' .. network, low), absent
 end
 
+-- Looks for what is awaited. Tells the first key that is gone, as the answer to be given.
+local function missing()
+    local from = 1
+    while from <= waits do
+        local to = min(from + STRIP - 1, waits)
+        local short = call('EXISTS', unpack(awaited, from, to)) < to - from + 1
+        for at = from, short and to or 0 do
+            local p, gone = whose[at], nil
+            if p.plan then
+                gone, p.absent = hash_gone(p.plan.prefix, p.kind, p.network, p.low, p.key)
+                -- What vouches for its network is awaited then, too.
+                if p.absent and not gone then vouch(p.plan, p.network) end
+            else
+                gone = call('EXISTS', awaited[at]) == 0
+            end
+            if gone then return {'lost', (p.plan or p).i, awaited[at]} end
+        end
+        from = to + 1
+    end
+    waits = 0
+end
+
 local function address_of(kind, low, field)
     return kind == '4' and format('%08x', tonumber(low, 16) + field) or field
 end
@@ -120,12 +140,13 @@ local function parts_of(prefix, g)
     local parts, index, base = {}, prefix .. 'i6:' .. g.network, prefix .. '6:' .. g.network .. ':'
     local at = g.first
     while at <= g.last do
-        local address = ARGV[at]
+        local address = argv[at]
         local low = call('ZREVRANGEBYLEX', index, '[' .. address, '-', 'LIMIT', 0, 1)[1]
         local high = call('ZRANGEBYLEX', index, '(' .. address, '+', 'LIMIT', 0, 1)[1]
-        local p = {kind = '6', network = g.network, low = low or ZERO, first = at, expect = g.expect, record = g.record}
-        p.key = base .. p.low
-        repeat at = at + 1 until at > g.last or (high and ARGV[at] >= high)
+        low = low or ZERO
+        local p = {kind = '6', network = g.network, low = low, key = base .. low, first = at, expect = g.expect,
+            record = g.record, plan = g.plan}
+        repeat at = at + 1 until at > g.last or (high and argv[at] >= high)
         p.last = at - 1
         parts[#parts + 1] = p
     end
@@ -136,10 +157,10 @@ end
 local function differs(p, watch, lengths)
     p.fresh = true
     for from = p.first, p.last, STRIP do
-        local to = math.min(from + STRIP - 1, p.last)
-        local found = call('HMGET', p.key, unpack(ARGV, from, to))
+        local to = min(from + STRIP - 1, p.last)
+        local found = call('HMGET', p.key, unpack(argv, from, to))
         for at = from, to do
-            local there, expect = found[at - from + 1], p.expect and ARGV[at + p.expect] or ''
+            local there, expect = found[at - from + 1], p.expect and argv[at + p.expect] or ''
             if expect == '' then
                 if there then return at, there end
             elseif not there or sub(there, 3, 2 + #expect) ~= expect then
@@ -163,7 +184,7 @@ end
 local function in_the_way(prefix, p, stored, touched, lengths)
     local width = p.kind == '4' and 32 or 128
     for at = p.first, p.last do
-        local address, record = address_of(p.kind, p.low, ARGV[at]), ARGV[at + p.record]
+        local address, record = address_of(p.kind, p.low, argv[at]), argv[at + p.record]
         local length = record == '' and width or length_of(record)
         for name in pairs(record == '' and {} or stored) do
             local around = tonumber(string.match(name, '^' .. p.kind .. '/(%d+)$'))
@@ -231,35 +252,38 @@ local function cut(prefix, p)
     end
 end
 
+-- Arguments of a call. Used again: a table that grows is made anew again and again.
+local puts, dels = {}, {}
+
 local function write(prefix, kinds, p)
     local added, gone = 0, false
+    local expect, record = p.expect, p.record
     for from = p.first, p.last, STRIP do
-        local puts, dels, np, nd = {}, {}, 0, 0
-        for at = from, math.min(from + STRIP - 1, p.last) do
-            local record = ARGV[at + p.record]
-            if record ~= '' then
-                puts[np + 1], puts[np + 2] = ARGV[at], record
+        local np, nd = 0, 0
+        for at = from, min(from + STRIP - 1, p.last) do
+            local after = argv[at + record]
+            if after ~= '' then
+                puts[np + 1], puts[np + 2] = argv[at], after
                 np = np + 2
-            elseif p.expect and ARGV[at + p.expect] ~= '' then
+            elseif expect and argv[at + expect] ~= '' then
                 nd = nd + 1
-                dels[nd] = ARGV[at]
+                dels[nd] = argv[at]
             end
         end
-        if np > 0 then added = added + call('HSET', p.key, unpack(puts)) end
+        if np > 0 then added = added + call('HSET', p.key, unpack(puts, 1, np)) end
         if nd > 0 then
-            call('HDEL', p.key, unpack(dels))
+            call('HDEL', p.key, unpack(dels, 1, nd))
             gone = true
         end
     end
     -- Is there something for `networks` to say?
     p.changed = gone and p.kind == 'c' or added > 0 and kinds and not string.find(kinds, p.kind, 1, true)
     if p.kind == 'c' then return end
-    local index = prefix .. 'i' .. p.kind .. ':' .. p.network
     if added > 0 then
-        if p.absent then call('ZADD', index, 0, p.low) end
+        if p.absent then call('ZADD', prefix .. 'i' .. p.kind .. ':' .. p.network, 0, p.low) end
         if p.kind == '6' and call('HLEN', p.key) > LEAF_MAX then cut(prefix, p) end
     elseif gone and call('EXISTS', p.key) == 0 then
-        call('ZREM', index, p.low)
+        call('ZREM', prefix .. 'i' .. p.kind .. ':' .. p.network, p.low)
         p.changed = true
     end
 end
@@ -292,13 +316,13 @@ local plans, at = {}, 4
 for i = 1, tonumber(ARGV[1]) do
     local head, log, networks = KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1]
     local prefix = sub(head, 1, -5)
-    local plan = {head = head, log = log, networks = networks, prefix = prefix, parts = {}, counts = {}, kinds = {},
-        vouched = {}}
-    local epoch, token, seq, parent, digest, time, generation = unpack(ARGV, at, at + 6)
+    local plan = {i = i, head = head, log = log, networks = networks, prefix = prefix, parts = {}, counts = {}, kinds = {},
+        set = false, digest = false, seq = false, bytes = false, log_bytes = false, blocks = false}
+    local epoch, token, seq, parent, digest, time, generation = unpack(argv, at, at + 6)
     local h = call('HMGET', head, 'epoch', 'token', 'seq', 'digest', 'time', 'generation', 'blocks', 'log_bytes',
         'networks')
-    if not h[1] then return {'absent', i} end
-    if h[1] == '0' or h[1] ~= epoch or h[2] ~= token then return {'fenced', i, h[1]} end
+    if not h[1] then return missing() or {'absent', i} end
+    if h[1] == '0' or h[1] ~= epoch or h[2] ~= token then return missing() or {'fenced', i, h[1]} end
     local next = seq - h[3]
     if next <= 0 then
         local known = h[4]
@@ -306,48 +330,54 @@ for i = 1, tonumber(ARGV[1]) do
             local entry = call('XRANGE', log, seq .. '-0', seq .. '-0')[1]
             known = entry and entry[2][2]
         end
-        if known ~= digest then return {'fenced', i, h[1]} end
+        if known ~= digest then return missing() or {'fenced', i, h[1]} end
     else
-        if next > 1 then return {'gap', i, h[3]} end
-        if parent ~= h[4] then return {'fenced', i, h[1]} end
-        if time - h[5] < 0 or generation - h[6] < 0 then return {'back', i} end
-        local vouched, lost = plan.vouched, nil
-        if h[3] ~= '0' then vouched[1] = log end
-        if h[9] ~= '0' then vouched[#vouched + 1] = networks end
+        if next > 1 then return missing() or {'gap', i, h[3]} end
+        if parent ~= h[4] then return missing() or {'fenced', i, h[1]} end
+        if time - h[5] < 0 or generation - h[6] < 0 then return missing() or {'back', i} end
+        if h[3] ~= '0' then await(log, plan) end
+        if h[9] ~= '0' then await(networks, plan) end
         plan.set = {'seq', seq, 'digest', digest, 'time', time, 'generation', generation}
         plan.digest, plan.seq, plan.bytes, plan.log_bytes = digest, seq, at + 7, h[8]
         plan.blocks = tonumber(h[7])
-        local watch = plan.blocks > 0 or ARGV[at + 8] == '1'
+        local watch = plan.blocks > 0 or argv[at + 8] == '1'
         local touched = {}
         local group = at + 11
-        for _ = 1, tonumber(ARGV[at + 10]) do
-            local count, expects = tonumber(ARGV[group + 3]), tonumber(ARGV[group + 4])
-            -- `expect` and `record` are how far behind a field its expectation and its record stand.
-            local g = {kind = ARGV[group], network = ARGV[group + 1], low = ARGV[group + 2], first = group + 5,
-                last = group + 4 + count, expect = expects > 0 and count, record = count + expects}
+        for _ = 1, tonumber(argv[at + 10]) do
+            local count, expects = tonumber(argv[group + 3]), tonumber(argv[group + 4])
+            -- `expect` and `record` are how far behind a field its expectation and its record stand. What it becomes is in it
+            -- from the start: a table that grows is made anew.
+            local g = {kind = argv[group], network = argv[group + 1], low = argv[group + 2], first = group + 5,
+                last = group + 4 + count, expect = expects > 0 and count, record = count + expects, plan = plan,
+                key = false, fresh = true, absent = false, changed = false}
             group = g.last + expects + count + 1
-            plan.counts[g.network] = plan.counts[g.network] or {}
+            if watch and not plan.counts[g.network] then plan.counts[g.network] = {} end
             if watch or g.kind ~= '4' then vouch(plan, g.network) end
             for _, p in ipairs(parts_of(prefix, g)) do
-                local where, found = differs(p, watch, plan.counts[p.network])
-                if p.kind ~= 'c' and not found and (where or p.fresh) then
+                local where, found, lost
+                -- Grants from the first address of a bucket on are mostly the first in it: nothing is there to be compared.
+                local begins = p.kind == '4' and not p.expect and argv[p.first] == '0'
+                if begins then lost, p.absent = hash_gone(prefix, '4', p.network, p.low, p.key) end
+                if not p.absent then where, found = differs(p, watch, plan.counts[p.network]) end
+                if p.kind ~= 'c' and where and not found then
                     lost, p.absent = hash_gone(prefix, p.kind, p.network, p.low, p.key)
-                    if lost then return {'lost', i, p.key} end
+                elseif p.kind ~= 'c' and p.fresh and not begins then
+                    await(p.key, p)
                 end
+                if lost then return missing() or {'lost', i, p.key} end
                 if where or p.absent or not p.fresh then vouch(plan, p.network) end
-                lost = where and gone_of(vouched)
-                if lost then return {'lost', i, lost} end
-                if where then return {'mismatch', i, p.kind, p.network, p.low, ARGV[where], found} end
+                if where then return missing() or {'mismatch', i, p.kind, p.network, p.low, argv[where], found} end
                 plan.parts[#plan.parts + 1] = p
                 for n = p.first, watch and p.kind ~= 'c' and p.last or 0 do
                     local network = touched[p.network] or {}
                     touched[p.network] = network
-                    network[p.kind .. address_of(p.kind, p.low, ARGV[n])] = true
+                    network[p.kind .. address_of(p.kind, p.low, argv[n])] = true
                 end
             end
         end
-        lost = gone_of(vouched)
-        if lost then return {'lost', i, lost} end
+        -- What lies in the way is looked for in hashes that must be there.
+        local gone = watch and missing()
+        if gone then return gone end
         local stored = {}
         for _, p in ipairs(watch and plan.parts or {}) do
             if p.kind ~= 'c' then
@@ -359,18 +389,21 @@ for i = 1, tonumber(ARGV[1]) do
                 local where, found, key = in_the_way(prefix, p, stored[p.network], touched[p.network],
                     plan.counts[p.network])
                 if key then return {'lost', i, key} end
-                if where then return {'mismatch', i, p.kind, p.network, p.low, ARGV[where], found} end
+                if where then return {'mismatch', i, p.kind, p.network, p.low, argv[where], found} end
             end
         end
         plans[#plans + 1] = plan
     end
-    at = at + 11 + tonumber(ARGV[at + 9])
+    at = at + 11 + tonumber(argv[at + 9])
 end
+
+local gone = missing()
+if gone then return gone end
 
 -- Nothing is refused from here on.
 for _, plan in ipairs(plans) do
     local prefix, changed = plan.prefix, {}
-    call('XADD', plan.log, plan.seq .. '-0', 'digest', plan.digest, 'batch', ARGV[plan.bytes], 'at', now)
+    call('XADD', plan.log, plan.seq .. '-0', 'digest', plan.digest, 'batch', argv[plan.bytes], 'at', now)
     for _, p in ipairs(plan.parts) do
         write(prefix, plan.kinds[p.network], p)
         if p.changed then changed[p.network] = true end
@@ -399,7 +432,7 @@ for _, plan in ipairs(plans) do
         local n = #plan.set
         plan.set[n + 1], plan.set[n + 2] = 'networks', call('HLEN', plan.networks)
     end
-    local bytes = plan.log_bytes + #ARGV[plan.bytes]
+    local bytes = plan.log_bytes + #argv[plan.bytes]
     if plan.seq % TRIM_EVERY == 0 then bytes = trim(plan.log, tonumber(plan.seq), bytes, tonumber(now)) end
     call('HSET', plan.head, 'blocks', format('%.0f', plan.blocks), 'log_bytes', format('%.0f', bytes), unpack(plan.set))
 end

@@ -1,0 +1,66 @@
+//! Something that is nearly never there, such as a reason why nothing may be granted.
+//!
+//! Whether it is there is asked before each grant, by several threads: that is read without a lock, which they would hand to
+//! one another.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::shared::locked;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Rare<T> {
+    /// As `value` was left by the last change.
+    there: AtomicBool,
+    value: Mutex<Option<T>>,
+}
+
+impl<T> Default for Rare<T> {
+    fn default() -> Self {
+        Self { there: AtomicBool::new(false), value: Mutex::new(None) }
+    }
+}
+
+impl<T> Rare<T> {
+    pub(super) fn is_there(&self) -> bool {
+        self.there.load(Ordering::Acquire)
+    }
+
+    /// What is there.
+    pub(super) fn get(&self) -> Option<T>
+    where
+        T: Clone,
+    {
+        if self.is_there() { locked(&self.value).clone() } else { None }
+    }
+
+    /// Changes it, one after the other. Whoever asks from when this returns finds what was left.
+    pub(super) fn change<R>(&self, with: impl FnOnce(&mut Option<T>) -> R) -> R {
+        let mut value = locked(&self.value);
+        let told = with(&mut value);
+        self.there.store(value.is_some(), Ordering::Release);
+        told
+    }
+
+    pub(super) fn set(&self, value: Option<T>) {
+        self.change(|now| *now = value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_there_as_long_as_the_last_change_left_something() {
+        let rare = Rare::default();
+        assert_eq!((rare.is_there(), rare.get()), (false, None));
+        rare.set(Some(1));
+        assert_eq!((rare.is_there(), rare.get()), (true, Some(1)));
+        assert_eq!(rare.change(|now| now.replace(2)), Some(1));
+        assert_eq!((rare.is_there(), rare.get()), (true, Some(2)));
+        assert_eq!(rare.change(Option::take), Some(2));
+        assert_eq!((rare.is_there(), rare.get()), (false, None));
+    }
+}
