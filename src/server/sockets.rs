@@ -8,12 +8,14 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::limits::CLIENT_PROBE_MS;
+use crate::limits::{BODY_BYTES_MAX, CLIENT_PROBE_MS};
 use crate::peer::probe_where_silent;
 use crate::telemetry::Seldom;
 
-/// What is thrown away at most when a connection ends: more than a socket keeps by itself.
-const UNREAD_BYTES_MAX: usize = 16 << 20;
+/// What is thrown away at most when a connection ends: a body that was a little too long, and more than a socket keeps by itself.
+const UNREAD_BYTES_MAX: usize = BODY_BYTES_MAX + (16 << 20);
+/// So much of it in one turn of the thread.
+const TURN_BYTES_MAX: usize = 1 << 20;
 /// How long a client whose input is thrown away has to end it.
 const LINGERS: Duration = Duration::from_secs(1);
 /// After which time it is tried again, where nobody can be accepted.
@@ -81,13 +83,15 @@ pub async fn leave_nothing_unread(stream: &TcpStream, more_comes: bool) {
         if !throw_away(&mut left, |bytes| stream.try_read(bytes)) {
             return;
         }
+        tokio::task::yield_now().await;
     }
 }
 
-/// What is there now, so many bytes at most. False: the client is gone, or has ended its input.
+/// What is there now, so many bytes at most in all, and in one turn. False: the client is gone, or has ended its input.
 fn throw_away(left: &mut usize, read: impl Fn(&mut [u8]) -> io::Result<usize>) -> bool {
     let mut bytes = [0; 16 << 10];
-    while *left > 0 {
+    let turn_ends = left.saturating_sub(TURN_BYTES_MAX);
+    while *left > turn_ends {
         match read(&mut bytes) {
             Ok(0) => return false,
             Ok(count) => *left = left.saturating_sub(count),

@@ -88,8 +88,9 @@ async fn while_a_replica_that_is_waited_for_hears_nothing_nothing_is_acknowledge
     let run = Run::over(primary, Setting { store: "redis_replicas = 1", ..Setting::default() }, seed).await;
     // To the replica, from the replica, both.
     for way in [Way::Back, Way::There, Way::Both] {
-        wire.hold(way);
+        // Read first: once it holds one piece nothing more may come.
         let (refused, held) = (run.refusals(), wire.held());
+        wire.hold(way);
         eventually("changes are put off", || run.refusals() > refused && wire.held() > held).await;
         let since_ns = run.load.record.now_ns();
         tokio::time::sleep(Duration::from_millis(700)).await;

@@ -1,5 +1,6 @@
 //! The rules of the transport, as the protocol states them.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use serde_json::json;
@@ -308,6 +309,20 @@ fn http_answers_the_same_and_says_in_its_status_what_cannot_be_json() {
     let (status, document) = http(at, "GET /openrpc.json", b"");
     assert_eq!(status, 200);
     assert!(document.contains("\"openrpc\""));
+}
+
+/// As many libraries do, which say "broken pipe" where they cannot send all of it.
+#[test]
+fn who_sends_a_body_that_is_a_little_too_long_and_reads_only_then_is_told_so() {
+    let server = TestServer::new();
+    let mut stream = std::net::TcpStream::connect(server.running.http).unwrap();
+    let length = allod::limits::BODY_BYTES_MAX + 10;
+    let head = format!("POST /rpc HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&vec![b' '; length]).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 413");
 }
 
 /// Nobody is asked who they are, so a page that somebody looks at could let go of addresses.
