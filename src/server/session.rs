@@ -47,7 +47,6 @@ use self::room::Room;
 pub(crate) use self::seeing::tests::server as idle_server;
 use self::waiting::{Patience, Resumes};
 use super::Server;
-
 use super::dispatch::{self, ReadyRequest};
 use super::fairness::Share;
 use super::render::{Renderer, Shape};
