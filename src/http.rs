@@ -198,7 +198,7 @@ async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<
             // What waits for capacity keeps no other body out; it is bounded where it waits.
             room = None;
         }
-        let looks = session.looks_for_owner_at();
+        let looks = session.looks_at();
         tokio::select! {
             biased;
             told = inlet.recv() => match told {
@@ -211,7 +211,7 @@ async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<
             }
             _ = roles.changed(), if session.waits_for_role() => session.role_changed(),
             () = tokio::time::sleep_until(looks.unwrap_or_else(tokio::time::Instant::now)), if looks.is_some() => {
-                session.role_changed();
+                session.looks();
             }
         }
     }

@@ -193,10 +193,9 @@ impl ShardClock {
         }
         reading.at = reading.at.max(boot);
         let (now, since) = (ShardTime(reading.time), ShardTime(reading.since));
-        let wall = clock.wall();
-        let later_ms = clock.boot_ms().saturating_sub(boot);
         // All networks of the shard are told one time: what they do becomes one history.
-        Moment { now, since, wall: reading.beside.wall(now, wall, later_ms) }
+        let wall = reading.beside.wall(now, clock.wall(), || clock.boot_ms().saturating_sub(boot));
+        Moment { now, since, wall }
     }
 }
 
@@ -216,11 +215,12 @@ struct WallOffset {
 const SLEWED_MS_MAX: u64 = 1_000;
 
 impl WallOffset {
-    /// What the wall clock says at a shard's time, on a millisecond; it was read up to so much later. A clock that was set is
-    /// followed at once.
-    fn wall(&mut self, now: ShardTime, wall: WallTime, later_ms: u64) -> WallTime {
+    /// What the wall clock says at a shard's time, on a millisecond; it was read up to so much later, which is looked at only
+    /// where the two moved apart. A clock that was set is followed at once.
+    fn wall(&mut self, now: ShardTime, wall: WallTime, later_ms: impl FnOnce() -> u64) -> WallTime {
         let ahead_ms = wall.0.wrapping_sub(now.0) as i64;
-        if ahead_ms.abs_diff(self.ahead_ms) > 1 + later_ms {
+        let moved_ms = ahead_ms.abs_diff(self.ahead_ms);
+        if moved_ms > 1 && moved_ms > 1 + later_ms() {
             self.ahead_ms = ahead_ms;
         }
         let says = now.0.wrapping_add_signed(self.ahead_ms);
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn the_wall_clock_keeps_its_distance_from_the_time_of_a_shard_until_it_is_set() {
         let mut beside = WallOffset::default();
-        let mut at = |now: u64, wall: u64| beside.wall(ShardTime(now), WallTime(wall), 0).0;
+        let mut at = |now: u64, wall: u64| beside.wall(ShardTime(now), WallTime(wall), || 0).0;
         assert_eq!(at(100, 5_100), 5_100);
         assert_eq!([at(101, 5_100), at(102, 5_103), at(103, 5_102)], [5_101, 5_102, 5_103]);
         assert_eq!(at(104, 5_106), 5_106, "it was set");
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_look_at_the_wall_clock_that_took_a_while_moves_no_time_forth_and_back() {
         let mut beside = WallOffset::default();
-        let mut later = |now: u64, wall: u64, later_ms: u64| beside.wall(ShardTime(now), WallTime(wall), later_ms).0;
+        let mut later = |now: u64, wall: u64, later_ms: u64| beside.wall(ShardTime(now), WallTime(wall), || later_ms).0;
         assert_eq!(later(100, 5_100, 0), 5_100);
         // The thread was put off between the two readings.
         assert_eq!([later(101, 5_109, 9), later(102, 5_102, 0), later(103, 5_103, 0)], [5_101, 5_102, 5_103]);

@@ -250,7 +250,7 @@ async fn serve(
         if stopping && session.in_flight() == 0 {
             return;
         }
-        let looks = session.looks_for_owner_at();
+        let looks = session.looks_at();
         tokio::select! {
             biased;
             Some(told) = inlet.recv() => {
@@ -261,7 +261,7 @@ async fn serve(
             }
             _ = roles.changed(), if session.waits_for_role() => session.role_changed(),
             () = tokio::time::sleep_until(looks.unwrap_or_else(tokio::time::Instant::now)), if looks.is_some() => {
-                session.role_changed();
+                session.looks();
             }
             lines = requests.recv(), if !stopping => {
                 let Some(lines) = lines else { return };

@@ -212,7 +212,7 @@ pub(super) enum Became {
     Refused(usize, String),
 }
 
-/// Lets the addresses go and asks for each again: while it cools nobody else is given it.
+/// Lets the addresses go and asks for each again: while it cools nobody else is given it who does not name it.
 pub(super) async fn grant_all(session: &Session, claims: &[Again<'_>], take: impl FnMut(Became)) -> Done<()> {
     let asked = claims.iter().map(|again| {
         let mut ask = again.claim.params.clone();

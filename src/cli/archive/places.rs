@@ -2,7 +2,7 @@
 //! names. Pure.
 //!
 //! An allocation cannot say which address it wants, but a slot is given what it let go as long as that cools, if it lies in a
-//! dynamic pool and in no reserved range.
+//! dynamic pool and in no reserved range, or in one that is kept for the slot.
 
 use std::collections::BTreeMap;
 

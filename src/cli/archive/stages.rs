@@ -168,16 +168,14 @@ impl Network {
     }
 }
 
-/// How many of these slots are led at a time: one at least, if there is one.
+/// How many of these slots, of which there is one at least, are led at a time.
 pub(super) fn led_at_a_time<'a>(claims: impl Iterator<Item = &'a Claim>) -> usize {
     let mut bytes = 0;
     let fits = |claim: &&Claim| {
         bytes += LED_RANGE_BYTES + claim.kept_for().to_string().len();
         bytes <= LED_BYTES_MAX
     };
-    let mut claims = claims.peekable();
-    let least = usize::from(claims.peek().is_some());
-    claims.take_while(fits).count().max(least)
+    claims.take_while(fits).count().max(1)
 }
 
 /// Did an import leave this network of the server before it was closed?

@@ -200,7 +200,7 @@ impl Network {
     }
 
     /// Why an address is never granted, as a fragment.
-    pub(super) fn why_unusable(&self, subnet: usize, block: Range) -> String {
+    fn why_unusable(&self, subnet: usize, block: Range) -> String {
         let subnet = &self.subnets[subnet];
         if let Some(gateway) = subnet.gateway.filter(|gateway| block.contains(*gateway)) {
             return if block.size() == 1 {

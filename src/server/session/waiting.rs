@@ -218,7 +218,7 @@ impl Session {
     }
 
     /// When to call [`Session::role_changed`] although the role did not change.
-    pub fn looks_for_owner_at(&self) -> Option<Instant> {
+    pub(super) fn looks_for_owner_at(&self) -> Option<Instant> {
         let looks = !self.resumes.is_empty() && !self.moved && !self.role.is_between();
         looks.then(|| self.resumes.look.unwrap_or_else(Instant::now))
     }

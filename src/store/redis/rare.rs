@@ -46,6 +46,13 @@ impl<T> Rare<T> {
     pub(super) fn set(&self, value: Option<T>) {
         self.change(|now| *now = value);
     }
+
+    /// Nothing is there any more. Where nothing was, nothing is written.
+    pub(super) fn clear(&self) {
+        if self.is_there() {
+            self.set(None);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +68,9 @@ mod tests {
         assert_eq!(rare.change(|now| now.replace(2)), Some(1));
         assert_eq!((rare.is_there(), rare.get()), (true, Some(2)));
         assert_eq!(rare.change(Option::take), Some(2));
+        assert_eq!((rare.is_there(), rare.get()), (false, None));
+        rare.set(Some(3));
+        rare.clear();
         assert_eq!((rare.is_there(), rare.get()), (false, None));
     }
 }

@@ -487,7 +487,7 @@ impl RedisShared {
     }
 
     pub(super) fn awaits_nobody(&self) {
-        self.awaited.set(None);
+        self.awaited.clear();
     }
 
     /// What was missing is there again, as far as this process has it.
@@ -535,9 +535,7 @@ impl RedisShared {
 
     /// It took something that is no letting go.
     pub(super) fn has_room(&self) {
-        if self.refused_at.is_there() {
-            self.refused_at.set(None);
-        }
+        self.refused_at.clear();
         self.sees_memory(Some(false));
     }
 
