@@ -142,7 +142,7 @@ impl StandbyShard {
                     self.deployments.insert(id, Arc::clone(record));
                 }
                 (Step { key: Key::Deployment, state: None, .. }, _) => drop(self.deployments.remove(&id)),
-                (step, Some(network)) => network.apply_before(step, act.steps.get(at + 1), time),
+                (step, Some(network)) => drop(network.apply_before(step, act.steps.get(at + 1), time)),
                 (Step { key: Key::Config, state: Some(State::Config(config)), .. }, None) => {
                     let made = Network::load(Arc::clone(config), Vec::new(), Vec::new(), Generation(0), time)?;
                     self.networks.insert(id, made);

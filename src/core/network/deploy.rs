@@ -332,7 +332,9 @@ impl Network {
                 let left_by_it = |(at, held): &Holding<'_>| {
                     !fates.kept.contains(at) && held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan)
                 };
-                let replaced = if new { let_go.of(&holder).find(left_by_it) } else { None };
+                // Of several that this plan left one after the other, the last: what was there when this one was granted.
+                let left = let_go.of(&holder).filter(|_| new).filter(left_by_it);
+                let replaced = left.max_by_key(|(_, held)| held.generation);
                 let replaces = replaced.map(|(address, _)| address);
                 let state = if new { SlotState::New } else { SlotState::Kept };
                 Ok(Deployed { place, state, view: Some(view), replaces })

@@ -44,10 +44,12 @@ mod tests;
 #[cfg(test)]
 mod tests_sequences;
 mod waiting;
+mod way_back;
 
 pub use configure::{create, pool_differs_from, subnet_differs_from, subnets_taken_by};
 pub use holdings::Entries;
 pub use waiting::{Opened, Reach};
+pub use way_back::WayBack;
 
 use std::sync::Arc;
 
@@ -240,8 +242,9 @@ impl Network {
     }
 
     /// Carries out one step of a decision, of which `next` follows. What several subnets mean for grants is worked out
-    /// once, behind the last of them: between two they may overlap, as where one gives space to the other.
-    pub fn apply_before(&mut self, step: &Step, next: Option<&Step>, now: ShardTime) {
+    /// once, behind the last of them: between two they may overlap, as where one gives space to the other. Answers what stood at
+    /// its key before.
+    pub fn apply_before(&mut self, step: &Step, next: Option<&Step>, now: ShardTime) -> Option<State> {
         match (step.key, &step.state) {
             (Key::Address(address), state) => {
                 let entry = match state {
@@ -251,19 +254,24 @@ impl Network {
                         unreachable!("an address has an entry for a state")
                     }
                 };
-                self.set_entry(address, entry, now);
+                self.set_entry(address, entry, now).map(State::Entry)
             }
             (Key::Config, Some(State::Config(config))) => {
                 let derived = |config: &NetworkConfig| (config.policy, config.cooldown_yields, config.closed);
                 let rebuild = derived(&self.config) != derived(config);
-                self.config = Arc::clone(config);
+                let before = std::mem::replace(&mut self.config, Arc::clone(config));
                 if rebuild {
                     self.rebuild();
                 }
+                Some(State::Config(before))
             }
-            (Key::Config, None) => self.gone = true,
+            (Key::Config, None) => {
+                self.gone = true;
+                Some(State::Config(Arc::clone(&self.config)))
+            }
             (Key::Subnet(id), state) => {
-                self.subnets.retain(|subnet| subnet.id != id);
+                let at = self.subnets.iter().position(|subnet| subnet.id == id);
+                let before = at.map(|at| State::Subnet(self.subnets.remove(at)));
                 if let Some(State::Subnet(subnet)) = state {
                     self.next_generation = self.next_generation.max(subnet.first_generation());
                     let at = self.subnets.partition_point(|other| other.position <= subnet.position);
@@ -272,6 +280,7 @@ impl Network {
                 if !next.is_some_and(|next| matches!(next.key, Key::Subnet(_))) {
                     self.rebuild();
                 }
+                before
             }
             (Key::Config, Some(State::Subnet(_) | State::Deployment(_) | State::Entry(_))) => {
                 unreachable!("a network has a configuration for a state")
@@ -280,14 +289,14 @@ impl Network {
         }
     }
 
-    fn set_entry(&mut self, address: Address, entry: Option<&Entry>, now: ShardTime) {
+    fn set_entry(&mut self, address: Address, entry: Option<&Entry>, now: ShardTime) -> Option<Entry> {
         if let Some(entry) = entry {
             self.next_generation = self.next_generation.max(Generation(entry.generation().0 + 1));
         }
         let before = self.holdings.set(address, entry);
         if before.is_none() && entry.is_none() {
             // Nothing lies there, before and after: a step that only tells something.
-            return;
+            return None;
         }
         let rest = (self.config.policy == Policy::Oldest && entry.is_none()).then(|| {
             self.freed += 1;
@@ -300,6 +309,7 @@ impl Network {
             (freed_at, self.freed)
         });
         self.layout.entry_changed(address, before.as_ref(), entry, rest);
+        before
     }
 
     fn rebuild(&mut self) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::asks::{Dice, everything};
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::*;
-use crate::core::network::{Network, create};
+use crate::core::network::{Network, WayBack, create};
 use crate::core::outcome::Decision;
 use crate::core::refusal::Refusal;
 use crate::core::state::*;
@@ -26,6 +26,9 @@ pub(super) struct Side {
     /// Of so many changes one is followed by a check of everything and by a restart: that costs as much as all else together.
     pub(super) checked_of: usize,
     taken: usize,
+    /// The way back to what was stored some changes ago, which is taken for what is durable.
+    back: WayBack,
+    durable: (u64, BTreeMap<Key, State>),
 }
 
 pub(super) fn held_of((address, entry): (Address, Entry)) -> Option<(Address, Arc<Reservation>)> {
@@ -58,7 +61,17 @@ impl Side {
             stored.insert(step.key, step.state.clone().expect("nothing goes"));
         }
         let network = load(&stored, floor);
-        Self { network: network.clone(), stored, highest: floor, reloaded: network, ahead: 0, checked_of: 1, taken: 0 }
+        Self {
+            network: network.clone(),
+            durable: (0, stored.clone()),
+            stored,
+            highest: floor,
+            reloaded: network,
+            ahead: 0,
+            checked_of: 1,
+            taken: 0,
+            back: WayBack::default(),
+        }
     }
 
     /// A network that was deleted is made anew under its name, and no generation comes again.
@@ -128,13 +141,16 @@ impl Side {
                 None => self.stored.remove(&step.key),
             };
             nets.entry(step.key).or_insert((step.expect, None)).1 = step.state.clone();
-            self.network.apply_before(step, decision.steps.get(at + 1), context.now);
+            let before = self.network.apply_before(step, decision.steps.get(at + 1), context.now);
+            assert_eq!(before.as_ref().map(State::mark), there, "{command:?} found something else: {step:?}");
+            self.back.note(self.taken as u64 + 1, step.key, before);
         }
         for (key, (expect, state)) in &nets {
             assert_eq!(*expect, before[key], "net operation of {key:?}");
             assert_eq!(state.as_ref(), self.stored.get(key), "net operation of {key:?}");
         }
         self.taken += 1;
+        self.check_way_back(command);
         if self.taken.is_multiple_of(self.checked_of) {
             self.check_state(command, context);
         } else {
@@ -142,6 +158,21 @@ impl Side {
             for (at, step) in decision.steps.iter().enumerate() {
                 self.reloaded.apply_before(step, decision.steps.get(at + 1), context.now);
             }
+        }
+    }
+
+    /// What was durable some changes ago is found from what is there now, whatever came since; then more of it is durable.
+    fn check_way_back(&mut self, command: &Command) {
+        if !self.taken.is_multiple_of(3) && !self.network.is_gone() {
+            return;
+        }
+        let (durable, stored) = &self.durable;
+        let found = self.network.as_of(&self.back, *durable);
+        assert!(found.is_sorted_by_key(|(key, _)| *key), "after {command:?}");
+        assert_eq!(&found.into_iter().collect::<BTreeMap<_, _>>(), stored, "as of unit {durable}, after {command:?}");
+        if self.taken.is_multiple_of(2) {
+            self.durable = (self.taken as u64, self.stored.clone());
+            self.back.forget(self.taken as u64);
         }
     }
 
