@@ -71,16 +71,22 @@
 //! [`store::late`](crate::store::late); shown by
 //! `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`,
 //! `a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too`. *Otherwise:* only what a node sent itself and
-//! has kept is played, the last `store.redis_heal_bytes`; a shard is not written anew from memory. What went back further
-//! stops everything: a register that is put together from memory would be one that nobody acknowledged.
+//! has kept is played, the last `store.redis_heal_bytes`. What went back further stops everything, and is not written over: what
+//! is there may be all that anybody has, should whoever writes it end on the way. What lost everything has nothing to lose.
 //!
 //! **An empty store is not a new one.** *FLUSHALL, or a restart without its file: a node finds no head, and everything is
 //! free again.* So the first start writes the register's name and a head for each shard; nodes keep the name in a file, and
 //! refuse another one or none; also while they run, for *Redis may come back with the files of another register, whose heads look
-//! as if somebody had gone on from further back.* Shown by `an_emptied_server_stops_the_store_and_the_next_start`,
-//! `a_head_that_is_missing_is_damage`, `from_a_redis_that_was_emptied_nothing_is_granted`,
-//! `a_running_node_grants_nothing_from_another_register_and_ends_naming_both`. *Otherwise:* a living owner does
-//! not write a wiped shard again, for the reason at R-9: an operator brings a copy back, or says that it begins anew.
+//! as if somebody had gone on from further back.* An owner that lives has all that was acknowledged in memory, and writes it anew
+//! where nothing of a register is: under fresh tokens, so that nothing that was on its way counts; closed to all until it was
+//! read once more; and only where its lease is in force or no other node was there, for another one may have owned it since.
+//! What was decided and never durable is told from what was by the way back that each network keeps
+//! ([`core::network::WayBack`](crate::core::network::WayBack)). [`store::redis`](crate::store::redis); shown by
+//! `an_emptied_server_stops_the_store_and_the_next_start`, `a_head_that_is_missing_is_damage`,
+//! `a_register_whose_redis_is_emptied_under_load_is_written_anew_and_nothing_acknowledged_is_lost`,
+//! `nodes_that_share_a_register_grant_nothing_from_a_redis_that_comes_back_empty_after_their_leases`,
+//! `a_running_node_grants_nothing_from_another_register_and_ends_naming_both`. *Otherwise:* all of a register is written anew or
+//! none of it, as it lies in one place: one head that is gone from among others is damage.
 //!
 //! **Generations never repeat.** The next one is above all that is stored, and above the clock's seconds times 2^20: both
 //! must fail to repeat one. [`actors::generations`](crate::actors::generations); shown by

@@ -14,6 +14,7 @@
 //!
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
+mod anew;
 mod apart;
 mod beginning;
 mod cannot;
@@ -21,6 +22,7 @@ mod company;
 mod contention;
 pub mod doctor;
 mod draining;
+mod filling;
 mod following;
 pub mod from_cli;
 mod handover;
@@ -115,12 +117,15 @@ pub struct Options {
     pub hooks: Hooks,
     /// Networks that must exist once it is ready.
     pub networks: Vec<NetworkInput>,
+    /// Batches that this process gave back to a store that was emptied, before it was opened anew.
+    pub healed_before: u64,
 }
 
 impl Options {
     /// The machine's clock, no hooks, no networks.
     pub fn new(config: Config, store: Arc<dyn Store>) -> Self {
-        Self { config, store, clock: Arc::new(SystemClock), hooks: Hooks::default(), networks: Vec::new() }
+        let (clock, hooks) = (Arc::new(SystemClock), Hooks::default());
+        Self { config, store, clock, hooks, networks: Vec::new(), healed_before: 0 }
     }
 
     /// On free ports of the loopback address.
@@ -139,6 +144,9 @@ pub enum Ended {
     Stopped,
     /// It could not go on.
     Failed(String),
+    /// The store was emptied, and was given back what this process had in memory, in so many batches: the server is to be started
+    /// anew.
+    WrittenAnew(u64),
 }
 
 /// A server that runs in threads of this process.
@@ -203,31 +211,55 @@ pub fn run(args: ServeArgs) -> u8 {
     telemetry::init(&config.log);
     // Before anything that takes long: it is no reason to end.
     signals::on_hangup(signals::ReadSettings { file, flags, config: config.clone() });
-    let kind = config.store.kind;
     let stop = CancellationToken::new();
     // A start may read for long, or wait for others, and the first process of a container hears no signal that it does not listen for.
     signals::stop_on_signals(stop.clone());
-    let started = open_until(&config, &stop).and_then(|store| {
-        let mut options = Options::new(config, store);
-        options.networks = args.networks;
-        start_until(options, stop.clone())
+    let mut healed = 0;
+    loop {
+        match round(&mut config, (args.networks.clone(), healed), &stop) {
+            Ok(exit) => return exit,
+            Err(WrittenAnew(batches)) => healed += batches,
+        }
+    }
+}
+
+/// Wrote its register anew, in so many batches, and is to be started with it, where it was.
+struct WrittenAnew(u64);
+
+/// Runs a server until it ends.
+fn round(
+    config: &mut Config,
+    (networks, healed_before): (Vec<NetworkInput>, u64),
+    stop: &CancellationToken,
+) -> Result<u8, WrittenAnew> {
+    let started = open_until(config, stop).and_then(|store| {
+        let mut options = Options::new(config.clone(), store);
+        (options.networks, options.healed_before) = (networks, healed_before);
+        start_until(options, stop.child_token())
     });
     let running = match started {
         Ok(running) => running,
         Err(cannot) if stop.is_cancelled() => {
             tracing::info!(problem = cannot.problem, "stopped before it was ready");
-            return 0;
+            return Ok(0);
         }
-        Err(cannot) => return cannot.end(),
+        Err(cannot) => return Ok(cannot.end()),
     };
     println!("ready tcp={} http={}", running.tcp, running.http);
+    (config.server.listen, config.server.http_listen) = (running.tcp.to_string(), running.http.to_string());
     let watched = supervisor::watch(&running);
     let ended = running.wait();
     watched.end();
     match ended {
-        Ended::Stopped => 0,
+        Ended::WrittenAnew(batches) if !stop.is_cancelled() => {
+            // What an operator accepted was for the first start.
+            let settings = &mut config.store;
+            (settings.accept_restored, settings.accept_new_store, settings.accept_rollback) = (false, false, false);
+            Err(WrittenAnew(batches))
+        }
+        Ended::Stopped | Ended::WrittenAnew(_) => Ok(0),
         Ended::Failed(problem) => {
-            let hint = match kind {
+            let hint = match config.store.kind {
                 StoreKind::Redis => {
                     "start it again with `allod serve`: it reads what Redis has. If that lost something, deploy/README.md has what \
                      to do first, under \"The store is lost\""
@@ -237,7 +269,7 @@ pub fn run(args: ServeArgs) -> u8 {
                 }
             };
             Failure::new("go on serving", problem, hint).print();
-            EXIT_STORE_FAILED
+            Ok(EXIT_STORE_FAILED)
         }
     }
 }
@@ -343,7 +375,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
             take_down(&server, &mut keeper, &stop, shutdown).await;
             match ended {
                 Ended::Stopped => keeper.end().await,
-                Ended::Failed(_) => ended,
+                Ended::Failed(_) | Ended::WrittenAnew(_) => ended,
             }
         }
     };
@@ -364,7 +396,7 @@ async fn bring_up(
     stop: CancellationToken,
     reactors: Vec<Reactor>,
 ) -> Result<(Arc<Server>, Keeper, SocketAddr, SocketAddr), CannotStart> {
-    let Options { config, store, clock, hooks, networks } = options;
+    let Options { config, store, clock, hooks, networks, healed_before } = options;
     let node = config.node();
     let info = store.info();
     let (card, mut peers) = peers::introduce(&config, &info)?;
@@ -395,7 +427,7 @@ async fn bring_up(
     let present = Arc::downgrade(&server);
     let present = Box::new(move || present.upgrade()?.seat.role().actors().cloned());
     figures::watch(&server.metrics, present, config.metrics.networks_max);
-    figures::watch_store(&server.metrics, &store);
+    figures::watch_store(&server.metrics, &store, healed_before);
     if let Some(peers) = &mut peers {
         peers.listen(Forwarded::of(&server), server.stop.clone(), &server.peers);
     }

@@ -112,6 +112,12 @@ impl Deployments {
         (page, records.next().is_some())
     }
 
+    /// All records, by the id under which each is stored. What is in doubt is as it was before.
+    pub fn durable(&self) -> Vec<(NetworkId, Arc<Deployment>)> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.values().filter_map(|known| Some((known.lane.id, known.record.clone()?))).collect()
+    }
+
     /// How many are not committed, and since when the oldest of them is not.
     pub fn uncommitted(&self) -> (usize, Option<WallTime>) {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);

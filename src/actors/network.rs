@@ -28,7 +28,7 @@
 //! | `waiting`, `queue` | requests that wait for capacity, and whose turn it is |
 //! | `holding` | its part in what several networks decide together |
 //! | `sweeping`, `uses` | first misses of sweeps; MACs, which are unique beyond it |
-//! | `messages`, `end` | what it is sent; its end |
+//! | `messages`, `end`, `recall` | what it is sent; its end; what of it is durable, where the store cannot tell |
 //!
 //! Here is what it is, and how it comes to be loaded, woken and retired.
 //!
@@ -40,6 +40,7 @@ mod end;
 mod holding;
 mod messages;
 mod queue;
+mod recall;
 mod staging;
 mod sweeping;
 mod uses;
@@ -61,6 +62,7 @@ pub use self::messages::{
     Work, refuse,
 };
 use self::queue::WaitQueue;
+pub use self::recall::Recall;
 use self::staging::{Staging, StopReason, loading, stopped};
 use self::sweeping::Misses;
 use self::waiting::Asker;
@@ -74,7 +76,7 @@ use super::service::Shared;
 use super::waits::Arrival;
 use super::{Applied, Fault, NotReadyReason};
 use crate::core::command;
-use crate::core::network::Network;
+use crate::core::network::{Network, WayBack};
 use crate::core::state::Step;
 use crate::core::types::{Generation, NetworkId, Scope};
 use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
@@ -187,6 +189,10 @@ pub struct NetworkActor {
     behind: bool,
     /// It was loaded as one that is purged: whoever let go of what is held may have ended half-way, and it goes on by itself.
     left_over: bool,
+    /// From its memory to what of it is durable, where the store can be emptied while the process goes on.
+    back: WayBack,
+    /// A step broke off half-way since it was loaded.
+    torn: bool,
 }
 
 impl NetworkActor {
@@ -219,6 +225,8 @@ impl NetworkActor {
             waiting: WaitQueue::default(),
             behind: false,
             left_over,
+            back: WayBack::default(),
+            torn: false,
         }
     }
 
@@ -438,6 +446,8 @@ impl NetworkActor {
             Ok(network) => {
                 self.left_over = network.config().purged;
                 self.network = network;
+                self.back.clear();
+                self.torn = false;
                 self.misses.clear();
                 self.waiting.note_all();
                 self.incarnation = incarnation;

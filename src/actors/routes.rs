@@ -39,6 +39,8 @@ pub struct Lane {
     pub incarnation: AtomicU64,
     /// How many units of the network the committer is done with.
     pub settled: AtomicU64,
+    /// As many of them were durable when the incarnation rose last.
+    pub durable: AtomicU64,
     /// Does anything of it end by itself: a lease, a cooldown, a probation?
     pub awaits: AtomicBool,
     /// What of it became durable.
@@ -50,8 +52,16 @@ pub struct Lane {
 impl Lane {
     /// A network whose memory was just loaded or made.
     pub fn new(id: NetworkId, shard: ShardId) -> Self {
-        let (incarnation, settled, awaits) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        Self { id, shard, incarnation, settled, awaits, deeds: Deeds::default(), place: OnceLock::new() }
+        Self {
+            id,
+            shard,
+            incarnation: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            awaits: AtomicBool::new(false),
+            deeds: Deeds::default(),
+            place: OnceLock::new(),
+        }
     }
 
     /// The reactor thread of its actor, if it has one.

@@ -5,6 +5,7 @@
 
 mod loading;
 mod quiet;
+mod recall;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 pub(super) use self::loading::networks_of;
 use self::loading::{networks_and_records, take_and_load};
+pub use self::recall::RegisterMemory;
 use super::clock::{Clock, Moment, ShardClock};
 use super::committer::{self, Committer, Enqueue, Reload, Staged, Unit, UnitPart};
 use super::deployments::Deployments;
@@ -315,12 +317,21 @@ impl Shared {
     /// Ends all actors: this node does not own the register any more. Every request that is under way is answered, and
     /// nothing is acknowledged or written from here on. What is left of the memory goes with the last who hold it.
     pub fn retire(&self, problem: &str) {
+        self.end_commits(problem);
+        self.end_networks();
+    }
+
+    /// Nothing is acknowledged or written from here on; what waits for that is answered.
+    fn end_commits(&self, problem: &str) {
         self.over.store(true, Ordering::Release);
         self.feed.close();
         // A closed mailbox is an actor that ended before.
         for committer in self.committers.get().into_iter().flatten() {
             let _ = committer.try_send(committer::Retire(problem.to_owned()));
         }
+    }
+
+    fn end_networks(&self) {
         if let Some(directory) = self.directory.get() {
             let _ = directory.try_send(directory::Retire);
         }

@@ -98,7 +98,7 @@ pub fn run(args: &Try, options: Options) -> Done<Exit> {
     })?;
     session.say("stopping");
     match running.stop() {
-        Ended::Stopped => Ok(Exit::Success),
+        Ended::Stopped | Ended::WrittenAnew(_) => Ok(Exit::Success),
         Ended::Failed(problem) => {
             Err(Failure::new("stop in order", problem, "`allod try` reads the register again and checks it").into())
         }

@@ -69,6 +69,9 @@ pub struct NotOwner {
 ///
 /// After `Ok`, each ticket must be answered once into the outlet; after `Err`, none.
 pub trait Serve: Send + Sync + 'static {
+    /// A node connected.
+    fn met(&self) {}
+
     /// Requests for one network.
     ///
     /// # Errors
@@ -208,6 +211,7 @@ impl Listening {
             }
         }
         tracing::info!(%address, %node, name = %peer.name, build = %peer.build, "a node connected");
+        self.handler.met();
         let conversation = Conversation::new(Arc::clone(&self.handler), peer, self.stop.clone());
         let end = tokio::select! {
             () = replaced.cancelled() => End::Replaced,

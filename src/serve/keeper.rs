@@ -37,6 +37,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Ended;
+use super::anew::Emptied;
 use super::apart::Reach;
 use super::contention::contends_in;
 use super::late;
@@ -45,7 +46,7 @@ use super::meeting::{MEETS_EVERY, meet_others, node};
 use super::peers::Peers;
 use super::warm::Warm;
 use crate::actors::committer::chain;
-use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
+use crate::actors::service::{self, CannotOwn, Hooks, Parts, RegisterMemory, Shared};
 use crate::actors::standby::Standby;
 use crate::actors::{Fatal, NotReadyReason, outlet};
 use crate::limits::NODE_LEASE_MS;
@@ -87,12 +88,22 @@ pub struct Keeper {
     pub(super) unheard: Option<Arc<Link>>,
     /// Its tenure ended, and it is not known yet whether another node has the register.
     pub(super) was_fenced: bool,
+    /// What it had of the register when it owned it last, while that is not known to be in the store.
+    memory: Option<RegisterMemory>,
     /// Boot time until which it lets other nodes go first.
     pub(super) stays_off_ms: u64,
     /// Which nodes it reaches, while it does not reach the owner or is not reached as the owner.
     pub(super) reach: Reach,
     /// It stops, and everything that was read is answered.
     has_answered_all: bool,
+}
+
+/// Why a process does not go on as it was.
+enum Over {
+    /// It cannot.
+    Failed(String),
+    /// The store lost everything, of which this was noticed first.
+    Emptied(Emptied, String),
 }
 
 /// What an owner does beside keeping its lease.
@@ -128,6 +139,7 @@ impl Keeper {
             warm: None,
             unheard: None,
             was_fenced: false,
+            memory: None,
             stays_off_ms: 0,
             reach: Reach::default(),
             has_answered_all: false,
@@ -229,21 +241,24 @@ impl Keeper {
                     None => self.seek().await,
                 }
             };
-            let failed = tokio::select! {
+            let ended = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ended::Stopped,
-                failed = step => failed,
+                ended = step => ended,
                 never = &mut meeting => match never {},
                 never = &mut bringing => match never {},
             };
-            if let Some(problem) = failed {
-                return Ended::Failed(problem);
+            match ended {
+                None => {}
+                Some(Over::Failed(problem)) => return Ended::Failed(problem),
+                // Also where the process is asked to stop meanwhile.
+                Some(Over::Emptied(emptied, problem)) => return self.write_anew(emptied, problem).await,
             }
         }
     }
 
     /// Owns the register until its tenure ends. Answers why the process cannot go on, if it cannot.
-    async fn own(&mut self, shared: &Arc<Shared>) -> Option<String> {
+    async fn own(&mut self, shared: &Arc<Shared>) -> Option<Over> {
         let (server, store, renewed_ms) =
             (Arc::clone(&self.server), Arc::clone(&self.store), Rc::clone(&self.renewed_ms));
         // One for the whole tenure, beside what is ordered too: however many orders come, each renewal is heard.
@@ -277,8 +292,13 @@ impl Keeper {
                 }
             }
         };
+        if self.failed() && self.store.was_emptied() {
+            self.tenure = None;
+            let may = self.server.nodes.is_alone() || !has_lapsed(&self.server, &*self.store, &self.renewed_ms);
+            return Some(Over::Emptied(Emptied::Owned { tenure: Arc::clone(shared), may }, lost.problem));
+        }
         if self.store.info().ownership_is_standing || self.failed() {
-            return Some(lost.problem);
+            return Some(Over::Failed(lost.problem));
         }
         self.end_tenure(shared, &lost).await;
         None
@@ -307,7 +327,7 @@ impl Keeper {
     }
 
     /// Does what a node does that does not own the register: tries to, or looks who does.
-    async fn seek(&mut self) -> Option<String> {
+    async fn seek(&mut self) -> Option<Over> {
         // An order does not put it off: who sends one after the other would keep the register from having an owner.
         let contends_at = Instant::now() + contends_in(self.drawn());
         loop {
@@ -321,16 +341,26 @@ impl Keeper {
             }
         }
         if let Some(unrelated) = self.stranger() {
-            return Some(unrelated.problem);
+            return Some(Over::Failed(unrelated.problem));
+        }
+        // Whoever has it in the store need not have it in memory, too.
+        if self.memory.is_some() && self.store.holder().await.is_ok() {
+            self.memory = None;
         }
         let others_first = self.card.draining || self.stays_off();
         // The role says what came of it.
         let found = if others_first { self.look().await } else { self.contend().await };
         self.tell_reach();
+        if self.store.was_emptied()
+            && let Some(memory) = self.memory.take()
+        {
+            let problem = "the store was emptied while it could not be reached".to_owned();
+            return Some(Over::Emptied(Emptied::Remembered(memory), problem));
+        }
         match found {
             Ok(()) => self.was_fenced = false,
             Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) if self.failed() => {
-                return Some(problem);
+                return Some(Over::Failed(problem));
             }
             Err(cannot @ CannotOwn::Held { .. }) => {
                 if self.was_fenced {
@@ -338,7 +368,7 @@ impl Keeper {
                 }
                 if self.peers.is_none() {
                     let unrelated = self.stranger_to(&cannot).filter(|unrelated| !unrelated.may_pass);
-                    return unrelated.map(|unrelated| unrelated.problem);
+                    return unrelated.map(|unrelated| Over::Failed(unrelated.problem));
                 }
             }
             Err(_) => {}
@@ -360,7 +390,15 @@ impl Keeper {
             Some(why) => self.wait_for_store(why),
             None => self.wait("another node takes over", NotReadyReason::Moved),
         }
-        shared.retire(problem);
+        if lost.store_away.is_some() && self.store.info().may_be_emptied && self.server.nodes.is_alone() {
+            // It may come back without anything, and then this is all that is known.
+            match shared.recall(problem).await {
+                Ok(memory) => self.memory = Some(memory),
+                Err(why) => tracing::warn!(why, "what this node had in memory is not remembered"),
+            }
+        } else {
+            shared.retire(problem);
+        }
         // Where it is still this node's, nobody need wait for the end of the lease.
         let_go(&*self.store).await;
     }

@@ -125,6 +125,10 @@ async fn keeps_lease<R: Future<Output = Result<(), StoreError>>>(
                 Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
                     return Lost::to_others(chain(&error));
                 }
+                // It takes nothing any more, and is not waited for.
+                Ok(Err(error @ (StoreError::Damaged(_) | StoreError::Poisoned(_)))) => {
+                    return Lost::to_others(chain(&error));
+                }
                 Ok(Err(error)) => {
                     tracing::warn!(error = chain(&error), "the lease is not renewed yet");
                     store_away = Some(chain(&error));

@@ -25,26 +25,18 @@
 
 mod presence;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use xxhash_rust::xxh3::Xxh3;
-
 use self::presence::{alone, keep_leases, leave, take_all};
+pub use super::filling::RegisterTally;
+use super::filling::{CannotFill, Filling, Writer, everything, last_of};
 use crate::actors::clock::Clock;
 use crate::actors::committer::chain;
 use crate::actors::generations::generation_floor;
-use crate::actors::shard_of;
-use crate::core::plural::counted;
-use crate::core::state::{Entry, Key, State, Step};
-use crate::core::types::{Generation, NetworkId, ShardTime};
-use crate::limits;
-use crate::store::codec::Format;
+use crate::core::types::Generation;
 use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, fingerprint};
-use crate::store::{Act, Batch, CommitError, Digest, Head, NetworkImage, ShardId, ShardImage, StoreError, codec};
+use crate::store::{Head, StoreError};
 
 /// Who did it, in the history.
-const BY: &str = "migrate";
+const WRITER: Writer<'static> = Writer { by: "migrate", reason: None };
 
 /// Why a register is not moved. `Display` is a sentence.
 #[derive(Debug, thiserror::Error)]
@@ -79,59 +71,23 @@ impl From<StoreError> for CannotMove {
     }
 }
 
-impl From<CommitError> for CannotMove {
-    fn from(error: CommitError) -> Self {
-        Self::Store(chain(&error))
-    }
-}
-
-/// What a register holds, counted, and a sum over every record in no particular order.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RegisterTally {
-    /// Networks, deleted ones that are remembered too.
-    pub networks: u64,
-    /// Subnets.
-    pub subnets: u64,
-    /// Reservations.
-    pub held: u64,
-    /// Addresses that cool, or were declined.
-    pub resting: u64,
-    /// Deployments.
-    pub deployments: u64,
-    sum: u128,
-}
-
-impl RegisterTally {
-    fn add(&mut self, network: NetworkId, key: Key, state: &State) -> Result<(), CannotMove> {
-        match state {
-            State::Config(_) => self.networks += 1,
-            State::Subnet(_) => self.subnets += 1,
-            State::Deployment(_) => self.deployments += 1,
-            State::Entry(Entry::Held(_)) => self.held += 1,
-            State::Entry(Entry::Released(_) | Entry::Declined(_)) => self.resting += 1,
+impl From<CannotFill> for CannotMove {
+    fn from(cannot: CannotFill) -> Self {
+        match cannot {
+            CannotFill::Read(error) => error.into(),
+            CannotFill::Commit(error) => Self::Store(chain(&error)),
+            CannotFill::Record(text) => Self::Store(text),
         }
-        let mut bytes = Vec::new();
-        codec::encode_state(state, Format::NEWEST, &mut bytes)
-            .map_err(|error| CannotMove::Store(format!("a record of network {network} {error}")))?;
-        let mut hash = Xxh3::new();
-        hash.update(&network.0.to_be_bytes());
-        hash.update(format!("{key:?}").as_bytes());
-        hash.update(&bytes);
-        self.sum = self.sum.wrapping_add(hash.digest128());
-        Ok(())
     }
+}
 
-    /// In words.
-    pub fn words(&self) -> String {
-        let Self { networks, subnets, held, resting, deployments, sum: _ } = *self;
-        format!(
-            "{}, {}, {}, {} cooling or declined, {}",
-            counted(networks, "network"),
-            counted(subnets, "subnet"),
-            counted(held, "reservation"),
-            counted(resting, "address"),
-            counted(deployments, "deployment")
-        )
+impl CannotMove {
+    /// Of what was copied already.
+    fn of_target(cannot: CannotFill) -> Self {
+        match cannot {
+            CannotFill::Record(text) => Self::Differs(text),
+            CannotFill::Read(_) | CannotFill::Commit(_) => cannot.into(),
+        }
     }
 }
 
@@ -214,12 +170,8 @@ async fn carry(
 ) -> Result<MovedRegister, CannotMove> {
     let carried = async {
         alone(target).await?;
-        let moving = async {
-            let copy = Copy::begin(source, target, clock).await?;
-            copy.run(source, target, clock, tell).await
-        };
         tokio::select! {
-            moved = moving => moved,
+            moved = copy(source, target, clock, tell) => moved,
             lost = keep_leases(source) => Err(lost),
             lost = keep_leases(target) => Err(lost),
         }
@@ -253,179 +205,39 @@ async fn finish(
     Ok(is_whole.then_some(MovedRegister { tally: None, register, generation }))
 }
 
-fn last_of((shard, head): &(ShardId, Head)) -> LastOf {
-    (*shard, head.token, head.seq, head.digest)
-}
-
-/// What waits to be committed to one shard of the target.
-struct WaitingSteps {
-    head: Head,
-    acts: Vec<Act>,
-    steps: usize,
-    bytes: usize,
-}
-
-/// A copy under way.
-struct Copy {
-    from: Vec<(ShardId, Head)>,
-    to: Vec<WaitingSteps>,
-    time: ShardTime,
-    generation: Generation,
-    act_bytes_max: usize,
-}
-
-impl Copy {
-    async fn begin(source: &dyn Movable, target: &dyn Movable, clock: &dyn Clock) -> Result<Self, CannotMove> {
-        let from = take_all(source, clock).await?;
-        let to = take_all(target, clock).await?;
-        let time = from.iter().map(|(_, head)| head.time).max().unwrap_or_default();
-        let given = from.iter().map(|(_, head)| head.generation).max().unwrap_or_default();
-        let generation = generation_floor(given, clock.wall());
-        let to = to.into_iter().map(|(_, head)| WaitingSteps { head, acts: Vec::new(), steps: 0, bytes: 0 }).collect();
-        // Half of what is legal: an act that is one step over the bound still fits.
-        let act_bytes_max = (target.info().act_bytes_max / 2).min(limits::BATCH_BYTES_MAX);
-        Ok(Self { from, to, time, generation, act_bytes_max })
-    }
-
-    async fn run(
-        mut self,
-        source: &dyn Movable,
-        target: &dyn Movable,
-        clock: &dyn Clock,
-        tell: Tell<'_>,
-    ) -> Result<MovedRegister, CannotMove> {
-        let all = (self.from.len() + self.to.len()) as u64;
-        let mut there = RegisterTally::default();
-        for (done, (shard, head)) in self.from.clone().into_iter().enumerate() {
-            tell(done as u64, all);
-            let image = source.load(shard, head.token).await?;
-            let later = self.time.0 - head.time.0;
-            for (id, states) in everything(image, later) {
-                self.copy(target, clock, (id, states), &mut there).await?;
-            }
+/// Copies all of a register that was taken, and closes it.
+async fn copy(
+    source: &dyn Movable,
+    target: &dyn Movable,
+    clock: &dyn Clock,
+    tell: Tell<'_>,
+) -> Result<MovedRegister, CannotMove> {
+    let from = take_all(source, clock).await?;
+    let to = take_all(target, clock).await?;
+    let time = from.iter().map(|(_, head)| head.time).max().unwrap_or_default();
+    let given = from.iter().map(|(_, head)| head.generation).max().unwrap_or_default();
+    let generation = generation_floor(given, clock.wall());
+    let heads = to.into_iter().map(|(_, head)| Head { time, ..head }).collect::<Vec<_>>();
+    let (begun, all) = (from.len(), (from.len() + heads.len()) as u64);
+    let mut filling = Filling::new(target, heads, generation, (clock, WRITER));
+    for (done, &(shard, head)) in from.iter().enumerate() {
+        tell(done as u64, all);
+        let image = source.load(shard, head.token).await?;
+        for (id, states) in everything(image, time.0 - head.time.0) {
+            filling.write(id, states).await?;
         }
-        // Also what gets no network has to know the generations that were given.
-        for at in 0..self.to.len() {
-            self.commit(target, at).await?;
-        }
-        let copied = self.load_again(target, tell, all).await?;
-        if copied != there {
-            return Err(CannotMove::Differs(format!("{}, and there were {}", copied.words(), there.words())));
-        }
-        let from: Vec<LastOf> = self.from.iter().map(last_of).collect();
-        let to = self.ends();
-        let register = target.info().register;
-        let moved =
-            MoveNotice::Moved { register, fingerprint: fingerprint(&to), at_ms: clock.wall().0, to: target.place() };
-        source.post(Some(moved), from).await?;
-        target.post(None, to).await?;
-        tell(all, all);
-        Ok(MovedRegister { tally: Some(there), register, generation: self.generation })
     }
-
-    fn ends(&self) -> Vec<LastOf> {
-        let heads = self.to.iter().enumerate();
-        heads.map(|(at, waiting)| last_of(&(ShardId(at as u16), waiting.head))).collect()
+    filling.flush().await?;
+    let copied = filling.load_again(|at| tell((begun + at) as u64, all)).await.map_err(CannotMove::of_target)?;
+    let there = filling.written();
+    if copied != there {
+        return Err(CannotMove::Differs(format!("{}, and there were {}", copied.words(), there.words())));
     }
-
-    /// Everything that the target has now, counted as it is loaded; each network is where it will be looked for.
-    async fn load_again(&self, target: &dyn Movable, tell: Tell<'_>, all: u64) -> Result<RegisterTally, CannotMove> {
-        let mut tally = RegisterTally::default();
-        for (at, waiting) in self.to.iter().enumerate() {
-            tell((self.from.len() + at) as u64, all);
-            let shard = ShardId(at as u16);
-            let image = target.load(shard, waiting.head.token).await?;
-            if (image.head.seq, image.head.digest) != (waiting.head.seq, waiting.head.digest) {
-                return Err(CannotMove::Differs(format!("shard {at} ends at batch {}", image.head.seq.0)));
-            }
-            for (id, states) in everything(image, 0) {
-                if shard_of(id, target.info().shards) != shard {
-                    return Err(CannotMove::Differs(format!("network {id} lies in shard {at}")));
-                }
-                for (key, state) in states {
-                    tally.add(id, key, &state)?;
-                }
-            }
-        }
-        Ok(tally)
-    }
-
-    async fn copy(
-        &mut self,
-        target: &dyn Movable,
-        clock: &dyn Clock,
-        (id, states): (NetworkId, States),
-        tally: &mut RegisterTally,
-    ) -> Result<(), CannotMove> {
-        let at = usize::from(shard_of(id, target.info().shards).0);
-        let act =
-            || Act { network: id, wall: clock.wall(), by: BY.into(), reason: None, transaction: None, steps: vec![] };
-        let mut next = act();
-        for (key, state) in states {
-            tally.add(id, key, &state)?;
-            let step = Step { key, expect: None, state: Some(state), event: None };
-            let one = Act { steps: vec![step], ..act() };
-            let bytes = one.bytes_max();
-            let waiting = &mut self.to[at];
-            if waiting.steps == limits::BATCH_CHANGES_MAX || waiting.bytes + bytes > self.act_bytes_max {
-                if !next.steps.is_empty() {
-                    waiting.acts.push(std::mem::replace(&mut next, act()));
-                }
-                self.commit(target, at).await?;
-            }
-            self.to[at].steps += 1;
-            self.to[at].bytes += bytes;
-            next.steps.extend(one.steps);
-        }
-        if !next.steps.is_empty() {
-            self.to[at].acts.push(next);
-        }
-        Ok(())
-    }
-
-    /// Writes what waits for a shard, durably.
-    async fn commit(&mut self, target: &dyn Movable, at: usize) -> Result<(), CannotMove> {
-        let waiting = &mut self.to[at];
-        let Head { epoch, token, .. } = waiting.head;
-        let batch = Batch {
-            shard: ShardId(at as u16),
-            epoch,
-            token,
-            seq: crate::store::Seq(waiting.head.seq.0 + 1),
-            time: self.time,
-            generation: self.generation,
-            acts: std::mem::take(&mut waiting.acts),
-        };
-        (waiting.steps, waiting.bytes) = (0, 0);
-        let seq = batch.seq;
-        let committed = target.commit(Arc::new([batch])).await?;
-        let digest = committed.first().map_or(Digest(0), |committed| committed.digest);
-        waiting.head = Head { seq, digest, time: self.time, generation: self.generation, ..waiting.head };
-        target.confirm(vec![(ShardId(at as u16), token, seq, digest)]).await?;
-        Ok(())
-    }
-}
-
-/// Records that are stored under one id.
-type States = Box<dyn Iterator<Item = (Key, State)> + Send>;
-
-/// All records of a shard, by the id under which they are stored; their times so much later.
-fn everything(image: ShardImage, later: u64) -> impl Iterator<Item = (NetworkId, States)> {
-    let networks = image.networks.into_iter().map(move |network| {
-        let id = network.config.id;
-        (id, Box::new(states(network, later)) as States)
-    });
-    let record =
-        |(id, deployment)| (id, Box::new(std::iter::once((Key::Deployment, State::Deployment(deployment)))) as States);
-    networks.chain(image.deployments.into_iter().map(record))
-}
-
-/// The records of a network: configuration first, addresses ascending; its times so much later.
-fn states(network: NetworkImage, later: u64) -> impl Iterator<Item = (Key, State)> {
-    let subnets: BTreeMap<_, _> = network.subnets.into_iter().map(|subnet| (subnet.id, subnet)).collect();
-    std::iter::once((Key::Config, State::Config(network.config)))
-        .chain(subnets.into_iter().map(|(id, subnet)| (Key::Subnet(id), State::Subnet(subnet))))
-        .chain(network.entries.into_iter().map(move |(address, entry)| {
-            (Key::Address(address), State::Entry(entry.in_time_of(ShardTime(0), ShardTime(later))))
-        }))
+    let (ends, register) = (filling.ends(), target.info().register);
+    let moved =
+        MoveNotice::Moved { register, fingerprint: fingerprint(&ends), at_ms: clock.wall().0, to: target.place() };
+    source.post(Some(moved), from.iter().map(last_of).collect()).await?;
+    target.post(None, ends).await?;
+    tell(all, all);
+    Ok(MovedRegister { tally: Some(there), register, generation })
 }

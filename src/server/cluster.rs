@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -53,6 +54,8 @@ pub struct Nodes {
     /// When that was.
     at: ArcSwapOption<Instant>,
     trouble: ArcSwapOption<Trouble>,
+    /// Another node was here at some time since this one began.
+    company: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -66,12 +69,25 @@ struct Trouble {
 impl Nodes {
     /// These were seen just now.
     pub fn seen(&self, nodes: Vec<Node>) {
+        if nodes.len() > 1 {
+            self.has_company();
+        }
         self.seen.store(Arc::new(nodes));
         // They are seen in the store, so it is reached again.
         if self.trouble.load().as_deref().is_some_and(|trouble| !trouble.outlasts_meeting) {
             self.trouble.store(None);
         }
         self.at.store(Some(Arc::new(Instant::now())));
+    }
+
+    /// Another node is here: it connected, or was seen beside this one.
+    pub fn has_company(&self) {
+        self.company.store(true, Ordering::Release);
+    }
+
+    /// Was no other node here since this one began? Then none can have owned the register since.
+    pub fn is_alone(&self) -> bool {
+        !self.company.load(Ordering::Acquire)
     }
 
     /// Those that were seen last.

@@ -156,6 +156,12 @@ fn work(shared: &Arc<Shared>, network: &NetworkRef, items: Vec<Item>, outlet: &O
 }
 
 impl Serve for Forwarded {
+    fn met(&self) {
+        if let Some(server) = self.server.upgrade() {
+            server.nodes.has_company();
+        }
+    }
+
     fn work(&self, _: &RemoteAsker, network: NetworkRef, items: Vec<Item>, outlet: &Outlet) -> Result<(), NotOwner> {
         self.take(HeldBack::Work(network, items, outlet.clone()))
     }

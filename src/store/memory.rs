@@ -250,6 +250,7 @@ impl Store for MemoryStore {
             shards: self.inner().shards.len() as u16,
             commits_shards_together: true,
             ownership_is_standing: true,
+            may_be_emptied: false,
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
             move_bytes_max: crate::limits::ACT_BYTES_MAX,
             restored_from: None,

@@ -51,7 +51,7 @@ use self::late::Late;
 use crate::core::deployment::Deployment;
 use crate::core::network::Entries;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::core::types::NetworkId;
+use crate::core::types::{NetworkId, ShardTime};
 use image::RecordImage;
 
 /// A node, as the others know it.
@@ -141,6 +141,8 @@ pub struct StoreInfo {
     pub commits_shards_together: bool,
     /// Is holding the store open proof of ownership, so that answers without a change need no fence check?
     pub ownership_is_standing: bool,
+    /// Can it lose all that it has while its owner lives, who writes it anew then ([`Store::anew`])?
+    pub may_be_emptied: bool,
     /// Bytes of what must become durable together, as [`Act::bytes_max`] counts them; at most
     /// [`limits::ACT_BYTES_MAX`](crate::limits::ACT_BYTES_MAX).
     pub act_bytes_max: usize,
@@ -309,6 +311,23 @@ pub trait Store: Send + Sync + 'static {
     fn dealt_with(&self, late: &Late) -> Result<(), StoreError> {
         let _ = late;
         Ok(())
+    }
+
+    /// Was all that it had found to be gone, and is it not there again? Where that was while this node owned the register, it
+    /// takes nothing any more.
+    fn was_emptied(&self) -> bool {
+        false
+    }
+
+    /// Begins the register anew in a store that was emptied: under its identity, each shard at this time, behind the last batch
+    /// of which somebody was told, and owned by the caller. Nobody else can take it before it was written and posted.
+    ///
+    /// # Errors
+    /// [`StoreError::Foreign`] if something is there; [`StoreError::Invalid`] where a store is never emptied.
+    fn anew(&self, times: Vec<ShardTime>) -> Later<Result<moving::Begun, StoreError>> {
+        let _ = times;
+        let text = "this store is not written from memory".into();
+        Box::pin(std::future::ready(Err(StoreError::Invalid(text))))
     }
 
     /// How this node is known to the others from now on.

@@ -12,7 +12,7 @@
 //! Neighbours: `embedded` keeps the notice in a file, `redis` beside the register's identity and in every head; the copy
 //! itself is in `serve::migrate`, over the contract of all stores.
 
-use super::{Digest, Later, Seq, ShardId, Store, StoreError, Token};
+use super::{Digest, Head, Later, Seq, ShardId, Store, StoreError, Token};
 
 /// What a register says of its own move. Without one it is a register like any other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,11 @@ pub enum MoveNotice {
     Unfinished {
         /// Where from, for people.
         from: String,
+    },
+    /// It was emptied, and is being written by the node that has it in memory.
+    Anew {
+        /// Name of that node, for people.
+        by: String,
     },
     /// It is somewhere else.
     Moved {
@@ -40,6 +45,7 @@ impl MoveNotice {
     pub fn text(&self) -> String {
         match self {
             Self::Unfinished { from } => format!("unfinished {from}"),
+            Self::Anew { by } => format!("anew {by}"),
             Self::Moved { register, fingerprint, at_ms, to } => {
                 format!("moved {register:032x} {fingerprint:032x} {at_ms} {to}")
             }
@@ -51,6 +57,9 @@ impl MoveNotice {
         let text = text.trim_end_matches('\n');
         if let Some(from) = text.strip_prefix("unfinished ") {
             return Some(Self::Unfinished { from: from.to_owned() });
+        }
+        if let Some(by) = text.strip_prefix("anew ") {
+            return Some(Self::Anew { by: by.to_owned() });
         }
         let mut words = text.strip_prefix("moved ")?.splitn(4, ' ');
         let mut hex = || u128::from_str_radix(words.next()?, 16).ok();
@@ -65,6 +74,10 @@ impl MoveNotice {
             Self::Unfinished { from } => format!(
                 "is the unfinished copy of a register that is moved here from {from}; move it again with `allod migrate`, \
                  which begins anew"
+            ),
+            Self::Anew { by } => format!(
+                "was emptied, and node {by}, which has it in memory, writes it anew; it is served when all of it is there. If that \
+                 node ended meanwhile it stays unfinished: bring a copy of its data back"
             ),
             Self::Moved { register, at_ms, to, .. } => {
                 let second = i64::try_from(at_ms / 1_000).unwrap_or(i64::MAX);
@@ -86,6 +99,7 @@ impl MoveNotice {
                 let (Whereabouts::Directory(from) | Whereabouts::Redis(from, _)) = Whereabouts::of(from);
                 format!("say the move again, `allod migrate {} TO`, which begins anew", quoted(from))
             }
+            Self::Anew { by } => format!("see whether node {by} lives: the register is served when it is done"),
             Self::Moved { to, .. } => match Whereabouts::of(to) {
                 Whereabouts::Directory(path) => {
                     format!("start the server there: `allod serve --data {}`", quoted(path))
@@ -140,8 +154,16 @@ pub enum Opening {
         /// Where from, for people.
         from: String,
     },
-    /// To be finished: it must be this register, unfinished.
+    /// To be finished: it must be this register, unfinished or begun anew.
     Unfinished(u128),
+}
+
+/// A register that is begun anew, and where its shards stand.
+pub struct Begun {
+    /// To be written and posted; each shard is owned under the token of its head.
+    pub store: Box<dyn Movable>,
+    /// The heads, from shard 0.
+    pub heads: Vec<Head>,
 }
 
 /// A shard's last batch, and the token under which it is owned.
@@ -183,6 +205,7 @@ mod tests {
         let to = "redis://127.0.0.1:6379/0, keys `allod:…`".to_owned();
         for notice in [
             MoveNotice::Unfinished { from: "the directory /a b/c".to_owned() },
+            MoveNotice::Anew { by: "node 1".to_owned() },
             MoveNotice::Moved { register: 7, fingerprint: u128::MAX, at_ms: 1_772_356_364_031, to },
         ] {
             assert_eq!(MoveNotice::parse(&format!("{}\n", notice.text())), Some(notice));

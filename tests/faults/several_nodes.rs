@@ -163,16 +163,6 @@ async fn redis_that_stands_still_or_is_killed_loses_nothing_of_what_was_flushed(
     assert!(verdict.sure_holdings > 500, "{} sure holdings", verdict.sure_holdings);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn from_a_redis_that_was_emptied_nothing_is_granted() {
-    let Some(nodes) = Nodes::start(2, &[]) else { return };
-    let run = Run::begin(nodes, 4, 4).await;
-    run.gets_on(300, "before it was emptied").await;
-    run.nodes.redis.ask(&["FLUSHALL"]);
-    assert!(!run.load.more(50, Duration::from_secs(8)).await, "an emptied register grants");
-    run.end_in_silence().await;
-}
-
 /// Whoever deals clients over the nodes by what they say would send them to nodes that can serve nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_redis_is_away_no_node_says_that_it_is_ready_or_that_others_were_seen_just_now() {

@@ -136,6 +136,7 @@ impl SimStore {
             shards,
             commits_shards_together: together,
             ownership_is_standing: false,
+            may_be_emptied: true,
             act_bytes_max: allod::limits::ACT_BYTES_MAX,
             move_bytes_max: allod::limits::ACT_BYTES_MAX,
             restored_from: None,

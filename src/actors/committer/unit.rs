@@ -170,8 +170,13 @@ pub(super) struct ShardLine {
 /// The memory that a unit was decided on is worthless from now on.
 pub(super) fn disown(unit: &Unit) {
     for part in &unit.parts {
-        let next = part.incarnation + 1;
         // Only the memory that it was decided on: a newer one was loaded from the store already.
+        if part.lane.incarnation.load(Ordering::Acquire) != part.incarnation {
+            continue;
+        }
+        // All that was settled until now is durable, and whoever sees the next incarnation knows how far that goes.
+        part.lane.durable.store(part.lane.settled.load(Ordering::Acquire), Ordering::Release);
+        let next = part.incarnation + 1;
         let _ = part.lane.incarnation.compare_exchange(part.incarnation, next, Ordering::AcqRel, Ordering::Acquire);
     }
 }

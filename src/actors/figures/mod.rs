@@ -35,9 +35,10 @@ pub fn watch(metrics: &Metrics, present: Present, networks_max: usize) {
     metrics.registry.register(Box::new(collector)).expect("registered once per server");
 }
 
-/// Adds what this process did with its store, whoever owns the register at a scrape.
-pub fn watch_store(metrics: &Metrics, store: &Arc<dyn Store>) {
-    let collector = StoreCollector { store: Arc::downgrade(store), descs: descs(process::METRICS) };
+/// Adds what this process did with its store, whoever owns the register at a scrape; and how many batches it gave back to the one
+/// before, where that was emptied.
+pub fn watch_store(metrics: &Metrics, store: &Arc<dyn Store>, healed_before: u64) {
+    let collector = StoreCollector { store: Arc::downgrade(store), healed_before, descs: descs(process::METRICS) };
     metrics.registry.register(Box::new(collector)).expect("registered once per server");
 }
 
@@ -69,6 +70,7 @@ impl Collector for ActorFigures {
 /// Asks the store, at each scrape. Whoever keeps the metrics does not keep the store.
 struct StoreCollector {
     store: Weak<dyn Store>,
+    healed_before: u64,
     descs: Vec<Desc>,
 }
 
@@ -80,7 +82,9 @@ impl Collector for StoreCollector {
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(store) = self.store.upgrade() else { return Vec::new() };
         let mut families = Families::of(process::METRICS);
-        process::fill(&mut families, &store.figures());
+        let mut figures = store.figures();
+        figures.healed_batches += self.healed_before;
+        process::fill(&mut families, &figures);
         families.finish()
     }
 }

@@ -39,7 +39,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     counter(
         "allod_store_healed_batches_total",
         &[],
-        "Batches that Redis had lost and was given again. Any rise means that Redis went back: look at its failover.",
+        "Batches that Redis had lost and was given again. Any rise means that Redis went back, or was emptied: look at its failover and its file.",
     ),
 ];
 

@@ -102,12 +102,20 @@ impl NetworkActor {
         // They are given.
         self.drawn.take();
         let lost = self.mac_changes(steps).lost;
+        self.forget_way_back();
         let (network, waiting) = (&mut self.network, &mut self.waiting);
+        let mut back = Some(&mut self.back).filter(|_| self.shared.info.may_be_emptied);
         let step = |(at, step): (usize, &Step)| {
             waiting.note(network, step);
-            network.apply_before(step, steps.get(at + 1), now);
+            let before = network.apply_before(step, steps.get(at + 1), now);
+            if let Some(back) = &mut back {
+                back.note(unit, step.key, before);
+            }
         };
-        catch_unwind(AssertUnwindSafe(|| steps.iter().enumerate().for_each(step))).map_err(drop)?;
+        if catch_unwind(AssertUnwindSafe(|| steps.iter().enumerate().for_each(step))).is_err() {
+            self.torn = true;
+            return Err(());
+        }
         self.macs_leave(&lost, unit);
         self.note_recorded(steps, unit);
         if self.network.is_gone() {

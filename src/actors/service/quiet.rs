@@ -56,7 +56,7 @@ impl Shared {
     }
 
     /// Waits until everything that was enqueued is definite.
-    async fn drained(&self) {
+    pub(super) async fn drained(&self) {
         for committer in self.committers.get().into_iter().flatten() {
             let (told, done) = oneshot::channel();
             if committer.try_send(Drained(told)).is_ok() {

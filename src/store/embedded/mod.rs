@@ -312,6 +312,7 @@ impl Store for EmbeddedStore {
             shards: self.shared.meta.shards,
             commits_shards_together: true,
             ownership_is_standing: true,
+            may_be_emptied: false,
             act_bytes_max: act_bytes_max(self.shared.options.segment_bytes),
             move_bytes_max: act_bytes_max(self.shared.options.segment_bytes),
             restored_from: self.restored_from(),

@@ -69,7 +69,9 @@ pub fn look_at_target(dir: &Path) -> Result<(), StoreError> {
 fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
     match read(disk, dir)? {
         Some(MoveNotice::Unfinished { .. }) => return Ok(true),
-        Some(notice @ MoveNotice::Moved { .. }) => return Err(problem::foreign(dir, notice.refusal())),
+        Some(notice @ (MoveNotice::Moved { .. } | MoveNotice::Anew { .. })) => {
+            return Err(problem::foreign(dir, notice.refusal()));
+        }
         None => {}
     }
     let names = disk.list(dir).map_err(problem::io("listing", dir))?;
@@ -184,7 +186,9 @@ impl Movable for EmbeddedStore {
 /// A directory without a notice holds what it seems to hold; one that a move left unfinished is nothing to copy.
 pub(super) fn check_copy(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
     match read(disk, dir)? {
-        Some(notice @ MoveNotice::Unfinished { .. }) => Err(problem::foreign(dir, notice.refusal())),
+        Some(notice @ (MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. })) => {
+            Err(problem::foreign(dir, notice.refusal()))
+        }
         Some(MoveNotice::Moved { .. }) | None => initialised(disk, dir),
     }
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::anew::Anew;
 use super::failed::{self, Failed};
 use super::identity::{Behind, IdentityFile};
 use super::keys::{FORMAT, Keys};
@@ -29,15 +30,19 @@ pub(super) struct Begun {
     pub(super) notice: Option<MoveNotice>,
 }
 
-/// Checks the server, and opens or makes the register.
+/// Checks the server, and opens or makes the register; what is to be begun `anew` is begun before.
 pub(super) async fn begin(
     link: &mut Link,
     keys: &Keys,
     options: &RedisOptions,
     identity: Option<&IdentityFile>,
+    anew: Option<&Anew>,
 ) -> Result<Begun, StoreError> {
     let shas = link.shas().await.map_err(Failed::into_error)?;
     let server = ServerFacts::look(link, &shas, keys, options.replicas).await?;
+    if let Some(anew) = anew {
+        anew.begin(link, &shas, keys).await?;
+    }
     let (shards, making) = moving::prepare(link, keys, options).await?;
     let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
     let names: Vec<String> =
@@ -223,7 +228,7 @@ fn check_register(
 }
 
 #[expect(clippy::disallowed_methods, reason = "when the register was made, for people")]
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -9,8 +9,10 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{RedisStore, Running, Senders, checks, closed, commits, confirms, ended, load};
+use crate::core::types::ShardTime;
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::late::Late;
+use crate::store::moving::Begun;
 use crate::store::{
     Batch, CommitError, Committed, Digest, Followed, Head, Holder, Later, NodeCard, SeenNode, Seq, ShardId, ShardImage,
     Store, StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
@@ -156,6 +158,18 @@ impl Store for RedisStore {
         self.shared.lates.remove(late)
     }
 
+    fn was_emptied(&self) -> bool {
+        self.shared.was_emptied()
+    }
+
+    fn anew(&self, times: Vec<ShardTime>) -> Later<Result<Begun, StoreError>> {
+        let (shared, options) = (Arc::clone(&self.shared), self.options.clone());
+        Box::pin(async move {
+            let beginning = tokio::task::spawn_blocking(move || Self::begin_anew(&shared, options, &times));
+            beginning.await.unwrap_or_else(|_| Err(StoreError::Poisoned("what begins it anew crashed".into())))
+        })
+    }
+
     fn introduce(&self, card: NodeCard) {
         self.shared.introduce(card);
     }
@@ -190,7 +204,7 @@ impl Store for RedisStore {
     }
 
     fn directory(&self) -> Option<PathBuf> {
-        self.directory.clone()
+        self.options.directory.clone()
     }
 
     fn close(&self) -> Later<()> {

@@ -40,6 +40,7 @@
 //! Review notes: does every error have its class? Is anything sent twice except after NOSCRIPT? Does every script compare
 //! all before it writes? Is each wait bounded?
 
+mod anew;
 mod awaited;
 mod begin;
 mod calls;
@@ -79,13 +80,13 @@ mod watch;
 mod whole;
 mod written;
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use self::anew::Anew;
 use self::begin::Begun;
 use self::identity::IdentityFile;
 use self::keys::Keys;
@@ -115,7 +116,8 @@ pub struct RedisStore {
     /// Where it is, without a password.
     url: String,
     notice: Arc<Mutex<Option<MoveNotice>>>,
-    directory: Option<PathBuf>,
+    /// How it was opened.
+    options: RedisOptions,
 }
 
 #[derive(Debug)]
@@ -147,6 +149,11 @@ impl RedisStore {
     /// [`StoreError::Foreign`] if Redis cannot keep a register, or holds another one; [`StoreError::Damaged`] if what was
     /// there is gone.
     pub fn open(options: RedisOptions) -> Result<Self, StoreError> {
+        Self::open_or_begin(options, None)
+    }
+
+    /// The same; what is to be begun `anew` is begun before, and is this process's from the start.
+    fn open_or_begin(options: RedisOptions, anew: Option<Arc<Anew>>) -> Result<Self, StoreError> {
         let keys = Keys::new(&options.prefix)?;
         if options.shards == 0 {
             return Err(StoreError::Invalid("a register has 1 shard at least".into()));
@@ -158,10 +165,11 @@ impl RedisStore {
         let runtimes = [runtime("store-redis", 1)?, runtime("store-redis-load", 2)?];
         // On the runtime's thread: this one may belong to a runtime of its own.
         let (told, asked) = std::sync::mpsc::sync_channel(1);
-        let (place_inside, options_inside) = (place.clone(), options.clone());
+        let (place_inside, options_inside, anew_inside) = (place.clone(), options.clone(), anew.clone());
         runtimes[0].spawn(async move {
             let mut link = Link::new(place_inside, None);
-            let begun = begin::begin(&mut link, &keys, &options_inside, identity.as_ref()).await;
+            let begun =
+                begin::begin(&mut link, &keys, &options_inside, identity.as_ref(), anew_inside.as_deref()).await;
             // Whoever asked waits.
             let _ = told.send(begun.map(|begun| (begun, keys, link, identity)));
         });
@@ -187,6 +195,7 @@ impl RedisStore {
             shards,
             commits_shards_together: true,
             ownership_is_standing: false,
+            may_be_emptied: true,
             restored_from: None,
         };
         let redo = options.directory.as_deref().map(|directory| Redo::open(directory, register, options.degrade));
@@ -196,7 +205,7 @@ impl RedisStore {
             shas: Arc::clone(&shas),
             info,
             place: Arc::clone(place.name()),
-            card: NodeCard { name: options.owner, process: rand::random(), ..NodeCard::default() },
+            card: NodeCard { name: options.owner.clone(), process: rand::random(), ..NodeCard::default() },
             keep_seconds: options.history_seconds,
             keep_bytes: options.history_bytes / u64::from(shards.max(1)),
             replicas: options.replicas,
@@ -213,13 +222,12 @@ impl RedisStore {
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         let shared = Arc::new(RedisShared::new(parts));
         kept.map_or(Ok(()), |kept| redo::restore(&shared, kept))?;
-        let mut store = Self::start(shared, place, (url, notice), link, (runtimes, lock));
-        store.directory = options.directory;
-        Ok(store)
+        anew.map_or(Ok(()), |anew| anew.is_owned(&shared))?;
+        Ok(Self::start((shared, options), place, (url, notice), link, (runtimes, lock)))
     }
 
     fn start(
-        shared: Arc<RedisShared>,
+        (shared, options): (Arc<RedisShared>, RedisOptions),
         place: RedisPlace,
         (url, notice): (String, Arc<Mutex<Option<MoveNotice>>>),
         link: Link,
@@ -242,7 +250,7 @@ impl RedisStore {
         ];
         let senders = Mutex::new(Some(Senders { commits: None, checks, loads, confirms, _watch: watch }));
         let running = Mutex::new(Some(Running { runtimes, tasks, directory }));
-        Self { shared, senders, running, place, url, notice, directory: None }
+        Self { shared, senders, running, place, url, notice, options }
     }
 
     /// Starts the task that commits, on this runtime. One that runs already ends with what it has begun.

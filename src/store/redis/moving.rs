@@ -73,10 +73,12 @@ pub(super) async fn prepare(
         (Opening::Source | Opening::Unfinished(_), None) => Err(refused(&place, keys, "holds no register")),
         (Opening::Source, Some(FoundRegister { shards, notice, .. })) => match notice {
             None | Some(MoveNotice::Moved { .. }) => Ok((shards, None)),
-            Some(notice @ MoveNotice::Unfinished { .. }) => Err(refused(&place, keys, notice.refusal())),
+            Some(notice @ (MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. })) => {
+                Err(refused(&place, keys, notice.refusal()))
+            }
         },
         (Opening::Unfinished(wanted), Some(FoundRegister { shards, register, notice })) => match notice {
-            Some(MoveNotice::Unfinished { .. }) if register == *wanted => Ok((shards, None)),
+            Some(MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. }) if register == *wanted => Ok((shards, None)),
             _ => Err(refused(&place, keys, "does not hold the unfinished copy of this register")),
         },
         (Opening::Target { from }, found) => {
@@ -97,7 +99,9 @@ fn empty_but_for_a_broken_move(
     match found.map(|found| found.notice) {
         None => Ok(false),
         Some(Some(MoveNotice::Unfinished { .. })) => Ok(true),
-        Some(Some(notice @ MoveNotice::Moved { .. })) => Err(refused(place, keys, notice.refusal())),
+        Some(Some(notice @ (MoveNotice::Moved { .. } | MoveNotice::Anew { .. }))) => {
+            Err(refused(place, keys, notice.refusal()))
+        }
         Some(None) => Err(refused(place, keys, "holds a register already; choose another database or prefix")),
     }
 }
@@ -150,8 +154,15 @@ pub(super) fn check_notice(
     }
 }
 
-/// The refusal of a register that says this of its move.
+/// The refusal of a register that says this of its move. While it is written anew it may be served in a moment.
 pub(super) fn moved(place: &Arc<str>, prefix: &str, notice: &str) -> StoreError {
+    if let Some(notice @ MoveNotice::Anew { .. }) = MoveNotice::parse(notice) {
+        let source = std::io::Error::other(notice.refusal());
+        return StoreError::Io {
+            context: format!("the register in Redis at {place}").into(),
+            source: Arc::new(source),
+        };
+    }
     let why =
         MoveNotice::parse(notice).map_or_else(|| format!("says of its move `{notice}`"), |notice| notice.refusal());
     StoreError::Foreign(format!("Redis at {place}, `{{{prefix}}}:…`, {why}").into())

@@ -102,6 +102,16 @@ pub(super) const VOUCH: Script = Script {
     arguments: &["kind", "field"],
     answers: &["there", "gone"],
 };
+pub(super) const ANEW: Script = Script {
+    name: "anew",
+    text: include_str!("scripts/anew.lua"),
+    keys: &["register", "head", "log"],
+    arguments: &[
+        "register", "format", "shards", "created", "notice", "owner", "node", "address", "lease", "epoch", "token",
+        "parent", "seq", "digest", "time", "records", "batch",
+    ],
+    answers: &["begun", "there"],
+};
 /// A script as it is loaded: its text may have been given flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadedScript {
@@ -117,11 +127,12 @@ pub(super) enum LoadedScript {
     CommitLettingGo,
     Cut,
     Vouch,
+    Anew,
 }
 
 impl LoadedScript {
     /// In the order of the enum.
-    pub(super) const ALL: [LoadedScript; 11] = [
+    pub(super) const ALL: [LoadedScript; 12] = [
         LoadedScript::Init,
         LoadedScript::Probe,
         LoadedScript::Take,
@@ -133,6 +144,7 @@ impl LoadedScript {
         LoadedScript::CommitLettingGo,
         LoadedScript::Cut,
         LoadedScript::Vouch,
+        LoadedScript::Anew,
     ];
 
     fn script(self) -> &'static Script {
@@ -147,6 +159,7 @@ impl LoadedScript {
             LoadedScript::Commit | LoadedScript::CommitLettingGo => &COMMIT,
             LoadedScript::Cut => &CUT,
             LoadedScript::Vouch => &VOUCH,
+            LoadedScript::Anew => &ANEW,
         }
     }
 
@@ -443,6 +456,15 @@ pub(super) fn nodes(value: Value) -> Option<Met> {
     }
 }
 
+/// The answer of `anew`: was it begun? Else something of the register is there.
+pub(super) fn begun(value: Value) -> Option<bool> {
+    match &AnswerReader::of(value)?.0[..] {
+        b"begun" => Some(true),
+        b"there" => Some(false),
+        _ => None,
+    }
+}
+
 /// The answer of `vouch`.
 pub(super) fn vouched(value: Value) -> Option<Vouched> {
     let (word, mut rest) = AnswerReader::of(value)?;
@@ -544,7 +566,7 @@ mod tests {
 
     #[test]
     fn each_head_declares_what_its_builder_gives() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &ANEW] {
             let declared = declared(script.text);
             let of = |list: &str| -> Vec<(&str, &str)> {
                 declared.iter().filter(|line| line.0 == list).map(|line| (line.1, line.2)).collect()
@@ -562,7 +584,7 @@ mod tests {
 
     #[test]
     fn each_head_names_every_answer_and_every_write() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &ANEW] {
             let head = script.text.lines().skip(1).take_while(|line| line.starts_with("-- ") || *line == "--");
             let head: String = head.map(|line| format!("{line}\n")).collect();
             for answer in script.answers {
@@ -593,7 +615,7 @@ mod tests {
     #[test]
     fn whatever_writes_with_more_than_one_command_asks_for_all_of_them_before() {
         const WRITING: [&str; 9] = ["XADD", "XTRIM", "HSET", "HDEL", "HINCRBY", "ZADD", "ZREM", "DEL", "RENAME"];
-        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH] {
+        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &ANEW] {
             let writes: BTreeSet<&str> =
                 called(script.text).into_iter().filter(|name| WRITING.contains(name)).collect();
             let asked = asked(script.text);
@@ -605,7 +627,7 @@ mod tests {
     #[test]
     fn the_probe_calls_every_command_that_another_script_calls() {
         let probed = called(PROBE.text);
-        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &VOUCH] {
+        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &VOUCH, &ANEW] {
             let not = called(script.text).difference(&probed).copied().collect::<Vec<_>>();
             assert_eq!(not, Vec::<&str>::new(), "{}", script.name);
         }

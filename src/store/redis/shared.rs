@@ -97,6 +97,8 @@ pub(super) struct RedisShared {
     yielded: AtomicBool,
     /// Number of the connection on which the register was seen to be owned.
     saw_owner: AtomicU64,
+    /// Since when nothing of the register is there.
+    emptied: Rare<Instant>,
 }
 
 /// What is known of a shard's line, at an instant.
@@ -211,6 +213,7 @@ impl RedisShared {
             played: Mutex::default(),
             yielded: AtomicBool::new(false),
             saw_owner: AtomicU64::new(0),
+            emptied: Rare::default(),
         }
     }
 
@@ -312,6 +315,11 @@ impl RedisShared {
     pub(super) fn bars_taking(&self) -> Option<Arc<str>> {
         if let Some(moving) = self.moving.get() {
             return Some(moving);
+        }
+        if self.emptied.is_there() {
+            return Some(
+                "Redis was emptied, and whoever owned the register last is waited for, to write it anew".into(),
+            );
         }
         if self.awaited.is_there() {
             let text = "Redis went back past a hand-over, and the node that owned the register before gives back its part first";

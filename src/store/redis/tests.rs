@@ -24,6 +24,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         shards: 4,
         commits_shards_together: true,
         ownership_is_standing: false,
+        may_be_emptied: true,
         restored_from: None,
     };
     RedisShared::new(StoreParts {

@@ -5,9 +5,10 @@
 //! `degraded` what stands in for it, `beside` what another
 //! node reads, `cluster` what a Redis cluster does, `healing` what was lost, `kept` who has the register meanwhile,
 //! `rolled_back` both in any order, `forks` a failover that is taken back, `layout` what lies there, `surplus` changes that
-//! broke off, `whole` what is gone,
+//! broke off, `whole` what is gone, `anew` what all of is gone,
 //! `differential` compares with the memory store.
 
+mod anew;
 mod beside;
 mod blocks;
 mod cluster;

@@ -1,11 +1,19 @@
 //! What ends a store for good: what lies in Redis is gone, went back, is another register or was moved away. Each is said once, in
 //! words that tell what to do.
 
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use redis::Value;
 
 use super::RedisShared;
 use crate::store::redis::{failed, moving};
 use crate::store::{Epoch, Seq, ShardId, StoreError};
+
+/// For so long nodes that do not own the register wait for the one that writes it anew: it has to notice, and all may have been
+/// restarted beside it.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 impl RedisShared {
     /// What is in Redis cannot be trusted any more: everything is refused from here on.
@@ -19,11 +27,26 @@ impl RedisShared {
     /// A head that is not there, in a register that has one for every shard.
     pub(in crate::store::redis) fn absent(&self, shard: ShardId) -> StoreError {
         let key = self.keys.head(shard);
-        self.damaged(format!(
+        self.emptied(format!(
             "Redis at {} lost `{key}`, the head of shard {}: it was emptied, or went back to a copy from before its first \
              use; nothing is granted from it. Bring its data back, and start again",
             self.place, shard.0
         ))
+    }
+
+    /// Nothing of the register is there. Who owned it has it in memory, and is told at once; the others give him time.
+    fn emptied(&self, problem: String) -> StoreError {
+        let since = self.emptied.change(|since| *since.get_or_insert_with(Instant::now));
+        let owns = self.lines().iter().any(|line| line.owned);
+        if owns || !self.serves || since.elapsed() > WRITTEN_WITHIN {
+            return self.damaged(problem);
+        }
+        StoreError::Io { context: "asking for the register".into(), source: Arc::new(io::Error::other(problem)) }
+    }
+
+    /// Was it emptied, and is nothing there again?
+    pub(in crate::store::redis) fn was_emptied(&self) -> bool {
+        self.emptied.is_there()
     }
 
     /// Is it the register that this process keeps, by the answer of an HMGET of its id? Where that is gone the heads are, too, and
@@ -37,21 +60,33 @@ impl RedisShared {
             _ => None,
         };
         match id.and_then(|id| u128::from_str_radix(id, 16).ok()).ok_or_else(strange)? {
-            own if own == self.info.register => Ok(()),
+            own if own == self.info.register => {
+                self.emptied.clear();
+                Ok(())
+            }
             found => Err(self.foreign(Some(found))),
         }
     }
 
     /// The register is somewhere else. Whoever serves it ends: he would wait for ever for what is nobody's any more.
     pub(in crate::store::redis) fn moved(&self, notice: &str) -> StoreError {
-        let moved = moving::moved(&self.place, self.keys.prefix(), notice);
-        if self.serves { self.damaged(moved.to_string()) } else { moved }
+        match moving::moved(&self.place, self.keys.prefix(), notice) {
+            moved @ StoreError::Foreign(_) if self.serves => self.damaged(moved.to_string()),
+            moved => moved,
+        }
     }
 
     /// Another register is in the place of the one that this process keeps, or one whose own key is gone.
     pub(in crate::store::redis) fn foreign(&self, found: Option<u128>) -> StoreError {
         let (place, prefix, own) = (&self.place, self.keys.prefix(), self.info.register);
-        let Some(found) = found else { return self.lost(&self.keys.register()) };
+        let Some(found) = found else {
+            let key = self.keys.register();
+            return self.emptied(format!(
+                "Redis at {place} lost `{key}`, which says what the register is: it was emptied, or that key is on another server \
+                 of the cluster, because the move of its slot broke off. Bring it back (`redis-cli --cluster fix` ends a move), \
+                 and start again"
+            ));
+        };
         self.damaged(format!(
             "Redis at {place} has another register under `{prefix}` than the one that this server keeps: {found:032x}, not \
              {own:032x}. Its data was replaced while this server ran; nothing is granted from it, and nothing is written to \

@@ -1,0 +1,180 @@
+//! Writes the register anew from memory into a store that was emptied: a FLUSHALL, or a Redis that was restarted without its file.
+//!
+//! Whoever owned it knows all that was acknowledged: it is in memory, and nobody else can have changed it. So the tenure ends as
+//! where anything else is in doubt, and what its networks had that was durable is told before they go (`actors::service::recall`).
+//! It is written as a register is that is moved: closed to everybody until it was read once more and is what it was. Then this
+//! process begins anew with it, as it would after a restart, and gives no address before it has loaded what it wrote.
+//!
+//! **Who may.** Only an owner whose lease is in force, or who saw no other node: else another one may have owned the register
+//! since, and knows better. A store in which anything is left of a register is never written over; nor is one that only
+//! went back (`store::redis::heal`).
+//!
+//! Review notes: can two write it? Is what was answered as not done certainly not in it?
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Ended;
+use super::filling::{CannotFill, Filling, RegisterTally, Writer};
+use super::keeper::Keeper;
+use crate::actors::clock::Clock;
+use crate::actors::committer::chain;
+use crate::actors::service::{RegisterMemory, Shared};
+use crate::actors::{Applied, Fault};
+use crate::core::types::ShardTime;
+use crate::limits::NODE_LEASE_MS;
+use crate::server::role::Role;
+use crate::store::moving::{Begun, LastOf, Movable};
+use crate::store::{CommitError, Store, StoreError};
+
+/// What its clients are told meanwhile.
+const WRITING: &str = "Redis was emptied, and this node writes the register anew, which it has in memory";
+/// For how long Redis, or a replica that is waited for, may be away while it is written: each time.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Pause between two attempts.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How long the last words of the store that was written may take.
+const LEAVES_WITHIN: Duration = Duration::from_millis(NODE_LEASE_MS);
+
+/// A register that is to be written anew, if that can be done.
+pub(super) enum Emptied {
+    /// It was emptied under its owner.
+    Owned {
+        /// The tenure that is over.
+        tenure: Arc<Shared>,
+        /// May it write it? Else another node may have owned it since.
+        may: bool,
+    },
+    /// It was away, and came back with nothing.
+    Remembered(RegisterMemory),
+}
+
+impl Keeper {
+    /// Writes the register anew. Where that is not to be done, or fails, the process ends of what was the `problem`. Not to be
+    /// broken off: from where it is begun until it is whole, nobody has it but this process.
+    pub(super) async fn write_anew(&mut self, emptied: Emptied, problem: String) -> Ended {
+        self.wait_for_writing();
+        let memory = match emptied {
+            Emptied::Remembered(memory) => Ok(memory),
+            Emptied::Owned { tenure, may: true } => tenure.recall(&problem).await,
+            Emptied::Owned { tenure, may: false } => {
+                tenure.retire(&problem);
+                Err("another node may have owned the register since".to_owned())
+            }
+        };
+        let written = match memory {
+            Ok(memory) => {
+                tracing::error!(problem, "the register is written anew, from the memory of this node");
+                let begun = Instant::now();
+                let written = write(&*self.store, memory, &*self.server.clock, &self.card.name).await;
+                written.map(|(tally, batches)| (tally, batches, begun.elapsed().as_millis() as u64))
+            }
+            Err(why) => Err(why),
+        };
+        match written {
+            Ok((tally, batches, took_ms)) => {
+                let written = tally.words();
+                tracing::error!(
+                    written,
+                    batches,
+                    took_ms,
+                    "the register is whole again, by what was in memory: nothing that was acknowledged is missing but the history \
+                     before. See why Redis was emptied"
+                );
+                Ended::WrittenAnew(batches)
+            }
+            Err(why) => {
+                tracing::error!(why, "the register is not written anew");
+                Ended::Failed(format!("{problem}. It was not written anew from memory: {why}"))
+            }
+        }
+    }
+
+    fn wait_for_writing(&self) {
+        let fault = Fault::Unavailable { applied: Applied::No, problem: WRITING.to_owned() };
+        self.server.seat.become_role(Role::Waiting { why: WRITING, fault });
+    }
+}
+
+/// Writes it, reads it again, and opens it to everybody. Answers what it has, and in how many batches that was written.
+async fn write(
+    store: &dyn Store,
+    memory: RegisterMemory,
+    clock: &dyn Clock,
+    node: &str,
+) -> Result<(RegisterTally, u64), String> {
+    let RegisterMemory { records, times, generation } = memory;
+    let begun = begin(store, times).await.map_err(|error| chain(&error))?;
+    let target = begun.store;
+    let reason = format!("Redis was emptied; written from the memory of node {node}");
+    let writing = async {
+        let writer = Writer { by: "anew", reason: Some(&reason) };
+        let mut filling = Filling::new(&*target, begun.heads, generation, (clock, writer)).patient(PATIENCE);
+        for (id, states) in records {
+            filling.write(id, Box::new(states.into_iter())).await?;
+        }
+        filling.flush().await?;
+        let (written, there) = (filling.written(), filling.load_again(|_| {}).await?);
+        if written != there {
+            let (there, written) = (there.words(), written.words());
+            return Err(CannotFill::Record(format!("{there} are there, and {written} were written")));
+        }
+        post(&*target, filling.ends()).await?;
+        Ok((written, filling.batches()))
+    };
+    let written = writing.await.map_err(words);
+    leave(&*target).await;
+    written
+}
+
+/// Begins it when the store answers.
+async fn begin(store: &dyn Store, times: Vec<ShardTime>) -> Result<Begun, StoreError> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match store.anew(times.clone()).await {
+            Err(StoreError::Io { .. }) if Instant::now() < end => tokio::time::sleep(ASKED_AGAIN_AFTER).await,
+            begun => return begun,
+        }
+    }
+}
+
+/// Says that it is whole.
+async fn post(target: &dyn Movable, ends: Vec<LastOf>) -> Result<(), StoreError> {
+    let end = Instant::now() + PATIENCE;
+    let mut asked = false;
+    loop {
+        match target.post(None, ends.clone()).await {
+            Err(StoreError::Io { .. }) if Instant::now() < end => {
+                asked = true;
+                tokio::time::sleep(ASKED_AGAIN_AFTER).await;
+            }
+            // Nobody can take it before it was said: so it was, the time before.
+            Err(StoreError::Fenced { .. }) if asked => return Ok(()),
+            posted => return posted,
+        }
+    }
+}
+
+fn words(cannot: CannotFill) -> String {
+    match cannot {
+        CannotFill::Read(error) => chain(&error),
+        CannotFill::Commit(error @ CommitError::Mismatch { .. }) => error.to_string(),
+        CannotFill::Commit(error) => chain(&error),
+        CannotFill::Record(text) => text,
+    }
+}
+
+/// Whoever owns it next need not wait for the end of a lease.
+async fn leave(target: &dyn Movable) {
+    match tokio::time::timeout(LEAVES_WITHIN, target.release()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
+            tracing::debug!(error = chain(&error), "somebody else owns it already");
+        }
+        Ok(Err(error)) => tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease"),
+        Err(_) => tracing::warn!("the store does not answer: the next owner waits for the end of the lease"),
+    }
+    if tokio::time::timeout(LEAVES_WITHIN, target.close()).await.is_err() {
+        tracing::warn!("the store that was written does not close in time");
+    }
+}

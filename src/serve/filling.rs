@@ -1,0 +1,320 @@
+//! Writes a whole register into an empty one, and looks that it is there: what is moved from another store, and what its owner
+//! has in memory.
+//!
+//! Neighbours: `migrate` and `anew` say what is written, and finish the register.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::actors::clock::Clock;
+use crate::actors::shard_of;
+use crate::core::plural::counted;
+use crate::core::state::{Entry, Key, State, Step};
+use crate::core::types::{Generation, NetworkId, ShardTime};
+use crate::limits;
+use crate::store::codec::Format;
+use crate::store::moving::{LastOf, Movable};
+use crate::store::{
+    Act, Batch, CommitError, Digest, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token, codec,
+};
+
+/// Pause between two attempts.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Why a register cannot be filled.
+#[derive(Debug)]
+pub(super) enum CannotFill {
+    /// The store does not write, or does not read.
+    Read(StoreError),
+    /// The same of a commit.
+    Commit(CommitError),
+    /// There is a record that cannot be written, or lies where it is not looked for: a sentence.
+    Record(String),
+}
+
+impl From<StoreError> for CannotFill {
+    fn from(error: StoreError) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl From<CommitError> for CannotFill {
+    fn from(error: CommitError) -> Self {
+        Self::Commit(error)
+    }
+}
+
+/// What a register holds, counted, and a sum over every record in no particular order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RegisterTally {
+    /// Networks, deleted ones that are remembered too.
+    pub networks: u64,
+    /// Subnets.
+    pub subnets: u64,
+    /// Reservations.
+    pub held: u64,
+    /// Addresses that cool, or were declined.
+    pub resting: u64,
+    /// Deployments.
+    pub deployments: u64,
+    sum: u128,
+}
+
+impl RegisterTally {
+    /// Counts a record in.
+    fn add(&mut self, network: NetworkId, key: Key, state: &State) -> Result<(), CannotFill> {
+        match state {
+            State::Config(_) => self.networks += 1,
+            State::Subnet(_) => self.subnets += 1,
+            State::Deployment(_) => self.deployments += 1,
+            State::Entry(Entry::Held(_)) => self.held += 1,
+            State::Entry(Entry::Released(_) | Entry::Declined(_)) => self.resting += 1,
+        }
+        let mut bytes = Vec::new();
+        codec::encode_state(state, Format::NEWEST, &mut bytes)
+            .map_err(|error| CannotFill::Record(format!("a record of network {network} {error}")))?;
+        let mut hash = Xxh3::new();
+        hash.update(&network.0.to_be_bytes());
+        hash.update(format!("{key:?}").as_bytes());
+        hash.update(&bytes);
+        self.sum = self.sum.wrapping_add(hash.digest128());
+        Ok(())
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        let Self { networks, subnets, held, resting, deployments, sum: _ } = *self;
+        format!(
+            "{}, {}, {}, {} cooling or declined, {}",
+            counted(networks, "network"),
+            counted(subnets, "subnet"),
+            counted(held, "reservation"),
+            counted(resting, "address"),
+            counted(deployments, "deployment")
+        )
+    }
+}
+
+/// What waits to be committed to one shard.
+struct WaitingSteps {
+    head: Head,
+    acts: Vec<Act>,
+    steps: usize,
+    bytes: usize,
+}
+
+/// Who writes a register and why, for its history.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Writer<'a> {
+    pub(super) by: &'static str,
+    pub(super) reason: Option<&'a str>,
+}
+
+/// A register that is being written.
+pub(super) struct Filling<'a> {
+    target: &'a dyn Movable,
+    clock: &'a dyn Clock,
+    writer: Writer<'a>,
+    shards: Vec<WaitingSteps>,
+    generation: Generation,
+    act_bytes_max: usize,
+    written: RegisterTally,
+    batches: u64,
+    /// For how long the store may not do what it is asked, each time.
+    patience: Duration,
+}
+
+impl<'a> Filling<'a> {
+    /// Of shards that were taken and have nothing yet. Their times are in their heads, and no generation up to this one is ever
+    /// given again.
+    pub(super) fn new(
+        target: &'a dyn Movable,
+        heads: Vec<Head>,
+        generation: Generation,
+        (clock, writer): (&'a dyn Clock, Writer<'a>),
+    ) -> Self {
+        let shards =
+            heads.into_iter().map(|head| WaitingSteps { head, acts: Vec::new(), steps: 0, bytes: 0 }).collect();
+        // Half of what is legal: an act that is one step over the bound still fits.
+        let act_bytes_max = (target.info().act_bytes_max / 2).min(limits::BATCH_BYTES_MAX);
+        let written = RegisterTally::default();
+        Self { target, clock, writer, shards, generation, act_bytes_max, written, batches: 0, patience: Duration::ZERO }
+    }
+
+    /// The store may not do what it is asked for so long, each time: it is asked again.
+    pub(super) fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Writes what is stored under one id. It may wait to be written with what follows.
+    pub(super) async fn write(&mut self, id: NetworkId, states: States) -> Result<(), CannotFill> {
+        let at = usize::from(shard_of(id, self.target.info().shards).0);
+        let (wall, Writer { by, reason }) = (self.clock.wall(), self.writer);
+        let act = || Act {
+            network: id,
+            wall,
+            by: by.into(),
+            reason: reason.map(Into::into),
+            transaction: None,
+            steps: vec![],
+        };
+        let mut next = act();
+        for (key, state) in states {
+            self.written.add(id, key, &state)?;
+            let step = Step { key, expect: None, state: Some(state), event: None };
+            let one = Act { steps: vec![step], ..act() };
+            let bytes = one.bytes_max();
+            let waiting = &mut self.shards[at];
+            if waiting.steps == limits::BATCH_CHANGES_MAX || waiting.bytes + bytes > self.act_bytes_max {
+                if !next.steps.is_empty() {
+                    waiting.acts.push(std::mem::replace(&mut next, act()));
+                }
+                self.commit(at).await?;
+            }
+            self.shards[at].steps += 1;
+            self.shards[at].bytes += bytes;
+            next.steps.extend(one.steps);
+        }
+        if !next.steps.is_empty() {
+            self.shards[at].acts.push(next);
+        }
+        Ok(())
+    }
+
+    /// Writes what waits. Also what gets no network has to know the generations that were given.
+    pub(super) async fn flush(&mut self) -> Result<(), CannotFill> {
+        for at in 0..self.shards.len() {
+            self.commit(at).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what waits for a shard, durably.
+    async fn commit(&mut self, at: usize) -> Result<(), CannotFill> {
+        let waiting = &mut self.shards[at];
+        let Head { epoch, token, time, .. } = waiting.head;
+        let batch = Batch {
+            shard: ShardId(at as u16),
+            epoch,
+            token,
+            seq: Seq(waiting.head.seq.0 + 1),
+            time,
+            generation: self.generation,
+            acts: std::mem::take(&mut waiting.acts),
+        };
+        (waiting.steps, waiting.bytes) = (0, 0);
+        let (seq, batches) = (batch.seq, Arc::new([batch]));
+        let end = Instant::now() + self.patience;
+        // The same bytes: what was written already is recognised.
+        let committed = loop {
+            match self.target.commit(Arc::<[Batch; 1]>::clone(&batches)).await {
+                Err(error) if passes(&error) && Instant::now() < end => tokio::time::sleep(ASKED_AGAIN_AFTER).await,
+                ended => break ended?,
+            }
+        };
+        let digest = committed.first().map_or(Digest(0), |committed| committed.digest);
+        self.batches += 1;
+        let waiting = &mut self.shards[at];
+        waiting.head = Head { seq, digest, generation: self.generation, ..waiting.head };
+        let name = (ShardId(at as u16), token, seq, digest);
+        loop {
+            match self.target.confirm(vec![name]).await {
+                Err(error) if passes(&error) && Instant::now() < end => tokio::time::sleep(ASKED_AGAIN_AFTER).await,
+                ended => return Ok(ended?),
+            }
+        }
+    }
+
+    /// Loads a shard as it is now.
+    async fn image(&self, shard: ShardId, token: Token) -> Result<ShardImage, StoreError> {
+        let end = Instant::now() + self.patience;
+        loop {
+            match self.target.load(shard, token).await {
+                Err(StoreError::Io { .. }) if Instant::now() < end => tokio::time::sleep(ASKED_AGAIN_AFTER).await,
+                loaded => return loaded,
+            }
+        }
+    }
+
+    /// In how many batches.
+    pub(super) fn batches(&self) -> u64 {
+        self.batches
+    }
+
+    /// What was written.
+    pub(super) fn written(&self) -> RegisterTally {
+        self.written
+    }
+
+    /// Where the shards end.
+    pub(super) fn ends(&self) -> Vec<LastOf> {
+        let heads = self.shards.iter().enumerate();
+        heads.map(|(at, waiting)| last_of(&(ShardId(at as u16), waiting.head))).collect()
+    }
+
+    /// Everything that is there now, counted as it is loaded; each network is where it will be looked for. `tell` is told of
+    /// each shard before.
+    pub(super) async fn load_again(&self, tell: impl Fn(usize)) -> Result<RegisterTally, CannotFill> {
+        let mut tally = RegisterTally::default();
+        for (at, waiting) in self.shards.iter().enumerate() {
+            tell(at);
+            let shard = ShardId(at as u16);
+            let image = self.image(shard, waiting.head.token).await?;
+            if (image.head.seq, image.head.digest) != (waiting.head.seq, waiting.head.digest) {
+                return Err(CannotFill::Record(format!("shard {at} ends at batch {}", image.head.seq.0)));
+            }
+            for (id, states) in everything(image, 0) {
+                if shard_of(id, self.target.info().shards) != shard {
+                    return Err(CannotFill::Record(format!("network {id} lies in shard {at}")));
+                }
+                for (key, state) in states {
+                    tally.add(id, key, &state)?;
+                }
+            }
+        }
+        Ok(tally)
+    }
+}
+
+/// May it end well when it is asked for again?
+fn passes(error: &CommitError) -> bool {
+    match error {
+        CommitError::NotApplied { cause } | CommitError::Unknown { cause } => {
+            matches!(cause, StoreError::Io { .. } | StoreError::Full)
+        }
+        CommitError::Fenced { .. } | CommitError::Mismatch { .. } => false,
+    }
+}
+
+/// Where a shard ends that was taken.
+pub(super) fn last_of((shard, head): &(ShardId, Head)) -> LastOf {
+    (*shard, head.token, head.seq, head.digest)
+}
+
+/// Records that are stored under one id.
+pub(super) type States = Box<dyn Iterator<Item = (Key, State)> + Send>;
+
+/// All records of a shard, by the id under which they are stored; their times so much later.
+pub(super) fn everything(image: ShardImage, later: u64) -> impl Iterator<Item = (NetworkId, States)> {
+    let networks = image.networks.into_iter().map(move |network| {
+        let id = network.config.id;
+        (id, Box::new(states(network, later)) as States)
+    });
+    let record =
+        |(id, deployment)| (id, Box::new(std::iter::once((Key::Deployment, State::Deployment(deployment)))) as States);
+    networks.chain(image.deployments.into_iter().map(record))
+}
+
+/// The records of a network: configuration first, addresses ascending; its times so much later.
+fn states(network: NetworkImage, later: u64) -> impl Iterator<Item = (Key, State)> {
+    let subnets: BTreeMap<_, _> = network.subnets.into_iter().map(|subnet| (subnet.id, subnet)).collect();
+    std::iter::once((Key::Config, State::Config(network.config)))
+        .chain(subnets.into_iter().map(|(id, subnet)| (Key::Subnet(id), State::Subnet(subnet))))
+        .chain(network.entries.into_iter().map(move |(address, entry)| {
+            (Key::Address(address), State::Entry(entry.in_time_of(ShardTime(0), ShardTime(later))))
+        }))
+}

@@ -1,0 +1,149 @@
+//! Redis loses everything: it is emptied by hand, or started again without its file. Whoever owned the register has it in memory
+//! and writes it anew; where nobody certainly has, nothing is granted.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::client::Client;
+use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually, insist};
+
+/// What the node says that has written the register.
+const WHOLE: &str = "the register is whole again";
+
+/// How often a register was written anew, as the nodes tell.
+fn written(nodes: &Nodes) -> usize {
+    nodes.logs().matches(WHOLE).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_register_whose_redis_is_emptied_under_load_is_written_anew_and_nothing_acknowledged_is_lost() {
+    let Some(run) = Run::of(Setting { redis: &[], ..Setting::default() }).await else { return };
+    for times in 1..=3 {
+        run.nodes.redis.ask(&["FLUSHALL"]);
+        run.gets_on(300, "after it was emptied").await;
+        assert_eq!(written(&run.nodes), times, "{}", run.nodes.logs());
+    }
+    run.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_is_started_again_without_its_file_is_given_back_the_register() {
+    let Some(mut run) = Run::of(Setting::default()).await else { return };
+    for times in 1..=2 {
+        run.nodes.redis.end();
+        run.nodes.redis.forget();
+        run.nodes.redis.begin();
+        run.gets_on(300, "without its file").await;
+        assert_eq!(written(&run.nodes), times, "{}", run.nodes.logs());
+    }
+    run.end().await;
+}
+
+/// Nobody else was there who could have owned it in between, so it may take longer than a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_alone_writes_its_register_anew_however_long_redis_was_away() {
+    let Some(mut run) = Run::of(Setting { nodes: 1, ..Setting::default() }).await else { return };
+    run.nodes.redis.end();
+    run.nodes.redis.forget();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    run.nodes.redis.begin();
+    run.gets_on(300, "after it was away").await;
+    assert_eq!(written(&run.nodes), 1, "{}", run.nodes.logs());
+    run.end().await;
+}
+
+/// Each could have owned it while the other did not reach Redis: neither writes over what that one may have granted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_share_a_register_grant_nothing_from_a_redis_that_comes_back_empty_after_their_leases() {
+    let Some(mut run) = Run::of(Setting::default()).await else { return };
+    run.nodes.redis.end();
+    run.nodes.redis.forget();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    run.nodes.redis.begin();
+    assert!(!run.load.more(50, Duration::from_secs(8)).await, "an emptied register grants");
+    assert_eq!(written(&run.nodes), 0, "{}", run.nodes.logs());
+    run.end_in_silence().await;
+}
+
+/// What was told, and what is gone with the old Redis.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_register_that_is_written_anew_is_what_it_was_but_for_its_history() {
+    let Some(nodes) = Nodes::start(1, &[]) else { return };
+    let mut client = nodes.client(0).await;
+    let pools = json!([{"range": "10.0.0.0/25"}, {"range": "10.0.0.128/25", "kind": "static", "name": "still"}]);
+    let subnets =
+        json!([{"cidr": "10.0.0.0/24", "pools": pools, "reserved": [{"range": "10.0.0.9"}]}, {"cidr": "fd00::/64"}]);
+    let network = json!({"name": "lan", "subnets": subnets, "cooldown_seconds": 3_600, "tags": {"a": "b"}});
+    insist(&mut client, "network.create", &network).await;
+    insist(&mut client, "network.create", &json!({"name": "gone", "subnets": [{"cidr": "10.1.0.0/24"}]})).await;
+    insist(&mut client, "network.delete", &json!({"network": "gone"})).await;
+    for n in 0..20 {
+        insist(&mut client, "ip.allocate", &json!({"network": "lan", "owner": format!("o{n}"), "ttl_seconds": 600}))
+            .await;
+    }
+    for n in 0..5 {
+        insist(&mut client, "ip.release", &json!({"network": "lan", "owner": format!("o{n}")})).await;
+    }
+    insist(
+        &mut client,
+        "ip.decline",
+        &json!({"network": "lan", "address": "10.0.0.6", "owner": "o5", "probation_seconds": 900}),
+    )
+    .await;
+    insist(
+        &mut client,
+        "ip.allocate",
+        &json!({"network": "lan", "owner": "block", "subnet": "fd00::/64", "prefix_length": 80}),
+    )
+    .await;
+    let instances = json!([{"id": "web", "networks": [{"network": "lan"}]}]);
+    let plan =
+        insist(&mut client, "deployment.apply", &json!({"deployment": "shop", "instances": instances})).await["plan"]
+            .clone();
+    let before = everything(&mut client).await;
+
+    nodes.redis.ask(&["FLUSHALL"]);
+    eventually("it is written anew", || written(&nodes) == 1).await;
+    let mut client = again(&nodes).await;
+    let after = everything(&mut client).await;
+    for (what, before) in before.as_object().unwrap() {
+        assert_eq!(&after[what], before, "{what}");
+    }
+    // What was let go cools still, and no generation comes again.
+    let next = insist(&mut client, "ip.allocate", &json!({"network": "lan", "owner": "next"})).await;
+    let highest = before["list"].as_array().unwrap().iter().map(|held| held["generation"].as_u64().unwrap()).max();
+    assert!(next["generation"].as_u64() > highest, "{next}");
+    assert!(!(1..=6).any(|n| next["address"] == format!("10.0.0.{n}")), "{next}");
+    let done = insist(&mut client, "deployment.commit", &json!({"deployment": "shop", "plan": plan})).await;
+    assert!(done.is_object(), "{done}");
+}
+
+/// A client of a node that is started again, where it was.
+async fn again(nodes: &Nodes) -> Client {
+    let end = std::time::Instant::now() + STANDSTILL_MAX;
+    loop {
+        match Client::connect(nodes.cluster.address(0)).await {
+            Ok(client) => return client,
+            Err(error) => assert!(std::time::Instant::now() < end, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Of the register, what does not change by itself.
+async fn everything(client: &mut Client) -> serde_json::Value {
+    let mut list = insist(client, "ip.list", &json!({})).await["reservations"].clone();
+    for held in list.as_array_mut().unwrap() {
+        held.as_object_mut().unwrap().retain(|name, _| !["expires_at", "expires_in_seconds"].contains(&name.as_str()));
+    }
+    let mut network = insist(client, "network.get", &json!({"network": "lan"})).await;
+    let networks = insist(client, "network.list", &json!({"deleted": true})).await;
+    let mut usage = insist(client, "network.usage", &json!({"network": "lan"})).await;
+    for told in [&mut network, &mut usage] {
+        // Where it stands in the history.
+        told.as_object_mut().unwrap().remove("cursor");
+    }
+    let deployment = insist(client, "deployment.get", &json!({"deployment": "shop"})).await;
+    json!({"list": list, "network": network, "networks": networks, "usage": usage, "deployment": deployment})
+}

@@ -1,0 +1,116 @@
+//! A register that Redis lost altogether is begun anew by who has it in memory.
+
+use allod::core::types::ShardTime;
+use allod::store::moving::Begun as BegunAnew;
+use allod::store::redis::{RedisOptions, RedisStore};
+use allod::store::{CommitError, Head, Seq, ShardId, Store, StoreError, StoreHealth};
+
+use super::{Begun, batch, config_step, network, put, token, wait};
+
+/// The times at which its shards go on.
+fn times(store: &RedisStore) -> Vec<ShardTime> {
+    vec![ShardTime(1_000); usize::from(store.info().shards)]
+}
+
+/// Another node of this name.
+fn open_as(begun: &Begun, name: &str) -> Result<RedisStore, StoreError> {
+    RedisStore::open(RedisOptions { owner: name.to_owned(), ..begun.server.options() })
+}
+
+/// A register that was emptied under its owner, who noticed.
+fn emptied() -> Option<Begun> {
+    let mut begun = Begun::new(&[])?;
+    begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
+    assert!(!begun.store.was_emptied());
+    let () = begun.server.ask(&["FLUSHALL"]);
+    assert!(begun.commit(vec![put("10.0.0.2", 6, None)]).is_err());
+    assert!(begun.store.was_emptied());
+    Some(begun)
+}
+
+#[test]
+fn it_goes_on_behind_what_was_told_under_a_token_that_nobody_had() {
+    let Some(begun) = emptied() else { return };
+    let BegunAnew { store, heads } = wait(begun.store.anew(times(&begun.store))).unwrap();
+    let (old, new) = (begun.head, heads[0]);
+    assert_eq!((new.parent, new.seq, new.digest, new.time), (old.token, old.seq, old.digest, ShardTime(1_000)));
+    assert!(new.epoch > old.epoch && new.token != old.token);
+    let image = wait(store.load(ShardId(0), new.token)).unwrap();
+    assert_eq!((image.head, image.networks.len()), (new, 0));
+    // What was under way when it was emptied comes late, under the number that is written next.
+    let late = batch(&Head { token: old.token, epoch: old.epoch, ..new }, 0, vec![put("10.0.0.2", 6, None)]);
+    assert!(matches!(wait(store.commit([late].into())), Err(CommitError::Fenced { .. })));
+    let next_one = batch(&new, 0, vec![config_step(network(1)), put("10.0.0.1", 5, None)]);
+    let committed = wait(store.commit([next_one].into())).unwrap();
+    assert_eq!(committed[0].seq, Seq(old.seq.0 + 1));
+    let ends = heads.iter().enumerate().map(|(at, head)| {
+        let (seq, digest) = if at == 0 { (committed[0].seq, committed[0].digest) } else { (head.seq, head.digest) };
+        (ShardId(at as u16), head.token, seq, digest)
+    });
+    wait(store.post(None, ends.collect())).unwrap();
+    wait(store.release()).unwrap();
+    wait(store.close());
+
+    let again = begun.server.open().unwrap();
+    assert_eq!(again.info().register, begun.store.info().register, "it is the register that it was");
+    let head = wait(again.take(ShardId(0), token(9))).unwrap();
+    assert_eq!((head.parent, head.seq), (new.token, committed[0].seq));
+    assert_eq!(wait(again.load(ShardId(0), token(9))).unwrap().networks[0].entries.len(), 1);
+    // Its history begins with what was told last, which it does not have any more, and goes on from there.
+    let recorded = wait(again.history(ShardId(0), Seq(0), 100)).unwrap();
+    let acts = recorded.iter().map(|batch| (batch.seq, batch.acts.len())).collect::<Vec<_>>();
+    assert_eq!(acts, [(old.seq, 0), (committed[0].seq, 1)]);
+}
+
+/// Another process may have made a register there, or a part is left: then it was not emptied.
+#[test]
+fn where_anything_of_a_register_is_it_is_not_begun_anew() {
+    let Some(begun) = emptied() else { return };
+    for (make, key) in [
+        (["HSET", "{allod}:2:head", "epoch", "1"].as_slice(), "{allod}:2:head"),
+        (&["XADD", "{allod}:1:log", "1-0", "a", "b"], "{allod}:1:log"),
+        (&["HSET", "{allod}:register", "register", "7"], "{allod}:register"),
+    ] {
+        let _: redis::Value = begun.server.ask(make);
+        let refused = wait(begun.store.anew(times(&begun.store))).map(|_| ());
+        assert!(
+            matches!(&refused, Err(StoreError::Foreign(text)) if text.contains("something of a register")),
+            "{refused:?}"
+        );
+        let _: redis::Value = begun.server.ask(&["DEL", key]);
+    }
+    assert!(wait(begun.store.anew(times(&begun.store))).is_ok());
+    let twice = wait(begun.store.anew(times(&begun.store))).map(|_| ());
+    assert!(matches!(&twice, Err(StoreError::Foreign(_))), "{twice:?}");
+}
+
+/// Its clients are told what stands in the way; it grants nothing, ends of nothing, and goes on when the register is whole.
+#[test]
+fn another_node_waits_until_it_is_whole() {
+    let Some(begun) = Begun::new(&[]) else { return };
+    let other = open_as(&begun, "other").unwrap();
+    wait(begun.store.release()).unwrap();
+    let () = begun.server.ask(&["FLUSHALL"]);
+    let lost = wait(other.take(ShardId(0), token(2)));
+    assert!(matches!(&lost, Err(StoreError::Io { .. })), "{lost:?}");
+    assert_eq!(other.health(), StoreHealth::Hindered);
+    assert!(other.obstacle().contains("emptied"), "{}", other.obstacle());
+    let BegunAnew { store, heads } = wait(begun.store.anew(times(&begun.store))).unwrap();
+    let unfinished = wait(other.take(ShardId(0), token(2)));
+    assert!(
+        matches!(&unfinished, Err(StoreError::Io { source, .. }) if source.to_string().contains("writes it anew")),
+        "{unfinished:?}"
+    );
+    // Neither does one that is started now serve it, whether its writer lives or not.
+    let refused = open_as(&begun, "third").map(|_| ());
+    assert!(
+        matches!(&refused, Err(StoreError::Io { source, .. }) if source.to_string().contains("bring a copy of its data back")),
+        "{refused:?}"
+    );
+    let ends = heads.iter().enumerate().map(|(at, head)| (ShardId(at as u16), head.token, head.seq, head.digest));
+    wait(store.post(None, ends.collect())).unwrap();
+    wait(store.release()).unwrap();
+    let head = wait(other.take(ShardId(0), token(2))).unwrap();
+    assert_eq!((head.parent, head.seq), (heads[0].token, begun.head.seq));
+    assert_eq!(other.health(), StoreHealth::Ready);
+}
