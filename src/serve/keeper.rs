@@ -419,6 +419,7 @@ impl Keeper {
         self.server.asking.close();
         let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
         let tenure = self.tenure.take();
+        let keeps = tenure.is_some() && !self.failed();
         let answered = async {
             server.asking.wait().await;
             if let Some(shared) = &tenure {
@@ -429,7 +430,7 @@ impl Keeper {
             biased;
             ended = tokio::time::timeout(within, answered) => ended.is_ok(),
             // Whatever is still under way is answered as what was lost.
-            lost = keep_lease(&server, &*store, &self.renewed_ms), if tenure.is_some() => {
+            lost = keep_lease(&server, &*store, &self.renewed_ms), if keeps => {
                 tracing::warn!(problem = lost.problem, "another node takes over before everything was answered");
                 false
             }

@@ -211,6 +211,11 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     has(&found, "nodes", "ok", "seen lately");
     has(&found, "durability", "ok", "loss of power");
     server.stop();
+    // A node that wrote it anew ended on the way.
+    good.ask(&["HSET", "{allod}:register", "moved", "anew node-7"]);
+    let (code, found) = asked(&["--redis", &good.url(), "--data", &data_text]);
+    assert_eq!(code, 1);
+    has(&found, "register", "wrong", "node node-7, which has it in memory, writes it anew");
     let Some(empty) = Redis::start(&place("empty"), &["--appendonly", "yes"]) else { return };
     let (code, found) = asked(&["--redis", &empty.url(), "--data", &data_text]);
     assert_eq!(code, 1);

@@ -79,12 +79,8 @@ fn register(config: &Config, examined: &ExaminedServer) -> Check {
     if held.records > Format::NEWEST.number().into() {
         return Check::wrong("register", seen, "start a newer allod");
     }
-    if held.moves {
-        return Check::wrong(
-            "register",
-            format!("{seen}; it was moved, or is being moved"),
-            "start the server where it went",
-        );
+    if let Some(notice) = &held.notice {
+        return Check::wrong("register", format!("{seen}; it {}", notice.refusal()), notice.hint());
     }
     if let Some(wrong) = other_shards(&seen, held.shards, config) {
         return wrong;

@@ -27,6 +27,8 @@ use crate::store::moving::{Begun, MoveNotice, Opening};
 use crate::store::{Batch, Epoch, Head, ShardId, StoreError, Token};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// So many take-overs a head remembers.
+const TAKES_KEPT: usize = 16;
 
 /// A register that is begun anew.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(super) struct Anew {
     by: String,
     /// Where its shards begin, from shard 0.
     heads: Vec<Head>,
+    /// The last take-overs of each, that one first.
+    takes: Vec<String>,
 }
 
 impl RedisStore {
@@ -48,10 +52,12 @@ impl RedisStore {
         let (register, by) = (shared.info.register, shared.card().name);
         let heads = times.iter().enumerate().map(|(at, &time)| head(shared, ShardId(at as u16), time));
         let heads = heads.collect::<Result<Vec<_>, _>>()?;
+        let takes = (0..).map(ShardId).zip(&heads).map(|(shard, head)| takes(shared, shard, head));
+        let takes = takes.collect::<Result<Vec<_>, _>>()?;
         // Only its owner reads what lies in the directory, which it has open; and nothing of it is played again.
         let options =
             RedisOptions { opening: Opening::Unfinished(register), directory: None, heal_bytes: 0, ..options };
-        let anew = Arc::new(Anew { register, by, heads: heads.clone() });
+        let anew = Arc::new(Anew { register, by, heads: heads.clone(), takes });
         Ok(Begun { store: Box::new(Self::open_or_begin(options, Some(anew))?), heads })
     }
 }
@@ -68,6 +74,15 @@ fn head(shared: &RedisShared, shard: ShardId, time: ShardTime) -> Result<Head, S
         time,
         generation: Generation(0),
         format,
+    })
+}
+
+/// What its head remembers of take-overs, as `take.lua` writes it.
+fn takes(shared: &RedisShared, shard: ShardId, head: &Head) -> Result<String, StoreError> {
+    let this = format!("{} {} {}", head.epoch.0, scripts::hex(head.parent.0), head.seq.0);
+    shared.line(shard, |line| {
+        let before = line.takes().split(',').filter(|take| !take.is_empty()).take(TAKES_KEPT - 1);
+        std::iter::once(this.as_str()).chain(before).collect::<Vec<_>>().join(",")
     })
 }
 
@@ -100,7 +115,7 @@ impl Anew {
         call.arg(scripts::hex(self.register)).arg(FORMAT).number(self.heads.len() as u64).number(now_ms());
         // No other node is to reach this one as the owner.
         call.arg(MoveNotice::Anew { by: self.by.clone() }.text()).arg(&self.by).arg("").arg("").number(NODE_LEASE_MS);
-        for (shard, head) in shards {
+        for ((shard, head), takes) in shards.zip(&self.takes) {
             let &Head { epoch, token, parent, seq, digest, time, generation, format } = head;
             let last =
                 Batch { shard, epoch: Epoch(epoch.0 - 1), token: parent, seq, time, generation, acts: Vec::new() };
@@ -108,7 +123,7 @@ impl Anew {
             encode_batch(&last, format, &mut bytes)
                 .map_err(|error| StoreError::Invalid(format!("the last batch of shard {} {error}", shard.0).into()))?;
             call.number(epoch.0).arg(scripts::hex(token.0)).arg(scripts::hex(parent.0)).number(seq.0);
-            call.arg(scripts::hex(digest.0)).number(time.0).number(format.number().into()).arg(bytes);
+            call.arg(scripts::hex(digest.0)).number(time.0).number(format.number().into()).arg(takes).arg(bytes);
         }
         Ok(call)
     }

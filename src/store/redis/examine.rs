@@ -15,6 +15,7 @@ pub use super::server::{Finding, Memory};
 use super::{RedisOptions, checks, moving, runtime};
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
+use crate::store::moving::MoveNotice;
 use crate::store::{NodeCard, ShardId, StoreError};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -41,8 +42,8 @@ pub struct HeldRegister {
     pub records: u64,
     /// Its shards.
     pub shards: u64,
-    /// It is moved, or being moved.
-    pub moves: bool,
+    /// What it says of itself, where nobody is to serve it: it is moved, or not whole yet.
+    pub notice: Option<MoveNotice>,
 }
 
 /// What was seen.
@@ -186,7 +187,7 @@ async fn held(link: &mut Link, keys: &Keys) -> Result<Option<HeldRegister>, Stor
         format: format.unwrap_or_default(),
         records: records.unwrap_or(Format::FIRST.number().into()),
         shards: shards.unwrap_or(0),
-        moves: moved.is_some_and(|notice| !notice.is_empty()),
+        notice: moved.and_then(|notice| MoveNotice::parse(&notice)),
     }))
 }
 

@@ -39,6 +39,8 @@ pub(super) struct RedisLine {
     reviewed: Option<Token>,
     /// In which records are written in the present tenure.
     format: Format,
+    /// The last take-overs, as its head had them when it was taken.
+    takes: String,
 }
 
 /// What a batch is sent with.
@@ -68,6 +70,7 @@ impl RedisLine {
             cut: None,
             reviewed: None,
             format: Format::FIRST,
+            takes: String::new(),
         }
     }
 
@@ -94,6 +97,16 @@ impl RedisLine {
         (self.owned, self.cut, self.reviewed) = (Some(self.token), None, None);
         self.format = head.format;
         Ok(())
+    }
+
+    /// What the head remembered of take-overs when it was taken.
+    pub(super) fn remember(&mut self, takes: String) {
+        self.takes = takes;
+    }
+
+    /// The same.
+    pub(super) fn takes(&self) -> &str {
+        &self.takes
     }
 
     /// In which batches are written under the take-over that was seen last.

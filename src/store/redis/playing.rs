@@ -213,7 +213,7 @@ impl<'a> Playing<'a> {
     fn taken(&self, value: Value, moves: &[Move], epoch: Epoch) -> Result<(), Unplayed> {
         let Some(&Move { shard, after, .. }) = moves.first() else { return Ok(()) };
         match scripts::taken(value) {
-            Some(TakeAnswer::Head(head)) if head.epoch == epoch && Point::of(&head) == after => {
+            Some(TakeAnswer::Taken(head, _)) if head.epoch == epoch && Point::of(&head) == after => {
                 self.shared.heals(0);
                 Ok(())
             }

@@ -108,7 +108,7 @@ pub(super) const ANEW: Script = Script {
     keys: &["register", "head", "log"],
     arguments: &[
         "register", "format", "shards", "created", "notice", "owner", "node", "address", "lease", "epoch", "token",
-        "parent", "seq", "digest", "time", "records", "batch",
+        "parent", "seq", "digest", "time", "records", "takes", "batch",
     ],
     answers: &["begun", "there"],
 };
@@ -388,7 +388,8 @@ pub(super) fn verdict(value: Value) -> Option<Verdict> {
 /// What `take` answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TakeAnswer {
-    Head(Head),
+    /// The head as it is now, and what it remembers of take-overs.
+    Taken(Head, String),
     /// By another node: its name, where it is reached, and what is left of its lease.
     Held {
         owner: String,
@@ -411,7 +412,7 @@ pub(super) enum TakeAnswer {
 pub(super) fn taken(value: Value) -> Option<TakeAnswer> {
     let (word, mut rest) = AnswerReader::of(value)?;
     Some(match &word[..] {
-        b"taken" => TakeAnswer::Head(head_of(&mut rest)?),
+        b"taken" => TakeAnswer::Taken(head_of(&mut rest)?, rest.text()?),
         b"held" => TakeAnswer::Held { owner: rest.text()?, address: rest.text()?, left_ms: rest.number()? },
         b"fenced" => TakeAnswer::Fenced(Epoch(rest.number()?)),
         b"behind" => TakeAnswer::Behind,

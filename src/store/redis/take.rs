@@ -130,8 +130,8 @@ async fn take_once(
     let call = takeover.call(shared);
     let value = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || failed::strange(&shared.place, "the script answered something else");
-    let head = match scripts::taken(value).ok_or_else(strange)? {
-        TakeAnswer::Head(head) => head,
+    let (head, takes) = match scripts::taken(value).ok_or_else(strange)? {
+        TakeAnswer::Taken(head, takes) => (head, takes),
         TakeAnswer::Held { owner, address, left_ms } => {
             shared.yields(true);
             return Err(StoreError::Held { shard, owner: owner.into(), address: address.into(), left_ms });
@@ -154,7 +154,11 @@ async fn take_once(
              them (`allod cluster nodes` shows their versions), then drain the owner"
         );
     }
-    if let Err(told) = shared.line(shard, |line| line.take(&head))? {
+    let taken = shared.line(shard, |line| {
+        line.remember(takes);
+        line.take(&head)
+    });
+    if let Err(told) = taken? {
         let found = format!("at batch {} in epoch {}, after epoch {}", head.seq.0, head.epoch.0, known.epoch.0);
         return Err(shared.went_back(shard, told.0, &found));
     }

@@ -35,6 +35,8 @@ fn it_goes_on_behind_what_was_told_under_a_token_that_nobody_had() {
     let (old, new) = (begun.head, heads[0]);
     assert_eq!((new.parent, new.seq, new.digest, new.time), (old.token, old.seq, old.digest, ShardTime(1_000)));
     assert!(new.epoch > old.epoch && new.token != old.token);
+    let takes: String = begun.server.ask(&["HGET", "{allod}:0:head", "takes"]);
+    assert_eq!(takes, format!("{} {:032x} {},1 {:032x} 0", new.epoch.0, old.token.0, old.seq.0, 0));
     let image = wait(store.load(ShardId(0), new.token)).unwrap();
     assert_eq!((image.head, image.networks.len()), (new, 0));
     // What was under way when it was emptied comes late, under the number that is written next.

@@ -18,14 +18,15 @@
 -- ARGV[7] node: which process it is, 32 hex digits
 -- ARGV[8] address: where the other nodes reach it
 -- ARGV[9] lease: milliseconds for which the shards are its own
--- ARGV[10,18..] epoch: of the new take-over
--- ARGV[11,19..] token: the new owner's, 32 hex digits
--- ARGV[12,20..] parent: the token that it ends, 32 hex digits
--- ARGV[13,21..] seq: the last batch of which somebody was told
--- ARGV[14,22..] digest: of the line up to that batch, 32 hex digits
--- ARGV[15,23..] time: of the shard
--- ARGV[16,24..] records: in which format they are written
--- ARGV[17,25..] batch: one without changes, under that number
+-- ARGV[10,19..] epoch: of the new take-over
+-- ARGV[11,20..] token: the new owner's, 32 hex digits
+-- ARGV[12,21..] parent: the token that it ends, 32 hex digits
+-- ARGV[13,22..] seq: the last batch of which somebody was told
+-- ARGV[14,23..] digest: of the line up to that batch, 32 hex digits
+-- ARGV[15,24..] time: of the shard
+-- ARGV[16,25..] records: in which format they are written
+-- ARGV[17,26..] takes: the last take-overs, this one first, as `take` writes them
+-- ARGV[18,27..] batch: one without changes, under that number
 -- returns {`begun`}
 -- returns {`there`}: something of the register is there, and nothing was done
 -- returns error NOPERM: the user lacks a right that is needed after the first write
@@ -45,7 +46,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('HSET', KEYS[1], 'register', ARGV[1], 'format', ARGV[2], 'shards', ARGV[3], 'created', ARGV[4], 'moved', ARGV[5])
 for i = 2, #KEYS, 2 do
-    local epoch, token, parent, seq, digest, at, records, batch = unpack(ARGV, 4 * i + 2, 4 * i + 9)
+    local first = 10 + 9 * (i / 2 - 1)
+    local epoch, token, parent, seq, digest, at, records, takes, batch = unpack(ARGV, first, first + 8)
     local bytes = 0
     if seq ~= '0' then
         redis.call('XADD', KEYS[i + 1], seq .. '-0', 'digest', digest, 'batch', batch, 'at', time[1])
@@ -53,6 +55,6 @@ for i = 2, #KEYS, 2 do
     end
     redis.call('HSET', KEYS[i], 'epoch', epoch, 'token', token, 'parent', parent, 'seq', seq, 'digest', digest, 'time', at,
         'generation', '0', 'blocks', '0', 'log_bytes', bytes, 'networks', '0', 'owner', ARGV[6], 'node', ARGV[7], 'address', ARGV[8],
-        'lease', string.format('%.0f', now + ARGV[9]), 'format', records, 'takes', epoch .. ' ' .. parent .. ' ' .. seq, 'moved', ARGV[5])
+        'lease', string.format('%.0f', now + ARGV[9]), 'format', records, 'takes', takes, 'moved', ARGV[5])
 end
 return {'begun'}

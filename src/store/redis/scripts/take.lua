@@ -29,7 +29,7 @@
 -- ARGV[10] reads: the latest format of records that the new owner reads
 -- ARGV[11] wanted: the format in which it is to write; 0: that of the shard, or the latest where nobody ever took it
 -- ARGV[12] register: the one that the taker keeps, 32 hex digits
--- returns {`taken`, epoch, token, parent, seq, digest, time, generation, format}: the head as it is now
+-- returns {`taken`, epoch, token, parent, seq, digest, time, generation, format, takes}: the head as it is now
 -- returns {`held`, owner, address, left}: another node owns it for so many milliseconds more
 -- returns {`fenced`, epoch}: somebody else took it since `mine`
 -- returns {`behind`, seq}: under the token `last` it is further back than it was, and nothing was done
@@ -89,7 +89,7 @@ if head[2] ~= ARGV[1] or head[1] == '0' then
     redis.call('HSET', KEYS[1], 'takes', takes, 'format', string.format('%.0f', format), 'epoch', string.format('%.0f', head[1] + 1), 'token', ARGV[1], 'parent', head[2],
         'owner', ARGV[2], 'node', ARGV[3], 'address', ARGV[4], 'lease', string.format('%.0f', now + ARGV[5]))
 end
-local now = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'parent', 'seq', 'digest', 'time', 'generation')
-now[#now + 1] = string.format('%.0f', format)
+local now = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'parent', 'seq', 'digest', 'time', 'generation', 'takes')
+now[8], now[9] = string.format('%.0f', format), now[8] or ''
 table.insert(now, 1, 'taken')
 return now
