@@ -1,11 +1,12 @@
 //! Redis loses everything: it is emptied by hand, or started again without its file. Whoever owned the register has it in memory
 //! and writes it anew; where nobody certainly has, nothing is granted.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::client::Client;
+use super::client::{Answer, Client};
 use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually, insist};
 
 /// What the node says that has written the register.
@@ -76,6 +77,7 @@ async fn a_register_that_is_written_anew_is_what_it_was_but_for_its_history() {
         json!([{"cidr": "10.0.0.0/24", "pools": pools, "reserved": [{"range": "10.0.0.9"}]}, {"cidr": "fd00::/64"}]);
     let network = json!({"name": "lan", "subnets": subnets, "cooldown_seconds": 3_600, "tags": {"a": "b"}});
     insist(&mut client, "network.create", &network).await;
+    let early = insist(&mut client, "network.get", &json!({"network": "lan"})).await["cursor"].clone();
     insist(&mut client, "network.create", &json!({"name": "gone", "subnets": [{"cidr": "10.1.0.0/24"}]})).await;
     insist(&mut client, "network.delete", &json!({"network": "gone"})).await;
     for n in 0..20 {
@@ -102,6 +104,7 @@ async fn a_register_that_is_written_anew_is_what_it_was_but_for_its_history() {
         insist(&mut client, "deployment.apply", &json!({"deployment": "shop", "instances": instances})).await["plan"]
             .clone();
     let before = everything(&mut client).await;
+    let seen = insist(&mut client, "network.get", &json!({"network": "lan"})).await["cursor"].clone();
 
     nodes.redis.ask(&["FLUSHALL"]);
     eventually("it is written anew", || written(&nodes) == 1).await;
@@ -110,11 +113,18 @@ async fn a_register_that_is_written_anew_is_what_it_was_but_for_its_history() {
     for (what, before) in before.as_object().unwrap() {
         assert_eq!(&after[what], before, "{what}");
     }
+    let gone = client.call("events.watch", json!({"network": "lan", "since": early})).await;
+    assert!(gone.is("cursor_lost"), "{gone:?}");
+    // Whoever watched until then misses nothing, and is told nothing twice.
+    insist(&mut client, "events.watch", &json!({"network": "lan", "since": seen})).await;
     // What was let go cools still, and no generation comes again.
     let next = insist(&mut client, "ip.allocate", &json!({"network": "lan", "owner": "next"})).await;
     let highest = before["list"].as_array().unwrap().iter().map(|held| held["generation"].as_u64().unwrap()).max();
     assert!(next["generation"].as_u64() > highest, "{next}");
     assert!(!(1..=6).any(|n| next["address"] == format!("10.0.0.{n}")), "{next}");
+    let told = client.told().await.unwrap();
+    let event = &told["params"]["event"];
+    assert_eq!((&event["type"], &event["owner"]), (&json!("granted"), &json!("next")), "{told}");
     let done = insist(&mut client, "deployment.commit", &json!({"deployment": "shop", "plan": plan})).await;
     assert!(done.is_object(), "{done}");
 }
@@ -146,4 +156,70 @@ async fn everything(client: &mut Client) -> serde_json::Value {
     }
     let deployment = insist(client, "deployment.get", &json!({"deployment": "shop"})).await;
     json!({"list": list, "network": network, "networks": networks, "usage": usage, "deployment": deployment})
+}
+
+/// What was answered as not done is not there, what was answered as done is, and only of what is `unknown` nobody knows: also
+/// where it had been decided, and waited to be written when Redis was lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_anew_is_what_was_answered_also_of_requests_that_were_under_way() {
+    const OWNERS: usize = 3_000;
+    // Within the lease, and behind it.
+    for pause in [Duration::from_millis(2_800), Duration::from_secs(7)] {
+        let Some(mut nodes) = Nodes::set(Setting { nodes: 1, ..Setting::default() }) else { return };
+        let mut client = nodes.client(0).await;
+        insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]})).await;
+        let ask = |n: usize, method: &str| {
+            (method.to_owned(), json!({"network": "lan", "owner": format!("o{}", n % OWNERS)}))
+        };
+        // Each comes, and half of them go, while the second half of them is still to come.
+        let calls: Vec<_> = (0..OWNERS)
+            .map(|n| ask(n, "ip.allocate"))
+            .chain((0..OWNERS).step_by(2).map(|n| ask(n, "ip.release")))
+            .chain((0..OWNERS).map(|n| ask(n, "ip.allocate")))
+            .collect();
+        let asked = calls.clone();
+        let asking = tokio::spawn(async move { client.call_all(calls).await });
+        let mut looking = nodes.client(0).await;
+        let held = json!({"network": "lan", "count_only": true});
+        while insist(&mut looking, "ip.list", &held).await["count"].as_u64() < Some(200) {}
+        nodes.redis.end();
+        nodes.redis.forget();
+        tokio::time::sleep(pause).await;
+        nodes.redis.begin();
+        let answers = asking.await.unwrap();
+        eventually("it is written anew", || written(&nodes) == 1).await;
+
+        let mut told: HashMap<String, Option<Option<String>>> = HashMap::new();
+        let (mut refused, mut unknown) = (0, 0);
+        for ((method, params), answer) in asked.iter().zip(answers) {
+            let of_owner = told.entry(params["owner"].as_str().unwrap().to_owned()).or_insert(Some(None));
+            match answer {
+                Answer::Result(result) if method == "ip.allocate" => {
+                    *of_owner = Some(Some(result["address"].as_str().unwrap().to_owned()));
+                }
+                Answer::Result(_) => *of_owner = Some(None),
+                Answer::Refused(kind, error) if error["data"]["applied"] == "unknown" => {
+                    assert_eq!(kind, "unavailable", "{error}");
+                    (*of_owner, unknown) = (None, unknown + 1);
+                }
+                Answer::Refused(kind, error) if kind == "not_found" => assert_eq!(*of_owner, Some(None), "{error}"),
+                Answer::Refused(..) => refused += 1,
+                // Its connection ended before it was answered.
+                Answer::Lost => *of_owner = None,
+            }
+        }
+        assert!(refused > 100 && unknown > 0, "{refused} refused, {unknown} unknown: nothing was under way");
+        let list = again(&nodes).await.list_all().await;
+        let there: HashMap<_, _> =
+            list.iter().map(|held| (held["owner"].as_str().unwrap(), &held["address"])).collect();
+        let wrong: Vec<_> = told
+            .iter()
+            .filter(|(owner, told)| {
+                told.as_ref()
+                    .is_some_and(|told| *told != there.get(owner.as_str()).map(|at| at.as_str().unwrap().to_owned()))
+            })
+            .take(5)
+            .collect();
+        assert!(wrong.is_empty(), "{wrong:?} of {} were told, after {pause:?}\n{}", told.len(), nodes.logs());
+    }
 }
