@@ -68,11 +68,12 @@ fn round(
     };
     println!("ready tcp={} http={}", running.tcp, running.http);
     (config.server.listen, config.server.http_listen) = (running.tcp.to_string(), running.http.to_string());
-    let watched = supervisor::watch(&running);
+    let watched = supervisor::watch(&running, stop, healed_before > 0);
     let ended = running.wait();
-    watched.end();
+    let begins_again = matches!(ended, Ended::WrittenAnew(_)) && !stop.is_cancelled();
+    watched.end(begins_again);
     match ended {
-        Ended::WrittenAnew(batches) if !stop.is_cancelled() => {
+        Ended::WrittenAnew(batches) if begins_again => {
             // What an operator accepted was for the first start.
             let settings = &mut config.store;
             (settings.accept_restored, settings.accept_new_store, settings.accept_rollback) = (false, false, false);

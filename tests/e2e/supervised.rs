@@ -5,6 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::redis::Redis;
 use crate::server::{Server, Starting};
 
 /// Longest wait for a message: a debug build on a busy machine.
@@ -58,6 +59,39 @@ fn the_supervisor_hears_when_it_is_ready_that_it_lives_and_that_it_stops() {
     assert_eq!(last, ["STOPPING=1", "STATUS=stopping: answers what was read"]);
     supervisor.0.set_nonblocking(true).unwrap();
     assert!(supervisor.0.recv(&mut [0; 64]).is_err(), "nothing is said after the end");
+}
+
+/// Who says that he stops is killed after a while, and whoever gives no sign of life, too: it does neither.
+#[test]
+fn the_supervisor_hears_of_no_stop_where_the_server_begins_once_more_with_what_it_wrote_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let (place, data) = (directory.path().join("redis"), directory.path().join("data"));
+    std::fs::create_dir(&place).unwrap();
+    let Some(redis) = Redis::start(&place, &[]) else { return };
+    let supervisor = Supervisor::at(&directory.path().join("notify"));
+    let arguments = ["serve", "--redis", &redis.url(), "--data", &data.display().to_string()].map(str::to_owned);
+    let environment = [
+        ("WATCHDOG_USEC", "400000".to_owned()),
+        ("NOTIFY_SOCKET", directory.path().join("notify").display().to_string()),
+    ];
+    let environment = environment.map(|(key, value)| (key.to_owned(), value)).to_vec();
+    let server = Starting::with_environment(&data, &arguments, environment).ready();
+    let ready = supervisor.hears();
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    redis.ask(&["FLUSHALL"]);
+    let mut said = Vec::new();
+    while said.last() != Some(&ready) {
+        let heard = supervisor.hears();
+        assert!(!heard.iter().any(|line| line == "STOPPING=1"), "{said:?}");
+        if heard != ["WATCHDOG=1"] {
+            said.push(heard);
+        }
+    }
+    assert_eq!(supervisor.hears(), ["WATCHDOG_USEC=400000"]);
+    let begins = "STATUS=beginning once more: Redis was emptied, and the register was written anew";
+    assert_eq!(said[..2], [vec![begins.to_owned()], vec!["WATCHDOG_USEC=600000000".to_owned()]]);
+    server.allod_ok(&["network", "get", "lan"]);
+    server.stop();
 }
 
 #[test]
