@@ -19,6 +19,10 @@ use super::run::settled;
 const CALLS_AT_ONCE: usize = 8;
 /// So long a client waits before it goes elsewhere: longer than any node needs to know what it can say.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// So long a client waits after what it was answered, unless somebody waits for grants or did just now.
+const PAUSE: Duration = Duration::from_millis(60);
+/// So long after grants were waited for clients go on without pause: whatever happens next meets what is under way.
+const HASTE: Duration = Duration::from_secs(1);
 /// How often whoever has a lease is left alone, so that some end.
 const LEFT_ALONE: f64 = 0.95;
 
@@ -37,6 +41,8 @@ pub struct Load {
     pub lingers_ms: AtomicU64,
     /// Answers that say that nothing can be done just now.
     pub put_off: AtomicU64,
+    /// Until then clients ask without pause, in nanoseconds of the record.
+    haste_until_ns: AtomicU64,
     /// When a grant was acknowledged last, and the longest time without one, in nanoseconds of the record.
     last_grant_ns: AtomicU64,
     longest_pause_ns: AtomicU64,
@@ -44,7 +50,8 @@ pub struct Load {
 
 impl Load {
     pub fn new(networks: Vec<String>, nodes: Vec<SocketAddr>) -> Arc<Self> {
-        let [granted, said_unknown, put_off, last_grant_ns, longest_pause_ns] = [const { AtomicU64::new(0) }; 5];
+        let [granted, said_unknown, put_off, haste_until_ns, last_grant_ns, longest_pause_ns] =
+            [const { AtomicU64::new(0) }; 6];
         let (record, nodes, stop) = (Arc::new(Record::new()), Mutex::new(nodes), AtomicBool::new(false));
         Arc::new(Self {
             record,
@@ -54,6 +61,7 @@ impl Load {
             granted,
             said_unknown,
             put_off,
+            haste_until_ns,
             last_grant_ns,
             longest_pause_ns,
             lingers_ms: AtomicU64::new(0),
@@ -106,6 +114,8 @@ impl Load {
         let goal = self.granted.load(Ordering::Relaxed) + grants;
         let waited = async {
             while self.granted.load(Ordering::Relaxed) < goal {
+                let haste_until_ns = self.record.now_ns() + u64::try_from(HASTE.as_nanos()).unwrap();
+                self.haste_until_ns.fetch_max(haste_until_ns, Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -238,8 +248,8 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
                 load.record.note(Call { holder, asked, sent_ns, told_ns, told });
             }
         }
-        if refused {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        if refused || told_ns > load.haste_until_ns.load(Ordering::Relaxed) {
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }

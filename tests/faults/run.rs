@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -15,7 +16,6 @@ use super::client::{Answer, Client};
 use super::clustered::RedisCluster;
 use super::load::{Load, make_networks};
 use super::nodes::Cluster;
-use super::record::Told;
 use super::redis::Redis;
 use super::seed::seed;
 use super::wire::Wire;
@@ -269,9 +269,8 @@ impl<R> Run<R> {
     }
 
     /// Of everything that was asked, what was certainly refused so far.
-    pub fn refusals(&self) -> usize {
-        let refused = |told: &Told| matches!(told, Told::Refused(kind) if kind == "unavailable" || kind == "not_ready");
-        self.load.record.all().iter().filter(|call| refused(&call.told)).count()
+    pub fn refusals(&self) -> u64 {
+        self.load.put_off.load(Ordering::Relaxed)
     }
 
     /// Ends the clients, asks once more for all that is held for certain, and judges what they were told.

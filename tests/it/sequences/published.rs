@@ -1,45 +1,56 @@
 //! The published OpenRPC document as a judge: params of requests that succeed, results, and the data of errors.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use allod::wire::openrpc;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-/// What the document says, ready to judge: compiled once.
+/// What the document says, ready to judge.
 pub static PUBLISHED: LazyLock<Published> = LazyLock::new(Published::new);
 
 pub struct Published {
     /// Params and result by method.
-    methods: HashMap<String, (Validator, Validator)>,
-    error_data: Validator,
+    methods: HashMap<String, (Judge, Judge)>,
+    error_data: Judge,
     /// Params of what is sent without being asked for, by method.
-    notifications: HashMap<String, Validator>,
+    notifications: HashMap<String, Judge>,
     /// Code by kind.
     codes: HashMap<String, i64>,
+}
+
+/// A schema, compiled when it is asked first: each is compiled with all that it may refer to, and most tests meet few methods.
+struct Judge {
+    schema: Value,
+    components: Arc<Value>,
+    compiled: OnceLock<Validator>,
 }
 
 impl Published {
     fn new() -> Self {
         let document: Value = serde_json::from_str(openrpc::document()).unwrap();
-        let components = &document["components"];
+        let components = Arc::new(document["components"].clone());
+        let judge = |schema: &Value| Judge {
+            schema: schema.clone(),
+            components: Arc::clone(&components),
+            compiled: OnceLock::new(),
+        };
         let methods = document["methods"].as_array().unwrap().iter();
         let methods = methods.map(|method| {
-            let params = validator(components, &method["x-params"]);
-            let result = validator(components, &method["result"]["schema"]);
+            let (params, result) = (judge(&method["x-params"]), judge(&method["result"]["schema"]));
             (method["name"].as_str().unwrap().to_owned(), (params, result))
         });
         let errors = components["errors"].as_object().unwrap().iter();
         let notifications = document["x-notifications"].as_array().unwrap().iter();
         let notifications = notifications.map(|notification| {
             let name = notification["name"].as_str().unwrap().to_owned();
-            (name, validator(components, &notification["x-params"]))
+            (name, judge(&notification["x-params"]))
         });
         Self {
             methods: methods.collect(),
             notifications: notifications.collect(),
-            error_data: validator(components, &document["x-error-data"]),
+            error_data: judge(&document["x-error-data"]),
             codes: errors.map(|(kind, error)| (kind.clone(), error["code"].as_i64().unwrap())).collect(),
         }
     }
@@ -53,7 +64,7 @@ impl Published {
         if members != 3 || envelope["jsonrpc"] != "2.0" {
             return Err(format!("envelope {envelope}"));
         }
-        valid(of_params, &envelope["params"], method)
+        of_params.valid(&envelope["params"], method)
     }
 
     /// Judges a request and its answer; the whole envelope is looked at.
@@ -64,11 +75,11 @@ impl Published {
         match (envelope.get("result"), envelope.get("error")) {
             _ if !known || members.len() != 3 || envelope["jsonrpc"] != "2.0" => Err(format!("envelope {envelope}")),
             (Some(result), None) => {
-                valid(of_params, params, "params")?;
-                valid(of_result, result, "result")
+                of_params.valid(params, "params")?;
+                of_result.valid(result, "result")
             }
             (None, Some(error)) => {
-                valid(&self.error_data, &error["data"], "error data")?;
+                self.error_data.valid(&error["data"], "error data")?;
                 let code = error["data"]["kind"].as_str().and_then(|kind| self.codes.get(kind));
                 let said = error["message"].as_str().is_some_and(|message| !message.is_empty());
                 if code == error["code"].as_i64().as_ref() && code.is_some() && said {
@@ -82,18 +93,20 @@ impl Published {
     }
 }
 
-fn validator(components: &Value, schema: &Value) -> Validator {
-    let whole = json!({
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "allOf": [schema],
-        "components": components,
-    });
-    jsonschema::validator_for(&whole).unwrap()
-}
+impl Judge {
+    fn compile(&self) -> Validator {
+        let whole = json!({
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "allOf": [self.schema],
+            "components": *self.components,
+        });
+        jsonschema::validator_for(&whole).unwrap()
+    }
 
-fn valid(validator: &Validator, instance: &Value, what: &str) -> Result<(), String> {
-    match validator.iter_errors(instance).next() {
-        None => Ok(()),
-        Some(error) => Err(format!("{what} against the published schema: {}: {error}", error.instance_path)),
+    fn valid(&self, instance: &Value, what: &str) -> Result<(), String> {
+        match self.compiled.get_or_init(|| self.compile()).iter_errors(instance).next() {
+            None => Ok(()),
+            Some(error) => Err(format!("{what} against the published schema: {}: {error}", error.instance_path)),
+        }
     }
 }
