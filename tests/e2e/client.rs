@@ -1,11 +1,12 @@
 //! A raw client: lines out, lines in, any number under way; what was not answered when the connection broke is known.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -38,6 +39,19 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// Moved out of its envelope, not copied: a page of a list has ten thousand reservations.
+    fn of(mut envelope: Value) -> Self {
+        let mut taken = |member: &str| envelope.as_object_mut().and_then(|members| members.remove(member));
+        match (taken("result"), taken("error")) {
+            (Some(result), None) => Answer::Result(result),
+            (None, Some(error)) => {
+                let kind = error["data"]["kind"].as_str().unwrap_or_else(|| panic!("no kind: {error}"));
+                Answer::Refused(kind.to_owned(), error)
+            }
+            (result, error) => panic!("neither result nor error, or both: {result:?}, {error:?}"),
+        }
+    }
+
     /// The result.
     #[track_caller]
     pub fn ok(self) -> Value {
@@ -74,8 +88,8 @@ impl Client {
         let mut lines = String::new();
         for (place, (method, params)) in calls.into_iter().enumerate() {
             self.next_id += 1;
-            let request = json!({"jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params});
-            lines.push_str(&format!("{request}\n"));
+            let (id, name) = (self.next_id, json!(method));
+            writeln!(lines, r#"{{"jsonrpc":"2.0","id":{id},"method":{name},"params":{params}}}"#).unwrap();
             places.insert(self.next_id, (place, method, params));
         }
         // A failed write is no end: answers to what got through may still be there to be read.
@@ -93,23 +107,16 @@ impl Client {
             if line.starts_with(b"HTTP/") {
                 break;
             }
-            let answer: Map<String, Value> = serde_json::from_slice(&line)
+            let answer: Value = serde_json::from_slice(&line)
                 .unwrap_or_else(|problem| panic!("{problem}: {:?}", String::from_utf8_lossy(&line)));
             let id = answer["id"].as_u64().unwrap_or_else(|| panic!("an answer without id: {answer:?}"));
             let (place, method, params) =
                 places.remove(&id).unwrap_or_else(|| panic!("answered twice or never asked: {answer:?}"));
             if id <= JUDGED_ALL || id.is_multiple_of(JUDGED_EVERY) {
-                let judged = PUBLISHED.judge(&method, &params, &Value::Object(answer.clone()));
+                let judged = PUBLISHED.judge(&method, &params, &answer);
                 judged.unwrap_or_else(|problem| panic!("{method} {params}: {problem}"));
             }
-            answers[place] = match (answer.get("result"), answer.get("error")) {
-                (Some(result), None) => Answer::Result(result.clone()),
-                (None, Some(error)) => {
-                    let kind = error["data"]["kind"].as_str().unwrap_or_else(|| panic!("no kind: {error}"));
-                    Answer::Refused(kind.to_owned(), error.clone())
-                }
-                _ => panic!("neither result nor error, or both: {answer:?}"),
-            };
+            answers[place] = Answer::of(answer);
         }
         answers
     }
