@@ -74,43 +74,49 @@ fn begun(replicas: u32, heal_bytes: usize) -> Option<Replicated> {
 
 #[test]
 fn where_nobody_was_told_of_what_a_fork_left_behind_only_the_tenure_ends() {
-    // Whether a replica is waited for or not, and whether changes are kept or not.
-    for (wanted, heal_bytes) in [(0, 64 << 20), (1, 64 << 20), (0, 0), (1, 0)] {
-        let Some(replicated) = begun(wanted, heal_bytes) else { return };
-        let (taken, unknown) = forked(&replicated);
-        assert_eq!(taken.is_ok(), wanted == 0, "{taken:?}");
-        taken_back(&replicated);
-        let Replicated { begun, replicas, .. } = &replicated;
-        replicas[0].follow(&begun.server);
-        // Whatever is asked under the token of that tenure is refused: a change, a proof, the lease, the shard itself.
-        let (epoch, token_before) = (Epoch(2), token(2));
-        let next = Batch { epoch, token: token_before, ..unknown.clone() };
-        let fenced = commit(&begun.store, &next);
-        assert!(matches!(fenced, Err(CommitError::Fenced { current: Epoch(1), .. })), "{fenced:?}");
-        let name = (ShardId(0), token_before, begun.head.seq, begun.head.digest);
-        let again = |answer: &Result<_, CommitError>| {
-            matches!(answer, Err(CommitError::NotApplied { .. } | CommitError::Unknown { .. }))
-        };
-        let fenced = insist(|| wait(begun.store.confirm(vec![name])), |answer| !again(answer));
-        assert!(matches!(fenced, Err(CommitError::Fenced { .. })), "{fenced:?}");
-        let reached = |answer: &Result<_, StoreError>| !matches!(answer, Err(StoreError::Io { .. }));
-        let fenced = insist(|| wait(begun.store.renew()), reached);
-        assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
-        for again in [2, 3] {
-            let fenced = take(&begun.store, ShardId(0), token(again));
-            assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{again}: {fenced:?}");
+    // Whether a replica is waited for or not, and whether changes are kept or not: at once, for each waits most of the time.
+    std::thread::scope(|all| {
+        for (wanted, heal_bytes) in [(0, 64 << 20), (1, 64 << 20), (0, 0), (1, 0)] {
+            all.spawn(move || only_the_tenure_ends(wanted, heal_bytes));
         }
-        // The next tenure has all of it, the batch of which nobody knew included.
-        wait(begun.store.release()).ok();
-        let head = take(&begun.store, ShardId(0), token(4)).unwrap();
-        assert_eq!((head.epoch, head.seq), (Epoch(2), unknown.seq));
-        let image = wait(begun.store.load(ShardId(0), token(4))).unwrap();
-        assert_eq!(image.networks[0].entries.len(), 6);
-        let after = batch(&head, 0, vec![put("10.0.1.2", 60, None)]);
-        commit(&begun.store, &after).unwrap();
-        assert_eq!(wait(begun.store.history(ShardId(0), begun.head.seq, 9)).unwrap(), [unknown, after]);
-        assert_eq!((begun.store.health(), begun.store.figures().healed_batches), (StoreHealth::Ready, 0));
+    });
+}
+
+fn only_the_tenure_ends(wanted: u32, heal_bytes: usize) {
+    let Some(replicated) = begun(wanted, heal_bytes) else { return };
+    let (taken, unknown) = forked(&replicated);
+    assert_eq!(taken.is_ok(), wanted == 0, "{taken:?}");
+    taken_back(&replicated);
+    let Replicated { begun, replicas, .. } = &replicated;
+    replicas[0].follow(&begun.server);
+    // Whatever is asked under the token of that tenure is refused: a change, a proof, the lease, the shard itself.
+    let (epoch, token_before) = (Epoch(2), token(2));
+    let next = Batch { epoch, token: token_before, ..unknown.clone() };
+    let fenced = commit(&begun.store, &next);
+    assert!(matches!(fenced, Err(CommitError::Fenced { current: Epoch(1), .. })), "{fenced:?}");
+    let name = (ShardId(0), token_before, begun.head.seq, begun.head.digest);
+    let again = |answer: &Result<_, CommitError>| {
+        matches!(answer, Err(CommitError::NotApplied { .. } | CommitError::Unknown { .. }))
+    };
+    let fenced = insist(|| wait(begun.store.confirm(vec![name])), |answer| !again(answer));
+    assert!(matches!(fenced, Err(CommitError::Fenced { .. })), "{fenced:?}");
+    let reached = |answer: &Result<_, StoreError>| !matches!(answer, Err(StoreError::Io { .. }));
+    let fenced = insist(|| wait(begun.store.renew()), reached);
+    assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
+    for again in [2, 3] {
+        let fenced = take(&begun.store, ShardId(0), token(again));
+        assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{again}: {fenced:?}");
     }
+    // The next tenure has all of it, the batch of which nobody knew included.
+    wait(begun.store.release()).ok();
+    let head = take(&begun.store, ShardId(0), token(4)).unwrap();
+    assert_eq!((head.epoch, head.seq), (Epoch(2), unknown.seq));
+    let image = wait(begun.store.load(ShardId(0), token(4))).unwrap();
+    assert_eq!(image.networks[0].entries.len(), 6);
+    let after = batch(&head, 0, vec![put("10.0.1.2", 60, None)]);
+    commit(&begun.store, &after).unwrap();
+    assert_eq!(wait(begun.store.history(ShardId(0), begun.head.seq, 9)).unwrap(), [unknown, after]);
+    assert_eq!((begun.store.health(), begun.store.figures().healed_batches), (StoreHealth::Ready, 0));
 }
 
 /// Under the take-over that is not there any more somebody was told something: with a change, which is given back as a claim, or
