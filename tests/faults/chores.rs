@@ -65,7 +65,7 @@ async fn work(
         } else {
             client = None;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
