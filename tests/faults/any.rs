@@ -88,7 +88,7 @@ async fn whatever_happens_in_whatever_order_no_address_has_two_holders() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_happens_over_a_redis_that_goes_back_nothing_is_lost_and_no_address_has_two_holders() {
-    alone(&["a node is killed", "Redis goes back"], &[], true).await;
+    alone(&["a node is killed", "Redis goes back", "Redis is emptied"], &[], true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

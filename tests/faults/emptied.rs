@@ -13,7 +13,7 @@ use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually, insist};
 const WHOLE: &str = "the register is whole again";
 
 /// How often a register was written anew, as the nodes tell.
-fn written(nodes: &Nodes) -> usize {
+pub fn written<R>(nodes: &Nodes<R>) -> usize {
     nodes.logs().matches(WHOLE).count()
 }
 

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::client::Answer;
 use super::clock::Clock;
+use super::emptied::written;
 use super::redis::Redis;
 use super::run::{Keeper, Run, eventually};
 use super::wire::{Way, Wire};
@@ -170,6 +171,7 @@ impl Happens for Alone {
         let ends = if self.goes_back { ("Redis goes back", 6) } else { ("Redis is killed", 1) };
         vec![
             ends,
+            ("Redis is emptied", u32::from(self.goes_back)),
             ("Redis stands still", 1),
             ("a node and Redis are cut", 3),
             ("a node is far from Redis", 1),
@@ -201,6 +203,15 @@ impl Happens for Alone {
                 if draws.random() {
                     run.nodes.redis.remembers();
                 }
+                return true;
+            }
+            "Redis is emptied" => {
+                // Somebody owns it and is served, who notices within his lease.
+                let before = written(&run.nodes);
+                run.nodes.redis.redis.ask(&["FLUSHALL"]);
+                eventually("it is written anew", || written(&run.nodes) > before).await;
+                // Who wrote it begins once more, and remembers no batch that it sent.
+                run.nodes.redis.remembers();
                 return true;
             }
             "Redis is killed" => {

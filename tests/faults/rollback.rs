@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::run::{Nodes, Run, Setting, eventually, insist};
+use super::wire::Way;
 
 /// A Redis that goes back to its last snapshot whenever it is killed.
 const SNAPSHOTS: Setting<'static> = Setting { redis: &[], nodes: 1, store: "", wired: false, environments: Vec::new() };
@@ -173,4 +174,28 @@ async fn a_redis_that_lacks_nothing_but_a_take_over_is_not_said_to_have_gone_bac
     let log = log(&nodes);
     assert!(!log.contains("Redis went back: what it lost") && !log.contains("Redis has them again"), "{log}");
     assert_eq!(nodes.figure("allod_store_healed_batches_total"), 0.0);
+}
+
+/// What Redis remembers is that the first one owns it: the second one was there after that, and has more to give back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that() {
+    let Some(mut run) = Run::of(Setting { nodes: 2, wired: true, ..SNAPSHOTS }).await else { return };
+    let first = run.nodes.cluster.owner_but(None).await;
+    run.nodes.redis.ask(&["SAVE"]);
+    run.gets_on(100, "before it is cut off").await;
+    run.nodes.to_redis(first).hold(Way::Both);
+    let second = run.nodes.cluster.owner_but(Some(first)).await;
+    run.gets_on(100, "at the second").await;
+    run.nodes.cluster.signal(second, "-STOP");
+    goes_back(&mut run);
+    run.nodes.to_redis(first).cut();
+    let gave_back = || run.nodes.cluster.log(first).contains("Redis has them again");
+    eventually("the first one has given back its part", gave_back).await;
+    // It would have taken the register by then.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    run.nodes.cluster.signal(second, "-CONT");
+    run.gets_on(200, "when the second one has, too").await;
+    let logs = run.nodes.logs();
+    assert!(!logs.contains("which are put aside"), "somebody went on without the second one\n{logs}");
+    run.end().await;
 }

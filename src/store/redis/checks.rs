@@ -112,6 +112,10 @@ async fn lease(shared: &RedisShared, link: &mut Link, what: LeaseChange) -> Resu
     if shards.is_empty() {
         return Ok(());
     }
+    if let LeaseChange::Ended = what {
+        // Until it is known that the lease was ended: it runs out, and another one takes over.
+        shared.may_yield();
+    }
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
     let ended = match lease_once(shared, link, &shards, ms).await {
         // By another owner, or because Redis went back behind the take-over?

@@ -95,6 +95,10 @@ pub(super) struct RedisShared {
     played: Mutex<Option<Instant>>,
     /// Somebody else owned the register since this process did, or may have: it let go.
     yielded: AtomicBool,
+    /// Its tenure ended while Redis was not reached: somebody else may have owned the register since.
+    may_have_yielded: AtomicBool,
+    /// Which run of Redis had the register when this process took it.
+    taken_from: Mutex<Option<String>>,
     /// Number of the connection on which the register was seen to be owned.
     saw_owner: AtomicU64,
     /// Since when nothing of the register is there.
@@ -212,6 +216,8 @@ impl RedisShared {
             awaited: Rare::default(),
             played: Mutex::default(),
             yielded: AtomicBool::new(false),
+            may_have_yielded: AtomicBool::new(false),
+            taken_from: Mutex::default(),
             saw_owner: AtomicU64::new(0),
             emptied: Rare::default(),
         }
@@ -510,7 +516,24 @@ impl RedisShared {
 
     /// The register is somebody else's to own from here on, or is again this process's.
     pub(super) fn yields(&self, yields: bool) {
+        self.may_have_yielded.store(false, Ordering::Release);
         self.yielded.store(yields, Ordering::Release);
+    }
+
+    /// Somebody else may take the register from here on.
+    pub(super) fn may_yield(&self) {
+        self.may_have_yielded.store(true, Ordering::Release);
+    }
+
+    /// May somebody else have owned the register since this process did, of whom this `run` of Redis need not know? The one that
+    /// it was taken from knows of all who came after.
+    pub(super) fn may_have_yielded(&self, run: Option<&str>) -> bool {
+        self.may_have_yielded.load(Ordering::Acquire) && (run.is_none() || locked(&self.taken_from).as_deref() != run)
+    }
+
+    /// This process took the register from this run of Redis, if that says which it is.
+    pub(super) fn took_from(&self, run: Option<String>) {
+        *locked(&self.taken_from) = run;
     }
 
     pub(super) fn has_yielded(&self) -> bool {

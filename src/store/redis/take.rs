@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use redis::{Cmd, Value};
+
 use super::checks::{self, RegisterOwner, newer};
 use super::failed::{self, Failed};
 use super::heal;
@@ -79,7 +81,8 @@ pub(super) async fn take(
 
 /// Redis may be there again, as it was some time ago, with a lease that has run out since. Who owned the register may
 /// live and give back what is missing: nobody else takes it before that had the time of a lease. Nor does one that knows that it
-/// let go, although it is the owner as far as Redis remembers: after its own part comes that of whoever took it then. And
+/// let go, although it is the owner as far as Redis remembers: after its own part comes that of whoever took it then. Nor one that
+/// could not let go, where Redis was restarted since, or is another one, which may not remember who came after. And
 /// where Redis remembers that it was let go, that may have been before somebody took it.
 async fn leave_to_owner(shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
     let left = |since: Instant| QUIET.checked_sub(since.elapsed());
@@ -98,13 +101,22 @@ async fn leave_to_owner(shared: &RedisShared, link: &mut Link) -> Result<(), Sto
     if process != shared.card().process {
         return Err(StoreError::Held { shard: ShardId(0), owner: name, address, left_ms: left.as_millis() as u64 });
     }
-    if !yielded {
+    if !yielded && !shared.may_have_yielded(run_of(link).await.as_deref()) {
         return Ok(());
     }
     Err(leaves(
         shared,
         "it knows of this server as the owner, which let go since: whoever took the register then goes first",
     ))
+}
+
+/// Which run of Redis is at the other end: another one may have come back with older data. None where it does not tell.
+async fn run_of(link: &mut Link) -> Option<String> {
+    let mut command = Cmd::new();
+    command.arg("INFO").arg("server");
+    let Ok(Value::BulkString(text)) = link.ask(command, ANSWER_WITHIN).await else { return None };
+    let text = String::from_utf8_lossy(&text);
+    text.lines().find_map(|line| Some(line.strip_prefix("run_id:")?.trim().to_owned()))
 }
 
 fn leaves(shared: &RedisShared, why: &str) -> StoreError {
@@ -171,6 +183,7 @@ async fn take_once(
     }
     if shard == ShardId(0) {
         shared.yields(false);
+        shared.took_from(run_of(link).await);
         shared.sees_owner_on(link.number());
     }
     if head.token != known.token {
