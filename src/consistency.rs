@@ -70,7 +70,8 @@
 //! has a conflict and grants nothing until somebody decides; nobody is put out and nothing is dropped.
 //! [`store::late`](crate::store::late); shown by
 //! `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`,
-//! `a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too`. *Otherwise:* only what a node sent itself and
+//! `a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too`,
+//! `a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that`. *Otherwise:* only what a node sent itself and
 //! has kept is played, the last `store.redis_heal_bytes`. What went back further stops everything, and is not written over: what
 //! is there may be all that anybody has, should whoever writes it end on the way. What lost everything has nothing to lose.
 //!
