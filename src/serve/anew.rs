@@ -12,27 +12,27 @@
 //! Review notes: can two write it? Is what was answered as not done certainly not in it?
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Ended;
-use super::filling::{CannotFill, Filling, RegisterTally, Writer};
+use super::filling::{CannotFill, Filling, RegisterTally, Writer, insist, is_away};
 use super::keeper::Keeper;
+use super::lease::let_go;
 use crate::actors::clock::Clock;
 use crate::actors::committer::chain;
 use crate::actors::service::{RegisterMemory, Shared};
 use crate::actors::{Applied, Fault};
-use crate::core::types::ShardTime;
 use crate::limits::NODE_LEASE_MS;
 use crate::server::role::Role;
-use crate::store::moving::{Begun, LastOf, Movable};
-use crate::store::{CommitError, Store, StoreError};
+use crate::store::moving::{LastOf, Movable};
+use crate::store::{Store, StoreError};
 
 /// What its clients are told meanwhile.
 const WRITING: &str = "Redis was emptied, and this node writes the register anew, which it has in memory";
 /// For how long Redis, or a replica that is waited for, may be away while it is written: each time.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Pause between two attempts.
-const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long the last words of the store that was written may take.
 const LEAVES_WITHIN: Duration = Duration::from_millis(NODE_LEASE_MS);
 
@@ -54,7 +54,7 @@ impl Keeper {
     /// broken off: from where it is begun until it is whole, nobody has it but this process.
     pub(super) async fn write_anew(&mut self, emptied: Emptied, problem: String) -> Ended {
         self.wait_for_writing();
-        let memory = match emptied {
+        let remembered = match emptied {
             Emptied::Remembered(memory) => Ok(memory),
             Emptied::Owned { tenure, may: true } => tenure.recall(&problem).await,
             Emptied::Owned { tenure, may: false } => {
@@ -62,18 +62,17 @@ impl Keeper {
                 Err("another node may have owned the register since".to_owned())
             }
         };
-        let written = match memory {
+        let begun = Instant::now();
+        let written = match remembered {
             Ok(memory) => {
                 tracing::error!(problem, "the register is written anew, from the memory of this node");
-                let begun = Instant::now();
-                let written = write(&*self.store, memory, &*self.server.clock, &self.card.name).await;
-                written.map(|(tally, batches)| (tally, batches, begun.elapsed().as_millis() as u64))
+                write(&*self.store, memory, &*self.server.clock, &self.card.name).await
             }
             Err(why) => Err(why),
         };
         match written {
-            Ok((tally, batches, took_ms)) => {
-                let written = tally.words();
+            Ok((tally, batches)) => {
+                let (written, took_ms) = (tally.words(), begun.elapsed().as_millis() as u64);
                 tracing::error!(
                     written,
                     batches,
@@ -104,7 +103,8 @@ async fn write(
     node: &str,
 ) -> Result<(RegisterTally, u64), String> {
     let RegisterMemory { records, times, generation } = memory;
-    let begun = begin(store, times).await.map_err(|error| chain(&error))?;
+    let begun = insist(Instant::now() + PATIENCE, is_away, || store.anew(times.clone())).await;
+    let begun = begun.map_err(|error| chain(&error))?;
     let target = begun.store;
     let reason = format!("Redis was emptied; written from the memory of node {node}");
     let writing = async {
@@ -122,58 +122,28 @@ async fn write(
         post(&*target, filling.ends()).await?;
         Ok((written, filling.batches()))
     };
-    let written = writing.await.map_err(words);
+    let written = writing.await.map_err(CannotFill::words);
     leave(&*target).await;
     written
 }
 
-/// Begins it when the store answers.
-async fn begin(store: &dyn Store, times: Vec<ShardTime>) -> Result<Begun, StoreError> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match store.anew(times.clone()).await {
-            Err(StoreError::Io { .. }) if Instant::now() < end => tokio::time::sleep(ASKED_AGAIN_AFTER).await,
-            begun => return begun,
-        }
-    }
-}
-
 /// Says that it is whole.
 async fn post(target: &dyn Movable, ends: Vec<LastOf>) -> Result<(), StoreError> {
-    let end = Instant::now() + PATIENCE;
-    let mut asked = false;
-    loop {
-        match target.post(None, ends.clone()).await {
-            Err(StoreError::Io { .. }) if Instant::now() < end => {
-                asked = true;
-                tokio::time::sleep(ASKED_AGAIN_AFTER).await;
-            }
-            // Nobody can take it before it was said: so it was, the time before.
-            Err(StoreError::Fenced { .. }) if asked => return Ok(()),
-            posted => return posted,
-        }
-    }
-}
-
-fn words(cannot: CannotFill) -> String {
-    match cannot {
-        CannotFill::Read(error) => chain(&error),
-        CannotFill::Commit(error @ CommitError::Mismatch { .. }) => error.to_string(),
-        CannotFill::Commit(error) => chain(&error),
-        CannotFill::Record(text) => text,
+    let mut asked = 0;
+    let ask = || {
+        asked += 1;
+        target.post(None, ends.clone())
+    };
+    match insist(Instant::now() + PATIENCE, is_away, ask).await {
+        // Nobody can take it before it was said: so it was, the time before.
+        Err(StoreError::Fenced { .. }) if asked > 1 => Ok(()),
+        posted => posted,
     }
 }
 
 /// Whoever owns it next need not wait for the end of a lease.
 async fn leave(target: &dyn Movable) {
-    match tokio::time::timeout(LEAVES_WITHIN, target.release()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
-            tracing::debug!(error = chain(&error), "somebody else owns it already");
-        }
-        Ok(Err(error)) => tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease"),
-        Err(_) => tracing::warn!("the store does not answer: the next owner waits for the end of the lease"),
-    }
+    let_go(target).await;
     if tokio::time::timeout(LEAVES_WITHIN, target.close()).await.is_err() {
         tracing::warn!("the store that was written does not close in time");
     }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::actors::clock::Clock;
+use crate::actors::committer::chain;
 use crate::actors::shard_of;
 use crate::core::plural::counted;
 use crate::core::state::{Entry, Key, State, Step};
@@ -45,6 +46,17 @@ impl From<StoreError> for CannotFill {
 impl From<CommitError> for CannotFill {
     fn from(error: CommitError) -> Self {
         Self::Commit(error)
+    }
+}
+
+impl CannotFill {
+    /// As a sentence.
+    pub(super) fn words(self) -> String {
+        match self {
+            Self::Read(error) => chain(&error),
+            Self::Commit(error) => chain(&error),
+            Self::Record(text) => text,
+        }
     }
 }
 
@@ -210,34 +222,20 @@ impl<'a> Filling<'a> {
         let (seq, batches) = (batch.seq, Arc::new([batch]));
         let end = Instant::now() + self.patience;
         // The same bytes: what was written already is recognised.
-        let committed = loop {
-            match self.target.commit(Arc::<[Batch; 1]>::clone(&batches)).await {
-                Err(error) if passes(&error) && Instant::now() < end => tokio::time::sleep(ASKED_AGAIN_AFTER).await,
-                ended => break ended?,
-            }
-        };
+        let send = || self.target.commit(Arc::<[Batch; 1]>::clone(&batches));
+        let committed = insist(end, passes, send).await?;
         let digest = committed.first().map_or(Digest(0), |committed| committed.digest);
         self.batches += 1;
         let waiting = &mut self.shards[at];
         waiting.head = Head { seq, digest, generation: self.generation, ..waiting.head };
         let name = (ShardId(at as u16), token, seq, digest);
-        loop {
-            match self.target.confirm(vec![name]).await {
-                Err(error) if passes(&error) && Instant::now() < end => tokio::time::sleep(ASKED_AGAIN_AFTER).await,
-                ended => return Ok(ended?),
-            }
-        }
+        insist(end, passes, || self.target.confirm(vec![name])).await?;
+        Ok(())
     }
 
     /// Loads a shard as it is now.
     async fn image(&self, shard: ShardId, token: Token) -> Result<ShardImage, StoreError> {
-        let end = Instant::now() + self.patience;
-        loop {
-            match self.target.load(shard, token).await {
-                Err(StoreError::Io { .. }) if Instant::now() < end => tokio::time::sleep(ASKED_AGAIN_AFTER).await,
-                loaded => return loaded,
-            }
-        }
+        insist(Instant::now() + self.patience, is_away, || self.target.load(shard, token)).await
     }
 
     /// In how many batches.
@@ -280,11 +278,30 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// May it end well when it is asked for again?
+/// Asks again and again while what stands in the way `passes`, until this instant.
+pub(super) async fn insist<T, E, A: Future<Output = Result<T, E>>>(
+    until: Instant,
+    passes: impl Fn(&E) -> bool,
+    mut ask: impl FnMut() -> A,
+) -> Result<T, E> {
+    loop {
+        match ask().await {
+            Err(error) if passes(&error) && Instant::now() < until => tokio::time::sleep(ASKED_AGAIN_AFTER).await,
+            ended => return ended,
+        }
+    }
+}
+
+/// Does the store not answer, for now?
+pub(super) fn is_away(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { .. })
+}
+
+/// May a commit end well when it is asked for again?
 fn passes(error: &CommitError) -> bool {
     match error {
         CommitError::NotApplied { cause } | CommitError::Unknown { cause } => {
-            matches!(cause, StoreError::Io { .. } | StoreError::Full)
+            is_away(cause) || matches!(cause, StoreError::Full)
         }
         CommitError::Fenced { .. } | CommitError::Mismatch { .. } => false,
     }

@@ -75,8 +75,7 @@ impl From<CannotFill> for CannotMove {
     fn from(cannot: CannotFill) -> Self {
         match cannot {
             CannotFill::Read(error) => error.into(),
-            CannotFill::Commit(error) => Self::Store(chain(&error)),
-            CannotFill::Record(text) => Self::Store(text),
+            cannot @ (CannotFill::Commit(_) | CannotFill::Record(_)) => Self::Store(cannot.words()),
         }
     }
 }

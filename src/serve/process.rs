@@ -3,6 +3,7 @@
 //!
 //! Neighbour: `serve`, which starts and stops a server, here or inside another process.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -38,21 +39,19 @@ pub fn run(args: ServeArgs) -> u8 {
     let mut healed = 0;
     loop {
         match round(&mut config, (args.networks.clone(), healed), &stop) {
-            Ok(exit) => return exit,
-            Err(WrittenAnew(batches)) => healed += batches,
+            ControlFlow::Break(exit) => return exit,
+            ControlFlow::Continue(batches) => healed += batches,
         }
     }
 }
 
-/// Wrote its register anew, in so many batches, and is to be started with it, where it was.
-struct WrittenAnew(u64);
-
-/// Runs a server until it ends.
+/// Runs a server until it ends: with this exit code; or it wrote its register anew, in so many batches, and is to be started with
+/// it, where it was.
 fn round(
     config: &mut Config,
     (networks, healed_before): (Vec<NetworkInput>, u64),
     stop: &CancellationToken,
-) -> Result<u8, WrittenAnew> {
+) -> ControlFlow<u8, u64> {
     let started = open_until(config, stop).and_then(|store| {
         let mut options = Options::new(config.clone(), store);
         (options.networks, options.healed_before) = (networks, healed_before);
@@ -62,9 +61,9 @@ fn round(
         Ok(running) => running,
         Err(cannot) if stop.is_cancelled() => {
             tracing::info!(problem = cannot.problem, "stopped before it was ready");
-            return Ok(0);
+            return ControlFlow::Break(0);
         }
-        Err(cannot) => return Ok(cannot.end()),
+        Err(cannot) => return ControlFlow::Break(cannot.end()),
     };
     println!("ready tcp={} http={}", running.tcp, running.http);
     (config.server.listen, config.server.http_listen) = (running.tcp.to_string(), running.http.to_string());
@@ -77,9 +76,9 @@ fn round(
             // What an operator accepted was for the first start.
             let settings = &mut config.store;
             (settings.accept_restored, settings.accept_new_store, settings.accept_rollback) = (false, false, false);
-            Err(WrittenAnew(batches))
+            ControlFlow::Continue(batches)
         }
-        Ended::Stopped | Ended::WrittenAnew(_) => Ok(0),
+        Ended::Stopped | Ended::WrittenAnew(_) => ControlFlow::Break(0),
         Ended::Failed(problem) => {
             let hint = match config.store.kind {
                 StoreKind::Redis => {
@@ -91,7 +90,7 @@ fn round(
                 }
             };
             Failure::new("go on serving", problem, hint).print();
-            Ok(EXIT_STORE_FAILED)
+            ControlFlow::Break(EXIT_STORE_FAILED)
         }
     }
 }

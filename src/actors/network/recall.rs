@@ -20,9 +20,12 @@ pub struct Recall {
 impl NetworkActor {
     /// What is durable by now needs no way back.
     pub(super) fn forget_way_back(&mut self) {
+        if self.back.is_empty() {
+            return;
+        }
         // `settled` first: the committer raises the incarnation before it settles what was not durable.
         let settled = self.lane.settled.load(Ordering::Acquire);
-        if !self.back.is_empty() && self.stands() {
+        if self.stands() {
             self.back.forget(settled);
         }
     }

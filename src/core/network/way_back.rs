@@ -38,12 +38,7 @@ impl WayBack {
         self.0.clear();
     }
 
-    /// How many steps lead back.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Do none?
+    /// Does no step lead back?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

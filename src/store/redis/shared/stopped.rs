@@ -37,8 +37,7 @@ impl RedisShared {
     /// Nothing of the register is there. Who owned it has it in memory, and is told at once; the others give him time.
     fn emptied(&self, problem: String) -> StoreError {
         let since = self.emptied.change(|since| *since.get_or_insert_with(Instant::now));
-        let owns = self.lines().iter().any(|line| line.owned);
-        if owns || !self.serves || since.elapsed() > WRITTEN_WITHIN {
+        if !self.owned().is_empty() || !self.serves || since.elapsed() > WRITTEN_WITHIN {
             return self.damaged(problem);
         }
         StoreError::Io { context: "asking for the register".into(), source: Arc::new(io::Error::other(problem)) }
