@@ -525,10 +525,14 @@ impl RedisShared {
         self.may_have_yielded.store(true, Ordering::Release);
     }
 
-    /// May somebody else have owned the register since this process did, of whom this `run` of Redis need not know? The one that
-    /// it was taken from knows of all who came after.
-    pub(super) fn may_have_yielded(&self, run: Option<&str>) -> bool {
-        self.may_have_yielded.load(Ordering::Acquire) && (run.is_none() || locked(&self.taken_from).as_deref() != run)
+    /// May somebody else have owned the register since this process did?
+    pub(super) fn may_have_yielded(&self) -> bool {
+        self.may_have_yielded.load(Ordering::Acquire)
+    }
+
+    /// Was the register taken from this run of Redis? Then that knows of all who came after.
+    pub(super) fn is_taken_from(&self, run: Option<&str>) -> bool {
+        run.is_some() && locked(&self.taken_from).as_deref() == run
     }
 
     /// This process took the register from this run of Redis, if that says which it is.

@@ -101,7 +101,9 @@ async fn leave_to_owner(shared: &RedisShared, link: &mut Link) -> Result<(), Sto
     if process != shared.card().process {
         return Err(StoreError::Held { shard: ShardId(0), owner: name, address, left_ms: left.as_millis() as u64 });
     }
-    if !yielded && !shared.may_have_yielded(run_of(link).await.as_deref()) {
+    // Redis is asked which run it is only where that decides.
+    let leaves_it = yielded || shared.may_have_yielded() && !shared.is_taken_from(run_of(link).await.as_deref());
+    if !leaves_it {
         return Ok(());
     }
     Err(leaves(
