@@ -71,9 +71,14 @@
 //! [`store::late`](crate::store::late); shown by
 //! `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`,
 //! `a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too`,
-//! `a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that`. *Otherwise:* only what a node sent itself and
-//! has kept is played, the last `store.redis_heal_bytes`. What went back further stops everything, and is not written over: what
-//! is there may be all that anybody has, should whoever writes it end on the way. What lost everything has nothing to lose.
+//! `a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that`. *A batch is under way
+//! when its owner is cut off; Redis applies it, the next owner goes on from it, and then Redis goes back to before it: the first
+//! one does not know that there is something to give back, and the line of the next one begins behind it.* So whoever takes a
+//! shard remembers the last batches that it found there, too; shown by
+//! `a_batch_that_was_under_way_when_its_owner_was_cut_off_is_given_back_by_who_went_on_from_it`. *Otherwise:* only what a node sent
+//! itself and has kept is played, the last `store.redis_heal_bytes`, and of the owner before eight batches a shard. What went
+//! back further stops everything, and is not written over: what is there may be all that anybody has, should whoever writes it
+//! end on the way. What lost everything has nothing to lose.
 //!
 //! **An empty store is not a new one.** *FLUSHALL, or a restart without its file: a node finds no head, and everything is
 //! free again.* So the first start writes the register's name and a head for each shard; nodes keep the name in a file, and

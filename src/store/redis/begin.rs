@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::anew::Anew;
 use super::failed::{self, Failed};
-use super::identity::{Behind, IdentityFile};
+use super::identity::IdentityFile;
 use super::keys::{FORMAT, Keys};
 use super::link::Link;
 use super::scripts::{self, Initialised, LoadedScript, ScriptCall, Shas};
 use super::server::ServerFacts;
-use super::{RedisOptions, checks, moving};
+use super::{RedisOptions, checks, moving, reach};
 use crate::store::codec::Format;
 use crate::store::moving::{MoveNotice, Opening};
 use crate::store::{ShardId, StoreError};
@@ -85,79 +85,11 @@ pub(super) async fn begin(
     if let Some(identity) = identity {
         // Of another register nothing was acknowledged.
         if identity.known == Some(register) {
-            check_reach(link, keys, identity, options.accept_rollback).await?;
+            reach::check(link, keys, identity, options.accept_rollback).await?;
         }
         identity.remember(register)?;
     }
     Ok(Begun { server, shas, register, shards, notice })
-}
-
-/// How far Redis reaches now that it had gone back behind what was acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RedisReach {
-    /// What was missing is there again.
-    There,
-    /// Another node went on from where it stood: what is granted is no more this server's to decide.
-    WentOn,
-    /// It stands at this batch still.
-    Behind(u64),
-}
-
-/// How far it reaches by the head of the shard that was noted.
-pub(super) async fn reach(link: &mut Link, keys: &Keys, noted: Behind) -> Result<RedisReach, StoreError> {
-    let (shard, acknowledged, then) = noted;
-    let mut command = redis::Cmd::new();
-    command.arg("HMGET").arg(keys.head(shard)).arg(&["seq", "epoch"]);
-    let (there, epoch): (u64, u64) = redis::from_redis_value(link.ask(command, START_WITHIN).await?)
-        .map_err(|_| failed::strange(link.name(), "a head is none"))?;
-    Ok(match there {
-        _ if epoch > then.0 => RedisReach::WentOn,
-        there if there >= acknowledged.0 => RedisReach::There,
-        there => RedisReach::Behind(there),
-    })
-}
-
-/// What a process before this one acknowledged must be there, unless it is `accepted` that it is not: it may be in use.
-async fn check_reach(link: &mut Link, keys: &Keys, identity: &IdentityFile, accepted: bool) -> Result<(), StoreError> {
-    let Some(noted) = identity.behind else { return Ok(()) };
-    let (shard, acknowledged, epoch) = noted;
-    match reach(link, keys, noted).await? {
-        RedisReach::WentOn => tracing::error!(
-            redis = %link.name(),
-            shard = shard.0,
-            batch = acknowledged.0,
-            epoch = epoch.0,
-            "Redis went back behind what this server acknowledged, and another one went on: what was granted then may be \
-             granted to others by now; compare with who uses it"
-        ),
-        RedisReach::There => tracing::warn!(
-            redis = %link.name(),
-            shard = shard.0,
-            batch = acknowledged.0,
-            "what was missing in Redis is there again"
-        ),
-        RedisReach::Behind(there) if accepted => tracing::warn!(
-            redis = %link.name(),
-            shard = shard.0,
-            batch = there,
-            acknowledged = acknowledged.0,
-            "going on from what Redis has, as `--accept-rollback` says"
-        ),
-        RedisReach::Behind(there) => {
-            let text = format!(
-                "Redis at {} went back behind what this server acknowledged: shard {} was told of up to batch {} \
-                 and stands at {there} ({} says so). What is missing may be in use, and would be granted once more. Bring the \
-                 data of Redis back; or go on from what it has with `--accept-rollback`, once, and claim what is in use \
-                 (`allod ip claim`) before others are granted",
-                link.name(),
-                shard.0,
-                acknowledged.0,
-                identity.path().display()
-            );
-            return Err(StoreError::Damaged(text.into()));
-        }
-    }
-    Ok(())
 }
 
 /// What `init` found must be the register that this server is to keep, whole.

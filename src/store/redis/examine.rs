@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, Value};
 
-use super::begin::{self, RedisReach};
 use super::failed::strange;
 use super::identity::IdentityFile;
 use super::keys::{FORMAT, Keys};
 use super::link::Link;
 use super::place::RedisPlace;
+use super::reach::{self, RedisReach};
 use super::server::ServerFacts;
 pub use super::server::{Finding, Memory};
 use super::{RedisOptions, checks, moving, runtime};
@@ -141,9 +141,9 @@ async fn look(
     let known = identity.and_then(|identity| identity.known).map(|register| format!("{register:032x}"));
     // Of another register nothing was acknowledged.
     let is_known = held.as_ref().is_some_and(|held| known.as_ref() == Some(&held.register));
-    let behind = match identity.and_then(|identity| identity.behind).filter(|_| is_known) {
-        Some(noted) => match begin::reach(&mut link, keys, noted).await? {
-            RedisReach::Behind(stands_at) => Some(WentBack { acknowledged: noted.1.0, stands_at }),
+    let behind = match identity.and_then(|identity| identity.behind.as_ref()).filter(|_| is_known) {
+        Some(noted) => match reach::reach(&mut link, keys, noted).await? {
+            RedisReach::Behind(stands_at) => Some(WentBack { acknowledged: noted.told.seq.0, stands_at }),
             RedisReach::There | RedisReach::WentOn => None,
         },
         None => None,

@@ -105,9 +105,8 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
 const TRIES: u32 = 3;
 
 fn gone_back(shared: &RedisShared, shard: ShardId, head: Option<Head>, why: &str) -> StoreError {
-    let told = shared.line(shard, |line| line.known(shard).told.seq).unwrap_or_default();
     let at = head.map_or_else(String::new, |head| format!("at batch {} in epoch {}", head.seq.0, head.epoch.0));
-    shared.went_back(shard, told.0, &format!("{at}, {why}"))
+    shared.went_back(shard, head.map(|head| head.token), &format!("{at}, {why}"))
 }
 
 /// Looks where the shards stand, and mends what does not stand where it should.

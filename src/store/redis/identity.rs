@@ -4,13 +4,43 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::store::{Epoch, Seq, ShardId, StoreError, whole};
+use super::journal::Point;
+use crate::store::{Digest, Epoch, Seq, ShardId, StoreError, Token, whole};
 
 const FILE: &str = "REDIS";
 const TITLE: &str = "allod: the register that this server keeps in Redis";
 
-/// A shard that stood further back than the batch that was acknowledged last, in this epoch.
-pub(super) type Behind = (ShardId, Seq, Epoch);
+/// A shard that stood further back than what was acknowledged last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Behind {
+    pub(super) shard: ShardId,
+    /// That. Of a release that noted its number alone the rest is nothing.
+    pub(super) told: Point,
+    /// Its epoch. Of that release: whoever takes the shard in a later one has gone on.
+    pub(super) epoch: Epoch,
+    /// Under which token it stood, as nobody's: whoever takes it from there has gone on. Token 0: somebody had. None: not noted.
+    pub(super) found: Option<Token>,
+}
+
+impl Behind {
+    /// `SHARD SEQ EPOCH TOKEN DIGEST FOUND`, the last three in hex.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let (shard, seq, epoch) = (ShardId(number()?.try_into().ok()?), Seq(number()?), Epoch(number()?));
+        let mut hex = || words.next().and_then(|word| u128::from_str_radix(word, 16).ok());
+        let (token, digest, found) = (hex(), hex(), hex());
+        let told = Point { token: Token(token.unwrap_or(0)), seq, digest: Digest(digest.unwrap_or(0)) };
+        Some(Self { shard, told, epoch, found: found.map(Token) })
+    }
+
+    fn text(&self) -> String {
+        let Self { shard, told: Point { token, seq, digest }, epoch, found } = self;
+        let line =
+            found.map_or_else(String::new, |found| format!(" {:032x} {:032x} {:032x}", token.0, digest.0, found.0));
+        format!("{} {} {}{line}", shard.0, seq.0, epoch.0)
+    }
+}
 
 /// The file in a directory of this machine.
 #[derive(Debug)]
@@ -29,11 +59,7 @@ impl IdentityFile {
         let mut behind = None;
         let known = match std::fs::read_to_string(&path) {
             Ok(text) => {
-                behind = text.lines().find_map(|line| {
-                    let mut words = line.strip_prefix("behind ")?.split(' ');
-                    let shard = ShardId(words.next()?.parse().ok()?);
-                    Some((shard, Seq(words.next()?.parse().ok()?), Epoch(words.next()?.parse().ok()?)))
-                });
+                behind = text.lines().find_map(|line| Behind::parse(line.strip_prefix("behind ")?));
                 let register = text.lines().find_map(|line| line.strip_prefix("register "));
                 let known = register.and_then(|hex| u128::from_str_radix(hex, 16).ok());
                 let unreadable = || StoreError::Damaged(format!("{} names no register", path.display()).into());
@@ -54,9 +80,8 @@ impl IdentityFile {
     }
 
     /// Writes down that a shard was acknowledged up to this batch, and stood further back.
-    pub(super) fn went_back(&self, register: u128, (shard, acknowledged, epoch): Behind) -> Result<(), StoreError> {
-        let behind = format!("behind {} {} {}", shard.0, acknowledged.0, epoch.0);
-        self.write(&format!("{TITLE}\nregister {register:032x}\n{behind}\n"))
+    pub(super) fn went_back(&self, register: u128, behind: &Behind) -> Result<(), StoreError> {
+        self.write(&format!("{TITLE}\nregister {register:032x}\nbehind {}\n", behind.text()))
     }
 
     fn write(&self, text: &str) -> Result<(), StoreError> {
@@ -83,10 +108,15 @@ mod tests {
         assert_eq!(IdentityFile::read(&inside).unwrap().known, Some(7));
         IdentityFile::read(&inside).unwrap().remember(8).unwrap();
         assert_eq!(IdentityFile::read(&inside).unwrap().known, Some(8));
-        identity.went_back(8, (ShardId(3), Seq(17), Epoch(2))).unwrap();
-        let behind = IdentityFile::read(&inside).unwrap();
-        assert_eq!((behind.known, behind.behind), (Some(8), Some((ShardId(3), Seq(17), Epoch(2)))));
-        behind.remember(8).unwrap();
+        let told = Point { token: Token(u128::MAX), seq: Seq(17), digest: Digest(5) };
+        let behind = Behind { shard: ShardId(3), told, epoch: Epoch(2), found: Some(Token(9)) };
+        identity.went_back(8, &behind).unwrap();
+        let read = IdentityFile::read(&inside).unwrap();
+        assert_eq!((read.known, &read.behind), (Some(8), &Some(behind.clone())));
+        read.remember(8).unwrap();
         assert_eq!(IdentityFile::read(&inside).unwrap().behind, None);
+        // As releases before wrote it.
+        let told = Point { token: Token(0), digest: Digest(0), ..told };
+        assert_eq!(Behind::parse("3 17 2"), Some(Behind { told, found: None, ..behind }));
     }
 }

@@ -1,10 +1,13 @@
 //! What this process sent last, in order: batches and take-overs, each with where its shards stood before and after it. So
-//! that it can be played again when Redis went back.
+//! that it can be played again when Redis went back. And the last batches of the owner before, as this process found them: of
+//! one that was under way when it was cut off that owner does not know that it was done (see `left`).
 //!
 //! Pure: knows no connection. A shard's head is found in here or it is not; nothing is guessed. Bounded by bytes, all that are
 //! allocated: what is older than the bound cannot be healed.
 //!
-//! Neighbours: `commits` and `checks` write it, `heal` plays it.
+//! Neighbours: `commits`, `take` and `left` write it, `heal` plays it; `ways` reads it.
+
+mod ways;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -52,6 +55,15 @@ pub(super) enum Deed {
     Commit(Arc<ScriptCall>),
     /// The take-over of a shard, after which this was its epoch.
     Take(Epoch),
+    /// A batch that the owner before left, of this epoch, as the log of the shard has it.
+    Left(Epoch, Arc<[u8]>),
+}
+
+impl Deed {
+    /// Is it another owner's?
+    fn is_left(&self) -> bool {
+        matches!(self, Self::Left(..))
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -78,6 +90,7 @@ impl JournalEntry {
                 // The call and how often it is shared, its texts, and where they end.
                 Deed::Commit(call) => call.bytes() + 2 * size_of::<usize>() + 3 * ALLOCATION_BYTES,
                 Deed::Take(_) => 0,
+                Deed::Left(_, batch) => batch.len() + ALLOCATION_BYTES,
             };
         Self { deed, moves, applied, number: 0, kept: false, bytes }
     }
@@ -185,8 +198,10 @@ impl Journal {
     pub(super) fn played(&mut self, missing: &[Forgotten], all: bool) {
         let first = |moves: &[Move]| moves.first().map(|one| (one.shard, one.after));
         let again: HashSet<_> = missing.iter().filter_map(|missing| first(&missing.moves)).collect();
-        for entry in self.entries.iter_mut().filter(|entry| first(&entry.moves).is_some_and(|one| again.contains(&one)))
-        {
+        // What another owner left is his to keep.
+        let is_again =
+            |entry: &JournalEntry| !entry.deed.is_left() && first(&entry.moves).is_some_and(|one| again.contains(&one));
+        for entry in self.entries.iter_mut().filter(|entry| is_again(entry)) {
             self.sent += 1;
             entry.number = self.sent;
             entry.kept &= entry.applied || !all;
@@ -196,6 +211,21 @@ impl Journal {
         if all {
             self.applied = self.sent;
         }
+    }
+
+    /// A shard is about to be taken for taken over: this is what the owner before left there last, in order. None of it is for
+    /// this process to prove, nor to keep on its disk.
+    pub(super) fn left(&mut self, left: Vec<(Move, Epoch, Arc<[u8]>)>) {
+        for (one, epoch, batch) in left {
+            let entry = JournalEntry::new(Deed::Left(epoch, batch), vec![one], true);
+            self.bytes += entry.bytes;
+            self.entries.push_back(entry);
+        }
+    }
+
+    /// Is anything kept of what is sent?
+    pub(super) fn keeps(&self) -> bool {
+        self.bytes_max > 0
     }
 
     /// A shard was taken over.
@@ -318,124 +348,6 @@ impl Journal {
         self.entries.push_back(entry);
     }
 
-    /// Of each shard, where it stands at least: after the last entry that Redis said it did.
-    pub(super) fn standing(&self) -> Vec<(ShardId, Point)> {
-        let mut standing: Vec<(ShardId, Point)> = Vec::new();
-        for one in self.entries.iter().filter(|entry| entry.applied).flat_map(|entry| &entry.moves) {
-            match standing.iter_mut().find(|(shard, _)| *shard == one.shard) {
-                Some((_, point)) => *point = one.after,
-                None => standing.push((one.shard, one.after)),
-            }
-        }
-        standing
-    }
-
-    /// What is missing in Redis, where shards stand so, of what leads to where each stood at least ([`Self::standing`]).
-    pub(super) fn missing(&self, heads: &[(ShardId, Point)], standing: &[(ShardId, Point)]) -> ToReplay {
-        let mut wanted = vec![false; self.entries.len()];
-        let mut elsewhere = Vec::new();
-        for &(shard, goal) in standing {
-            let Some(&(_, head)) = heads.iter().find(|(other, _)| *other == shard) else { continue };
-            if head == goal {
-                continue;
-            }
-            // Trimmed since: then nothing is known of it.
-            let is_known = self.of_shard(shard).any(|(_, one)| one.after == goal);
-            // Without calls nobody remembers how it went on.
-            let went_on = self.bytes_max == 0 && head.token == goal.token && head.seq >= goal.seq;
-            if !is_known || went_on {
-                continue;
-            }
-            match self.way(shard, head, goal) {
-                Some(way) => way.into_iter().for_each(|at| wanted[at] = true),
-                None if self.leads(shard, goal, head) => {}
-                None => elsewhere.push(shard),
-            }
-        }
-        let mut closed = elsewhere.clone();
-        let mut missing = Vec::new();
-        for (entry, _) in self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
-            if entry.moves.iter().any(|one| closed.contains(&one.shard)) {
-                // Nor what follows it.
-                closed.extend(entry.moves.iter().map(|one| one.shard));
-            } else {
-                missing.push(Forgotten { deed: entry.deed.clone(), moves: entry.moves.clone() });
-            }
-        }
-        closed.retain(|shard| !elsewhere.contains(shard));
-        ToReplay { missing, elsewhere, held_up: closed }
-    }
-
-    /// Does a shard come from one point to another by what was sent?
-    pub(super) fn leads(&self, shard: ShardId, from: Point, to: Point) -> bool {
-        self.way(shard, from, to).is_some()
-    }
-
-    /// All that is remembered of how a shard came to a point, oldest first.
-    pub(super) fn way_to(&self, shard: ShardId, to: Point) -> Vec<Forgotten> {
-        let (mut way, mut stands) = (Vec::new(), to);
-        for (at, one) in self.of_shard(shard).rev() {
-            if one.after == stands {
-                let JournalEntry { deed, moves, .. } = &self.entries[at];
-                way.push(Forgotten { deed: deed.clone(), moves: moves.clone() });
-                stands = one.before;
-            }
-        }
-        way.reverse();
-        way
-    }
-
-    /// The point at which the way to another one begins, and its epoch: where a take-over found the shard. None where a change
-    /// comes first, because what was before it is forgotten.
-    pub(super) fn begins(&self, shard: ShardId, to: Point) -> Option<(Point, Epoch)> {
-        let (mut first, mut stands) = (None, to);
-        for (at, one) in self.of_shard(shard).rev() {
-            if one.after == stands {
-                (first, stands) = (Some(at), one.before);
-            }
-        }
-        match self.entries.get(first?)?.deed {
-            Deed::Take(epoch) => Some((stands, Epoch(epoch.0.checked_sub(1)?))),
-            Deed::Commit(_) => None,
-        }
-    }
-
-    /// How far a shard comes from a point by what Redis did at the time.
-    pub(super) fn onward(&self, shard: ShardId, from: Point) -> Point {
-        let applied = self.of_shard(shard).filter(|(at, _)| self.entries[*at].applied);
-        // Where it forked, the way that was taken last counts.
-        let mut next: HashMap<Point, Point> = applied.map(|(_, one)| (one.before, one.after)).collect();
-        let mut stands = from;
-        while let Some(after) = next.remove(&stands) {
-            stands = after;
-        }
-        stands
-    }
-
-    /// Is it a token of this process's, as far as is remembered?
-    pub(super) fn is_own(&self, shard: ShardId, token: Token) -> bool {
-        self.of_shard(shard).any(|(_, one)| one.after.token == token)
-    }
-
-    /// Is what led to this point remembered?
-    pub(super) fn knows(&self, shard: ShardId, point: Point) -> bool {
-        self.of_shard(shard).any(|(_, one)| one.after == point)
-    }
-
-    /// How far a shard comes on the way to a point by what is in the redo journal.
-    pub(super) fn kept_last(&self, shard: ShardId, to: Point) -> Option<Point> {
-        let mut stands = to;
-        for (at, one) in self.of_shard(shard).rev() {
-            if one.after == stands {
-                if self.entries[at].kept {
-                    return Some(stands);
-                }
-                stands = one.before;
-            }
-        }
-        None
-    }
-
     /// A shard goes on from here: what was sent and does not lead here is nothing to be played again.
     pub(super) fn cut(&mut self, shard: ShardId, head: Point) {
         let mut stands = head;
@@ -455,30 +367,6 @@ impl Journal {
             kept.push(entry);
         }
         self.entries = kept.into_iter().rev().collect();
-    }
-
-    fn of_shard(&self, shard: ShardId) -> impl DoubleEndedIterator<Item = (usize, Move)> + '_ {
-        let of_shard = move |entry: &JournalEntry| entry.moves.iter().find(|one| one.shard == shard).copied();
-        self.entries.iter().enumerate().filter_map(move |(at, entry)| Some((at, of_shard(entry)?)))
-    }
-
-    /// The entries by which a shard comes from one point to another.
-    fn way(&self, shard: ShardId, from: Point, to: Point) -> Option<Vec<usize>> {
-        let (mut way, mut stands) = (Vec::new(), to);
-        if stands == from {
-            return Some(way);
-        }
-        // Each was sent after the one that it follows.
-        for (at, one) in self.of_shard(shard).rev() {
-            if one.after == stands {
-                way.push(at);
-                stands = one.before;
-                if stands == from {
-                    return Some(way);
-                }
-            }
-        }
-        None
     }
 }
 

@@ -94,7 +94,7 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     for (line, head) in parted {
         late.push(missing(shared, link, line, head).await?.ok_or_else(|| {
             let found = "another owner's, who went on from further back than this server remembers what it changed";
-            shared.went_back(line.shard, line.told.seq.0, found)
+            shared.went_back(line.shard, None, found)
         })?);
     }
     // Durable before anything ends this process.
@@ -108,7 +108,7 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
                 head.seq.0, head.epoch.0
             );
             // All that this one acknowledged is put aside, so whoever takes the shard from there on settles it.
-            return Err(shared.went_back_from(line.shard, line.told.seq.0, head.epoch, &found));
+            return Err(shared.went_back(line.shard, Some(head.token), &found));
         }
     }
     let mut cuts = Vec::with_capacity(parted.len());

@@ -24,12 +24,13 @@ use super::checks;
 use super::failed::Failed;
 use super::heal::Unplayed;
 use super::journal::{Deed, Forgotten, Move, Point};
+use super::left;
 use super::link::{self, Link, PendingAnswer};
 use super::scripts::{self, ScriptCall, TakeAnswer, Verdict};
 use super::shared::RedisShared;
 use super::take::TakeOver;
 use crate::limits::{NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
-use crate::store::{Epoch, Head, ShardId, Token};
+use crate::store::{CommitError, Epoch, Head, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
@@ -48,10 +49,8 @@ pub(super) async fn play(
     if missing.is_empty() {
         return Ok(());
     }
-    let batches: usize = missing
-        .iter()
-        .map(|missing| if matches!(missing.deed, Deed::Commit(_)) { missing.moves.len() } else { 0 })
-        .sum();
+    let batches: usize =
+        missing.iter().map(|missing| if matches!(missing.deed, Deed::Take(_)) { 0 } else { missing.moves.len() }).sum();
     if batches == 0 {
         let take_overs = missing.len();
         // As where it was tried to take the register on a primary that was cut off. Nobody's change is missing.
@@ -64,6 +63,7 @@ pub(super) async fn play(
             "Redis went back: what it lost of this server's changes is played again"
         );
     }
+    let missing = &left::together(shared, missing).map_err(unreadable)?[..];
     let (connection, number) = link.connected().await.map_err(later)?;
     let mut playing =
         Playing { shared, connection, under_way: VecDeque::new(), stands: own(shared, heads), is_broken: false };
@@ -98,6 +98,15 @@ pub(super) async fn keep(shared: &RedisShared, link: &mut Link, heads: &[(ShardI
 
 fn later(failed: Failed) -> Unplayed {
     Unplayed::Later(failed.into_error())
+}
+
+fn unreadable(error: CommitError) -> Unplayed {
+    match error {
+        CommitError::NotApplied { cause } | CommitError::Unknown { cause } => Unplayed::Later(cause),
+        other => {
+            Unplayed::Later(StoreError::Damaged(format!("what is missing cannot be written again: {other}").into()))
+        }
+    }
 }
 
 /// The shards that stand under a token of this process.
@@ -138,7 +147,8 @@ impl<'a> Playing<'a> {
             let call = match (&part.deed, part.moves.first()) {
                 (Deed::Commit(call), Some(_)) => call.letting_go(&self.shared.shas),
                 (Deed::Take(_), Some(taken)) => Arc::new(self.take_over(taken)?),
-                (Deed::Commit(_) | Deed::Take(_), None) => continue,
+                // None is without a move; what another owner left was put into calls before.
+                (Deed::Commit(_) | Deed::Take(_), None) | (Deed::Left(..), _) => continue,
             };
             self.send(call, Sent::Part(part)).await?;
         }
@@ -189,6 +199,7 @@ impl<'a> Playing<'a> {
         match sent {
             Sent::Part(Forgotten { deed: Deed::Commit(_), moves }) => self.committed(value, moves),
             Sent::Part(Forgotten { deed: Deed::Take(epoch), moves }) => self.taken(value, moves, *epoch),
+            Sent::Part(Forgotten { deed: Deed::Left(..), .. }) => Ok(()),
             Sent::Leases(at, is_of_all) => {
                 // Of a shard that somebody else took the next call tells, or whoever renews next.
                 if is_of_all && scripts::verdict(value) == Some(Verdict::Done) {

@@ -332,6 +332,7 @@ fn redone(unkept: &Unkept) -> Option<Redone> {
             let linked = batches.filter_map(|(bytes, digests)| Some((bytes.to_vec(), digests?)));
             Some(Redone::Commit { applied: unkept.applied, batches: linked.collect() })
         }
-        (Deed::Take(_), None) => None,
+        // What another owner left is not kept here.
+        (Deed::Take(_), None) | (Deed::Left(..), _) => None,
     }
 }

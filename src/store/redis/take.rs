@@ -12,6 +12,7 @@ use super::failed::{self, Failed};
 use super::heal;
 use super::journal::{Move, Point};
 use super::late;
+use super::left;
 use super::link::Link;
 use super::scripts::{self, LoadedScript, ScriptCall, TakeAnswer};
 use super::shared::RedisShared;
@@ -142,7 +143,8 @@ async fn take_once(
     let takeover =
         TakeOver { shard, token, mine, last, seq: known.told.seq, digest: None, wanted: shared.record_format };
     let call = takeover.call(shared);
-    let value = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+    let also: Vec<Cmd> = if shared.journal().keeps() { vec![left::command(shared, shard)] } else { Vec::new() };
+    let (value, found) = link.call_then(&call, &also, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || failed::strange(&shared.place, "the script answered something else");
     let (head, takes) = match scripts::taken(value).ok_or_else(strange)? {
         TakeAnswer::Taken(head, takes) => (head, takes),
@@ -172,16 +174,16 @@ async fn take_once(
         line.remember(takes);
         line.take(&head)
     });
-    if let Err(told) = taken? {
+    if taken?.is_err() {
         let found = format!("at batch {} in epoch {}, after epoch {}", head.seq.0, head.epoch.0, known.epoch.0);
-        return Err(shared.went_back(shard, told.0, &found));
+        return Err(shared.went_back(shard, Some(head.token), &found));
     }
     // Another owner was there in between: did it go on from what this one had, or from further back? Then its changes are
     // elsewhere than those that somebody was told of here, and no number tells.
     let other = known.epoch > Epoch(0) && head.parent != known.token && head.token != known.token;
     let told = (known.told, known.told_epoch);
     if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, told, &head).await? {
-        return Err(shared.went_back(shard, known.told.seq.0, "another owner's, who went on from further back"));
+        return Err(shared.went_back(shard, None, "another owner's, who went on from further back"));
     }
     if shard == ShardId(0) {
         shared.yields(false);
@@ -191,7 +193,14 @@ async fn take_once(
     if head.token != known.token {
         let after = Point::of(&head);
         let before = Point { token: head.parent, ..after };
-        shared.journal().took(Move { shard, before, after }, head.epoch);
+        let mut journal = shared.journal();
+        if let Some(found) = found.into_iter().next()
+            && !journal.is_own(shard, before.token)
+            && !journal.knows(shard, after)
+        {
+            journal.left(left::read(shard, before, found));
+        }
+        journal.took(Move { shard, before, after }, head.epoch);
     }
     Ok(Some(head))
 }

@@ -1,12 +1,13 @@
 //! The call of a commit: put together from batches, and read again from what was sent. What is kept of a commit is the
 //! batches and where they stand on their lines; its words follow from these.
 //!
-//! Neighbours: `commits` sends it; `late` and `redo` read it; `redo` puts it together again.
+//! Neighbours: `commits` sends it; `late` and `redo` read it; `redo` and `left` put it together again.
 
 use super::net::Net;
 use super::scripts::{self, LoadedScript, ScriptCall};
 use super::shared::RedisShared;
-use crate::store::{Batch, Digest};
+use crate::store::codec::CodecError;
+use crate::store::{Batch, CommitError, Digest, StoreError, codec};
 
 /// Digests of a line before a batch, and with it.
 pub(super) type Digests = (Digest, Digest);
@@ -40,6 +41,28 @@ pub(super) fn call(
         net.put(&mut call);
     }
     call
+}
+
+/// The call that commits what was written before: each batch by its bytes.
+///
+/// # Errors
+/// What is wrong with one that cannot be read.
+pub(super) fn again<B: AsRef<[u8]>>(
+    shared: &RedisShared,
+    script: LoadedScript,
+    written: &[(B, Digests)],
+) -> Result<ScriptCall, CommitError> {
+    let decoded = written.iter().map(|(bytes, _)| codec::decode_batch(bytes.as_ref()));
+    let unreadable = |error: CodecError| CommitError::NotApplied {
+        cause: StoreError::Damaged(format!("a batch that was written cannot be read: it {error}").into()),
+    };
+    let decoded = decoded.collect::<Result<Vec<Batch>, _>>().map_err(unreadable)?;
+    let mut parts = Vec::with_capacity(decoded.len());
+    for (batch, (bytes, digests)) in decoded.iter().zip(written) {
+        let net = Net::of(batch.shard, batch.seq, bytes.as_ref())?;
+        parts.push((batch, bytes.as_ref(), net, Some(*digests)));
+    }
+    Ok(call(shared, script, &parts))
 }
 
 /// The batches of a call, each with its digests; none if it is no call of a commit.

@@ -230,6 +230,40 @@ fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops
     }
 }
 
+/// The take-over of the other one has the number of the one that was lost: its epoch says nothing, and nor does how far it came.
+#[test]
+fn a_server_that_stopped_starts_again_once_another_went_on_whatever_numbers_that_one_has() {
+    for batches in [1, 40] {
+        let directory = tempfile::tempdir().unwrap();
+        let noted = |options: RedisOptions| RedisOptions { directory: Some(directory.path().to_owned()), ..options };
+        let Some(mut replicated) = begun(|options| noted(RedisOptions { heal_bytes: 0, ..options })) else { return };
+        replicated.cut_off(0);
+        replicated.begun.head = wait(replicated.begun.store.take(ShardId(0), token(2))).unwrap();
+        lose(&mut replicated, 20);
+        let lost = replicated.begun.head;
+        replicated.promote();
+        let other = replicated.replicas[0].open().unwrap();
+        replicated.replicas[0].lapse();
+        let mut head = wait(other.take(ShardId(0), token(9))).unwrap();
+        assert_eq!(head.epoch, lost.epoch);
+        for n in 0..batches {
+            let next = batch(&head, 0, vec![put(&format!("10.0.3.{n}"), 300 + n, None)]);
+            let committed = wait(other.commit([next.clone()].into())).unwrap();
+            follow(&mut head, &next, &committed[0]);
+        }
+        assert_eq!(head.seq > lost.seq, batches > 20);
+        replicated.switch();
+        let store = &replicated.begun.store;
+        until("it is reached", || !matches!(wait(store.release()), Err(StoreError::Io { .. })));
+        wait(store.review()).unwrap_err();
+        assert_eq!(store.health(), StoreHealth::Failed);
+        wait(store.close());
+        let there = noted(replicated.replicas[0].options());
+        assert_eq!(examine(&there).unwrap().behind, None);
+        RedisStore::open(there).unwrap();
+    }
+}
+
 /// The negative control: without healing the same failover ends it, and what was acknowledged is not there. A supervisor
 /// that starts the server again does not make it grant that once more.
 #[test]

@@ -10,6 +10,8 @@ use super::*;
 
 /// How far away Redis is while what is missing is played: not so far that nobody could connect to it in time.
 const FAR: Duration = Duration::from_millis(150);
+/// More than whoever goes on from it remembers of it.
+const PART: u64 = 10;
 /// So many changes take longer than a lease then, also where several are on their way at once.
 const LOST: u64 = 800;
 
@@ -126,10 +128,10 @@ fn handed_over() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
     x.takes(1);
     x.grants(5);
     let () = server.ask(&["SAVE"]);
-    x.grants(5);
+    x.grants(PART);
     wait(x.store.release()).unwrap();
     y.takes(2);
-    y.grants(5);
+    y.grants(PART);
     Some((server, directories, x, y))
 }
 
@@ -154,10 +156,10 @@ fn past_a_hand_over_each_node_gives_back_its_part_and_the_register_stays_with_it
         renewed.is_ok()
     });
     y.grants(5);
-    y.holds(20);
+    y.holds(5 + PART + PART + 5);
     for store in [&x.store, &y.store] {
         assert_eq!((store.health(), store.late().len()), (StoreHealth::Ready, 0));
-        assert_eq!(store.figures().healed_batches, 5);
+        assert_eq!(store.figures().healed_batches, PART);
     }
     reached(|| wait(x.store.review()));
     assert!(x.store.late().is_empty());
@@ -178,8 +180,8 @@ fn past_two_hand_overs_the_parts_are_given_back_in_turn_and_no_node_stops() {
         renewed.is_ok()
     });
     x.grants(5);
-    x.holds(25);
-    for (store, healed) in [(&x.store, 10), (&y.store, 5)] {
+    x.holds(5 + PART + PART + 10);
+    for (store, healed) in [(&x.store, PART + 5), (&y.store, PART)] {
         assert_eq!((store.health(), store.late().len()), (StoreHealth::Ready, 0));
         assert_eq!(store.figures().healed_batches, healed);
     }
@@ -263,7 +265,7 @@ fn what_was_changed_in_two_shards_at_once_waits_for_the_one_that_another_node_gi
     wait(x.store.take(ShardId(1), token(11))).unwrap();
     x.grants(5);
     let () = server.ask(&["SAVE"]);
-    x.grants(5);
+    x.grants(PART);
     wait(x.store.release()).unwrap();
     y.takes(2);
     let second = wait(y.store.take(ShardId(1), token(12))).unwrap();
@@ -285,9 +287,9 @@ fn what_was_changed_in_two_shards_at_once_waits_for_the_one_that_another_node_gi
         renewed.is_ok()
     });
     y.grants(5);
-    y.holds(21);
+    y.holds(5 + PART + 1 + 10);
     assert_eq!(wait(y.store.history(ShardId(1), Seq(0), 9)).unwrap(), both[1..]);
-    for (store, healed) in [(&x.store, 5), (&y.store, 7)] {
+    for (store, healed) in [(&x.store, PART), (&y.store, 7)] {
         assert_eq!((store.health(), store.late().len()), (StoreHealth::Ready, 0));
         assert_eq!(store.figures().healed_batches, healed);
     }
@@ -326,7 +328,7 @@ fn what_was_acknowledged_on_a_base_that_is_lost_is_put_aside_where_another_node_
         .flat_map(|(_, claims)| claims)
         .map(|(at, _)| at.to_string())
         .collect();
-    assert_eq!(claims.len(), 5, "{claims:?}");
+    assert_eq!(claims.len() as u64, PART, "{claims:?}");
     assert!(claims.iter().all(|at| at.starts_with("10.0.2.")), "{claims:?}");
     assert_eq!(y.store.health(), StoreHealth::Ready);
     // Once.
@@ -372,4 +374,23 @@ fn past_a_hand_over_from_a_node_that_is_gone_the_store_stops() {
     let z = Node::of(&server, third.path());
     until("another node goes on", || wait(z.store.take(ShardId(0), token(9))).is_ok());
     assert_eq!(opened(server.options()).unwrap().late().len(), 1);
+}
+
+/// A batch that is under way when its owner is cut off is known to nobody but who goes on from it; so is all that an owner did
+/// whose process has ended since.
+#[test]
+fn what_an_owner_left_that_has_ended_is_given_back_by_the_one_that_went_on_from_it() {
+    let Some((mut server, _directories, mut x, mut y)) = two() else { return };
+    x.takes(1);
+    x.grants(5);
+    let () = server.ask(&["SAVE"]);
+    x.grants(8);
+    wait(x.store.release()).unwrap();
+    wait(x.store.close());
+    y.takes(2);
+    y.grants(5);
+    goes_back(&mut server);
+    until("the owner goes on", || wait(y.store.renew()).is_ok());
+    y.holds(18);
+    assert_eq!((y.store.health(), y.store.late().len()), (StoreHealth::Ready, 0));
 }

@@ -45,6 +45,42 @@ fn the_suffix_behind_the_head_is_missing_and_nothing_that_redis_did_not_acknowle
     assert_eq!(missing(&journal, point(1, 5)).unwrap(), [5, 6, 7]);
 }
 
+/// As it was begun, and what the owner before left.
+fn left() -> Journal {
+    let mut journal = Journal::new(1 << 20);
+    journal.left((4..=5).map(|seq| (step(0, 1, seq), Epoch(1), Arc::from([0u8; 9]))).collect());
+    journal.took(Move { shard: ShardId(0), before: point(1, 5), after: point(2, 5) }, Epoch(2));
+    journal.sends(&call(), vec![step(0, 2, 6)]);
+    journal.applied(&[step(0, 2, 6)]);
+    journal
+}
+
+#[test]
+fn what_the_owner_before_left_is_missing_where_redis_went_back_before_it() {
+    let journal = left();
+    assert_eq!(missing(&journal, point(1, 4)).unwrap(), [5, 5, 6]);
+    assert_eq!(missing(&journal, point(1, 3)).unwrap(), [4, 5, 5, 6]);
+    // That owner went on otherwise, or it is further back than is remembered.
+    let other = Point { digest: Digest(1), ..point(1, 4) };
+    assert_eq!((missing(&journal, other), missing(&journal, point(1, 2))), (None, None));
+    // Whoever was owner then may bring it to where that begins.
+    assert_eq!(journal.begins(ShardId(0), point(2, 6)), Some((point(1, 3), Epoch(1))));
+}
+
+#[test]
+fn what_the_owner_before_left_is_no_own_deed_and_is_proved_and_kept_by_nobody_here() {
+    let mut journal = left();
+    let shard = ShardId(0);
+    assert!(!journal.is_own(shard, Token(1)) && !journal.knows(shard, point(1, 5)));
+    let way = journal.way_to(shard, point(2, 6));
+    assert!(matches!(way[0].deed, Deed::Take(_)) && way.len() == 2);
+    let numbers = |journal: &Journal| journal.unkept().unwrap().iter().map(|one| one.number).collect::<Vec<_>>();
+    assert_eq!(numbers(&journal), [1, 2]);
+    let ToReplay { missing, .. } = journal.missing(&[(shard, point(1, 3))], &journal.standing());
+    journal.played(&missing, true);
+    assert_eq!(numbers(&journal), [3, 4], "the take-over and the change");
+}
+
 #[test]
 fn a_head_of_another_line_and_one_that_is_not_remembered_are_told() {
     let journal = begun();

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use super::Found;
 use super::frames::Redone;
 use crate::store::redis::journal::{Deed, Move, Point};
-use crate::store::redis::net::Net;
-use crate::store::redis::scripts::{LoadedScript, ScriptCall};
+use crate::store::redis::scripts::LoadedScript;
 use crate::store::redis::shared::RedisShared;
 use crate::store::redis::written::{self, Digests};
-use crate::store::{Batch, CommitError, Epoch, Seq, ShardId, StoreError, codec};
+use crate::store::{Batch, Epoch, Seq, ShardId, StoreError, codec};
 
 /// What a process before this one kept is as if this one had sent it.
 ///
@@ -31,7 +30,9 @@ pub(in crate::store::redis) fn restore(shared: &RedisShared, found: Found) -> Re
     for (redone, moves) in entries {
         let (deed, applied) = match redone {
             Redone::Commit { applied, batches } => {
-                (Deed::Commit(Arc::new(call_of(shared, &batches)?.fitted())), applied)
+                let call =
+                    written::again(shared, LoadedScript::Commit, &batches).map_err(|error| unreadable(&error))?;
+                (Deed::Commit(Arc::new(call.fitted())), applied)
             }
             Redone::Take(_, epoch) => (Deed::Take(epoch), true),
             Redone::Aside(..) => continue,
@@ -133,17 +134,6 @@ fn moves_of(redone: &Redone) -> Result<Moves, StoreError> {
         Redone::Take(taken, epoch) => vec![(*taken, *epoch)],
         Redone::Aside(..) => Vec::new(),
     })
-}
-
-/// The call that commits these batches.
-fn call_of(shared: &RedisShared, written: &[(Vec<u8>, Digests)]) -> Result<ScriptCall, StoreError> {
-    let decoded = decoded(written)?;
-    let mut parts = Vec::new();
-    for (batch, (bytes, digests)) in decoded.iter().zip(written) {
-        let net = Net::of(batch.shard, batch.seq, bytes).map_err(|error: CommitError| unreadable(&error))?;
-        parts.push((batch, bytes.as_slice(), net, Some(*digests)));
-    }
-    Ok(written::call(shared, LoadedScript::Commit, &parts))
 }
 
 fn decoded(written: &[(Vec<u8>, Digests)]) -> Result<Vec<Batch>, StoreError> {

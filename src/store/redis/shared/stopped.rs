@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use super::RedisShared;
+use crate::store::redis::identity::Behind;
+use crate::store::redis::journal::Point;
 use crate::store::redis::{failed, moving};
-use crate::store::{Epoch, Seq, ShardId, StoreError};
+use crate::store::{Epoch, ShardId, StoreError, Token};
 
 /// For so long nodes that do not own the register wait for the one that writes it anew: it has to notice, and all may have been
 /// restarted beside it.
@@ -104,22 +106,15 @@ impl RedisShared {
         ))
     }
 
-    /// A shard that ends before what was acknowledged.
-    pub(in crate::store::redis) fn went_back(&self, shard: ShardId, acknowledged: u64, found: &str) -> StoreError {
-        let epoch = self.line(shard, |line| line.known(shard).epoch).unwrap_or(Epoch(u64::MAX));
-        self.went_back_from(shard, acknowledged, epoch, found)
-    }
-
-    /// A shard that ends before what was acknowledged. Whoever takes it over from this epoch on has gone on.
-    pub(in crate::store::redis) fn went_back_from(
-        &self,
-        shard: ShardId,
-        acknowledged: u64,
-        epoch: Epoch,
-        found: &str,
-    ) -> StoreError {
+    /// A shard that ends before what was acknowledged: under which token it stands as nobody's, or none where another owner
+    /// has gone on; and where, in words.
+    pub(in crate::store::redis) fn went_back(&self, shard: ShardId, stands: Option<Token>, found: &str) -> StoreError {
+        let known = self.line(shard, |line| line.known(shard));
+        let (told, epoch) = known.map_or((Point::NOWHERE, Epoch(0)), |known| (known.told, known.told_epoch));
+        let acknowledged = told.seq.0;
+        let behind = Behind { shard, told, epoch, found: Some(stands.unwrap_or(Token(0))) };
         if let Some(identity) = &self.identity
-            && let Err(error) = identity.went_back(self.info.register, (shard, Seq(acknowledged), epoch))
+            && let Err(error) = identity.went_back(self.info.register, &behind)
         {
             tracing::error!(%error, "the next start will not know that Redis went back");
         }

@@ -1,0 +1,158 @@
+//! How shards come from one point to another by what the journal remembers.
+
+use std::collections::HashMap;
+
+use super::{Deed, Forgotten, Journal, JournalEntry, Move, Point, ToReplay};
+use crate::store::{Epoch, ShardId, Token};
+
+impl Journal {
+    /// Of each shard, where it stands at least: after the last entry that Redis said it did.
+    pub(in crate::store::redis) fn standing(&self) -> Vec<(ShardId, Point)> {
+        let mut standing: Vec<(ShardId, Point)> = Vec::new();
+        for one in self.entries.iter().filter(|entry| entry.applied).flat_map(|entry| &entry.moves) {
+            match standing.iter_mut().find(|(shard, _)| *shard == one.shard) {
+                Some((_, point)) => *point = one.after,
+                None => standing.push((one.shard, one.after)),
+            }
+        }
+        standing
+    }
+
+    /// What is missing in Redis, where shards stand so, of what leads to where each stood at least ([`Self::standing`]).
+    pub(in crate::store::redis) fn missing(
+        &self,
+        heads: &[(ShardId, Point)],
+        standing: &[(ShardId, Point)],
+    ) -> ToReplay {
+        let mut wanted = vec![false; self.entries.len()];
+        let mut elsewhere = Vec::new();
+        for &(shard, goal) in standing {
+            let Some(&(_, head)) = heads.iter().find(|(other, _)| *other == shard) else { continue };
+            if head == goal {
+                continue;
+            }
+            // Trimmed since: then nothing is known of it.
+            let is_known = self.of_shard(shard).any(|(_, one)| one.after == goal);
+            // Without calls nobody remembers how it went on.
+            let went_on = self.bytes_max == 0 && head.token == goal.token && head.seq >= goal.seq;
+            if !is_known || went_on {
+                continue;
+            }
+            match self.way(shard, head, goal) {
+                Some(way) => way.into_iter().for_each(|at| wanted[at] = true),
+                None if self.leads(shard, goal, head) => {}
+                None => elsewhere.push(shard),
+            }
+        }
+        let mut closed = elsewhere.clone();
+        let mut missing = Vec::new();
+        for (entry, _) in self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+            if entry.moves.iter().any(|one| closed.contains(&one.shard)) {
+                // Nor what follows it.
+                closed.extend(entry.moves.iter().map(|one| one.shard));
+            } else {
+                missing.push(Forgotten { deed: entry.deed.clone(), moves: entry.moves.clone() });
+            }
+        }
+        closed.retain(|shard| !elsewhere.contains(shard));
+        ToReplay { missing, elsewhere, held_up: closed }
+    }
+
+    /// Does a shard come from one point to another by what was sent?
+    pub(in crate::store::redis) fn leads(&self, shard: ShardId, from: Point, to: Point) -> bool {
+        self.way(shard, from, to).is_some()
+    }
+
+    /// All that is remembered of how a shard came to a point by what this process did, oldest first.
+    pub(in crate::store::redis) fn way_to(&self, shard: ShardId, to: Point) -> Vec<Forgotten> {
+        let (mut way, mut stands) = (Vec::new(), to);
+        for (at, one) in self.of_shard(shard).rev() {
+            if one.after == stands {
+                let JournalEntry { deed, moves, .. } = &self.entries[at];
+                if deed.is_left() {
+                    break;
+                }
+                way.push(Forgotten { deed: deed.clone(), moves: moves.clone() });
+                stands = one.before;
+            }
+        }
+        way.reverse();
+        way
+    }
+
+    /// The point at which the way to another one begins, and its epoch: where a take-over found the shard, or what the owner
+    /// before left begins. None where a change of this process comes first, because what was before it is forgotten.
+    pub(in crate::store::redis) fn begins(&self, shard: ShardId, to: Point) -> Option<(Point, Epoch)> {
+        let (mut first, mut stands) = (None, to);
+        for (at, one) in self.of_shard(shard).rev() {
+            if one.after == stands {
+                (first, stands) = (Some(at), one.before);
+            }
+        }
+        match self.entries.get(first?)?.deed {
+            Deed::Take(epoch) => Some((stands, Epoch(epoch.0.checked_sub(1)?))),
+            Deed::Left(epoch, _) => Some((stands, epoch)),
+            Deed::Commit(_) => None,
+        }
+    }
+
+    /// How far a shard comes from a point by what Redis did at the time.
+    pub(in crate::store::redis) fn onward(&self, shard: ShardId, from: Point) -> Point {
+        let applied = self.of_shard(shard).filter(|(at, _)| self.entries[*at].applied);
+        // Where it forked, the way that was taken last counts.
+        let mut next: HashMap<Point, Point> = applied.map(|(_, one)| (one.before, one.after)).collect();
+        let mut stands = from;
+        while let Some(after) = next.remove(&stands) {
+            stands = after;
+        }
+        stands
+    }
+
+    /// Is it a token of this process's, as far as is remembered?
+    pub(in crate::store::redis) fn is_own(&self, shard: ShardId, token: Token) -> bool {
+        self.of_shard(shard).any(|(at, one)| one.after.token == token && !self.entries[at].deed.is_left())
+    }
+
+    /// Is it remembered that this process led to this point?
+    pub(in crate::store::redis) fn knows(&self, shard: ShardId, point: Point) -> bool {
+        self.of_shard(shard).any(|(at, one)| one.after == point && !self.entries[at].deed.is_left())
+    }
+
+    /// How far a shard comes on the way to a point by what is in the redo journal.
+    pub(in crate::store::redis) fn kept_last(&self, shard: ShardId, to: Point) -> Option<Point> {
+        let mut stands = to;
+        for (at, one) in self.of_shard(shard).rev() {
+            if one.after == stands {
+                if self.entries[at].kept {
+                    return Some(stands);
+                }
+                stands = one.before;
+            }
+        }
+        None
+    }
+
+    fn of_shard(&self, shard: ShardId) -> impl DoubleEndedIterator<Item = (usize, Move)> + '_ {
+        let of_shard = move |entry: &JournalEntry| entry.moves.iter().find(|one| one.shard == shard).copied();
+        self.entries.iter().enumerate().filter_map(move |(at, entry)| Some((at, of_shard(entry)?)))
+    }
+
+    /// The entries by which a shard comes from one point to another.
+    fn way(&self, shard: ShardId, from: Point, to: Point) -> Option<Vec<usize>> {
+        let (mut way, mut stands) = (Vec::new(), to);
+        if stands == from {
+            return Some(way);
+        }
+        // Each was sent after the one that it follows.
+        for (at, one) in self.of_shard(shard).rev() {
+            if one.after == stands {
+                way.push(at);
+                stands = one.before;
+                if stands == from {
+                    return Some(way);
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,202 @@
+//! What the owner before left last, as its log has it, is remembered by whoever took the shard from it.
+//!
+//! *A batch is under way when its owner is cut off: Redis applies it, the next owner finds it and goes on from it, and then Redis
+//! goes back to before it. The first owner does not know that it was applied, and the line of the next one begins behind it: it
+//! was given back by nobody, and nothing that followed could be.* So the next owner plays it, too, on condition of exactly the
+//! head before it, as all else. Also where the owner before has ended, and its memory with it.
+//!
+//! Enough for what may be under way at once, and no more: what was acknowledged before, its owner has.
+//!
+//! Neighbours: `take` sends [`command`] and calls [`read`]; `journal` remembers; `playing` calls [`together`].
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use redis::{Cmd, RedisError, Value};
+
+use super::history::entry_of;
+use super::journal::{Deed, Forgotten, Move, Point};
+use super::scripts::LoadedScript;
+use super::shared::RedisShared;
+use super::written;
+use crate::store::{CommitError, Digest, Epoch, Seq, ShardId, StoreError, TransactionId, codec};
+
+/// Batches of a shard: several times those that a committer has under way.
+const BATCHES_MAX: usize = 8;
+
+/// A batch of another owner: what it moves, of which epoch it is, and it.
+pub(super) type Left = (Move, Epoch, Arc<[u8]>);
+
+/// Asks for the last batches of a shard. Sent behind its take-over, as whoever takes it from a far or slow Redis cannot wait
+/// twice.
+pub(super) fn command(shared: &RedisShared, shard: ShardId) -> Cmd {
+    let mut command = Cmd::new();
+    // And one before them, for its digest.
+    command.arg("XREVRANGE").arg(shared.keys.log(shard)).arg("+").arg("-").arg("COUNT").arg(BATCHES_MAX + 1);
+    command
+}
+
+/// The last batches before a point, under the token of that, in order, by what [`command`] was answered. None where that was
+/// refused: the take-over stands without.
+pub(super) fn read(shard: ShardId, until: Point, answer: Result<Value, RedisError>) -> Vec<Left> {
+    let entries = match answer {
+        Ok(Value::Array(entries)) => entries,
+        Ok(_) => Vec::new(),
+        Err(error) => {
+            tracing::debug!(shard = shard.0, %error, "what the owner before left cannot be read");
+            Vec::new()
+        }
+    };
+    let entries = entries.into_iter().map_while(entry_of);
+    // What is behind the head is left of a call that broke off (see `surplus`).
+    let entries =
+        entries.map(|entry| (Seq(entry.seq), entry.digest, entry.bytes)).skip_while(|entry| entry.0 > until.seq);
+    leading_to(shard, until, entries)
+}
+
+/// Those of these batches, newest first, by which a shard comes to a point under one token.
+fn leading_to(shard: ShardId, until: Point, entries: impl Iterator<Item = (Seq, Digest, Vec<u8>)>) -> Vec<Left> {
+    let mut stands = until;
+    let mut left = VecDeque::new();
+    let mut entries = entries.peekable();
+    while let Some((seq, digest, bytes)) = entries.next() {
+        let Some(&(seq_before, digest_before, _)) = entries.peek() else { break };
+        let Ok(batch) = codec::decode_batch(&bytes) else { break };
+        let before = Point { token: until.token, seq: seq_before, digest: digest_before };
+        let is_next = (seq, digest) == (stands.seq, stands.digest) && seq_before.0 + 1 == seq.0;
+        if !is_next || batch.token != until.token {
+            break;
+        }
+        left.push_front((Move { shard, before, after: stands }, batch.epoch, bytes.into()));
+        stands = before;
+    }
+    left.into()
+}
+
+/// In place of what other owners left, the calls that commit it, before all else: it is older than what this process did in its
+/// shards. What was changed by one act is in one call, as it was.
+///
+/// # Errors
+/// A batch cannot be read.
+pub(super) fn together(shared: &RedisShared, missing: &[Forgotten]) -> Result<Vec<Forgotten>, CommitError> {
+    let mut lines: Vec<VecDeque<Bound>> = Vec::new();
+    let mut rest = Vec::new();
+    for part in missing {
+        match (&part.deed, part.moves.first()) {
+            (Deed::Left(_, bytes), Some(&one)) => {
+                let bound = Bound::new(one, bytes)?;
+                match lines.iter_mut().find(|line| line.front().is_some_and(|first| first.one.shard == one.shard)) {
+                    Some(line) => line.push_back(bound),
+                    None => lines.push(VecDeque::from([bound])),
+                }
+            }
+            (Deed::Left(..) | Deed::Commit(_) | Deed::Take(_), _) => rest.push(part.clone()),
+        }
+    }
+    let mut calls = Vec::with_capacity(missing.len());
+    for bound in grouped(lines) {
+        let moves: Vec<Move> = bound.iter().map(|bound| bound.one).collect();
+        let written: Vec<_> = bound.iter().map(|bound| (&bound.bytes, bound.digests())).collect();
+        // Also while the memory is full: it had room there before.
+        let call = written::again(shared, LoadedScript::CommitLettingGo, &written)?;
+        calls.push(Forgotten { deed: Deed::Commit(Arc::new(call)), moves });
+    }
+    calls.extend(rest);
+    Ok(calls)
+}
+
+/// A batch that another owner left, and the acts over several shards that it is part of.
+#[derive(Debug)]
+struct Bound {
+    one: Move,
+    bytes: Arc<[u8]>,
+    acts: HashSet<TransactionId>,
+}
+
+impl Bound {
+    fn new(one: Move, bytes: &Arc<[u8]>) -> Result<Self, CommitError> {
+        let batch = codec::decode_batch(bytes).map_err(|error| CommitError::NotApplied {
+            cause: StoreError::Damaged(format!("a batch of shard {} cannot be read: it {error}", one.shard.0).into()),
+        })?;
+        let acts = batch.acts.iter().filter_map(|act| act.transaction).collect();
+        Ok(Self { one, bytes: Arc::clone(bytes), acts })
+    }
+
+    fn digests(&self) -> written::Digests {
+        (self.one.before.digest, self.one.after.digest)
+    }
+}
+
+/// The batches of several lines, those of one act together, each line in its order.
+fn grouped(mut lines: Vec<VecDeque<Bound>>) -> Vec<Vec<Bound>> {
+    let mut groups = Vec::new();
+    while !lines.is_empty() {
+        let whole = (0..lines.len()).find_map(|line| with_its_acts(&lines, line));
+        // One was never without the other, so that one is found. What is not whole all the same goes on in order.
+        let group = whole.unwrap_or_else(|| vec![0]);
+        groups.push(group.into_iter().filter_map(|line| lines[line].pop_front()).collect());
+        lines.retain(|line| !line.is_empty());
+    }
+    groups
+}
+
+/// The lines whose next batches belong together with the next one of this line; none while one of them is not next.
+fn with_its_acts(lines: &[VecDeque<Bound>], line: usize) -> Option<Vec<usize>> {
+    let mut places: HashMap<TransactionId, Vec<(usize, usize)>> = HashMap::new();
+    for (at, batches) in lines.iter().enumerate() {
+        for (behind, bound) in batches.iter().enumerate() {
+            bound.acts.iter().for_each(|act| places.entry(*act).or_default().push((at, behind)));
+        }
+    }
+    let mut group = vec![line];
+    let mut looked = 0;
+    while let Some(&next) = group.get(looked) {
+        looked += 1;
+        for &(other, behind) in lines[next].front()?.acts.iter().flat_map(|act| &places[act]) {
+            if behind > 0 {
+                return None;
+            }
+            if !group.contains(&other) {
+                group.push(other);
+            }
+        }
+    }
+    Some(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Token;
+
+    fn bound(shard: u16, seq: u64, acts: &[u128]) -> Bound {
+        let point = |seq| Point { token: Token(1), seq: Seq(seq), digest: Digest(u128::from(seq)) };
+        let one = Move { shard: ShardId(shard), before: point(seq - 1), after: point(seq) };
+        Bound { one, bytes: Arc::from([]), acts: acts.iter().map(|act| TransactionId(*act)).collect() }
+    }
+
+    fn names(groups: &[Vec<Bound>]) -> Vec<Vec<(u16, u64)>> {
+        let name = |bound: &Bound| (bound.one.shard.0, bound.one.after.seq.0);
+        groups.iter().map(|group| group.iter().map(name).collect()).collect()
+    }
+
+    #[test]
+    fn what_one_act_changed_is_together_and_each_line_in_its_order() {
+        let lines = vec![
+            VecDeque::from([bound(0, 5, &[]), bound(0, 6, &[1]), bound(0, 7, &[2])]),
+            VecDeque::from([bound(1, 9, &[1, 3])]),
+            VecDeque::from([bound(2, 3, &[3]), bound(2, 4, &[2])]),
+        ];
+        assert_eq!(names(&grouped(lines)), [vec![(0, 5)], vec![(0, 6), (1, 9), (2, 3)], vec![(0, 7), (2, 4)]]);
+    }
+
+    #[test]
+    fn what_cannot_be_together_goes_on_in_order() {
+        let lines = vec![
+            VecDeque::from([bound(0, 5, &[1]), bound(0, 6, &[2])]),
+            VecDeque::from([bound(1, 9, &[2]), bound(1, 10, &[1])]),
+        ];
+        let groups = names(&grouped(lines));
+        assert_eq!(groups.concat().len(), 4, "{groups:?}");
+    }
+}
