@@ -32,7 +32,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -92,6 +92,8 @@ pub struct Keeper {
     memory: Option<RegisterMemory>,
     /// Boot time until which it lets other nodes go first.
     pub(super) stays_off_ms: u64,
+    /// The register is written anew just now.
+    pub(super) writes_anew: watch::Sender<bool>,
     /// Which nodes it reaches, while it does not reach the owner or is not reached as the owner.
     pub(super) reach: Reach,
     /// It stops, and everything that was read is answered.
@@ -141,6 +143,7 @@ impl Keeper {
             was_fenced: false,
             memory: None,
             stays_off_ms: 0,
+            writes_anew: watch::Sender::new(false),
             reach: Reach::default(),
             has_answered_all: false,
         }
@@ -252,7 +255,7 @@ impl Keeper {
                 None => {}
                 Some(Over::Failed(problem)) => return Ended::Failed(problem),
                 // Also where the process is asked to stop meanwhile.
-                Some(Over::Emptied(emptied, problem)) => return self.write_anew(emptied, problem).await,
+                Some(Over::Emptied(emptied, problem)) => return self.write_anew(emptied, problem, stop).await,
             }
         }
     }
