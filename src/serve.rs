@@ -56,6 +56,7 @@ pub use crate::store::redis::commands_for as redis_commands_for;
 
 use actix::System;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -159,6 +160,8 @@ pub struct Running {
     pub http: SocketAddr,
     /// The threads without which nothing is served.
     pub reactors: Vec<Reactor>,
+    /// Is the register written anew, so that a stop waits for that?
+    writes_anew: watch::Receiver<bool>,
     stop: CancellationToken,
     thread: Option<std::thread::JoinHandle<Ended>>,
 }
@@ -217,7 +220,9 @@ fn start_until(options: Options, stop: CancellationToken) -> Result<Running, Can
         })
         .map_err(|error| CannotStart::of_machine(format!("no thread for the server: {error}")))?;
     match ready.recv() {
-        Ok(Ok(Up { tcp, http, reactors })) => Ok(Running { tcp, http, reactors, stop, thread: Some(thread) }),
+        Ok(Ok(Up { tcp, http, reactors, writes_anew })) => {
+            Ok(Running { tcp, http, reactors, writes_anew, stop, thread: Some(thread) })
+        }
         Ok(Err(cannot)) => Err(cannot),
         Err(_) => {
             let problem = "the server's main thread crashed while it started";
@@ -231,6 +236,7 @@ struct Up {
     tcp: SocketAddr,
     http: SocketAddr,
     reactors: Vec<Reactor>,
+    writes_anew: watch::Receiver<bool>,
 }
 
 type Ready = std::sync::mpsc::SyncSender<Result<Up, CannotStart>>;
@@ -261,7 +267,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
         Ok((server, mut keeper, tcp, http)) => {
             // This thread keeps the node's role.
             reactors.push(System::current().arbiter().clone().into());
-            let _ = ready.send(Ok(Up { tcp, http, reactors }));
+            let _ = ready.send(Ok(Up { tcp, http, reactors, writes_anew: keeper.writes_anew.subscribe() }));
             let ended = keeper.keep(&stop).await;
             // Whoever speaks to the supervisor hears of it, whatever it ends of.
             asked.cancel();

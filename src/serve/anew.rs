@@ -9,12 +9,16 @@
 //! since, and knows better. A store in which anything is left of a register is never written over; nor is one that only
 //! went back (`store::redis::heal`).
 //!
+//! **A stop** waits for it: what is written is served by nobody before it is whole, and the memory ends with the process. So it
+//! goes on for a while, says so, and has the supervisor wait, too (`supervisor`).
+//!
 //! Review notes: can two write it? Is what was answered as not done certainly not in it?
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::Ended;
 use super::filling::{CannotFill, Filling, RegisterTally, Writer, insist, is_away};
@@ -33,6 +37,8 @@ use crate::store::{Store, StoreError};
 const WRITING: &str = "Redis was emptied, and this node writes the register anew, which it has in memory";
 /// For how long Redis, or a replica that is waited for, may be away while it is written: each time.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// For how long it is written on when the server is asked to stop.
+const WRITES_ON_WITHIN: Duration = PATIENCE;
 /// How long the last words of the store that was written may take.
 const LEAVES_WITHIN: Duration = Duration::from_millis(NODE_LEASE_MS);
 
@@ -52,7 +58,14 @@ pub(super) enum Emptied {
 impl Keeper {
     /// Writes the register anew. Where that is not to be done, or fails, the process ends of what was the `problem`. Not to be
     /// broken off: from where it is begun until it is whole, nobody has it but this process.
-    pub(super) async fn write_anew(&mut self, emptied: Emptied, problem: String) -> Ended {
+    pub(super) async fn write_anew(&mut self, emptied: Emptied, problem: String, stop: &CancellationToken) -> Ended {
+        self.writes_anew.send_replace(true);
+        let ended = self.written_anew(emptied, problem, stop).await;
+        self.writes_anew.send_replace(false);
+        ended
+    }
+
+    async fn written_anew(&mut self, emptied: Emptied, problem: String, stop: &CancellationToken) -> Ended {
         self.wait_for_writing();
         let remembered = match emptied {
             Emptied::Remembered(memory) => Ok(memory),
@@ -66,7 +79,7 @@ impl Keeper {
         let written = match remembered {
             Ok(memory) => {
                 tracing::error!(problem, "the register is written anew, from the memory of this node");
-                write(&*self.store, memory, &*self.server.clock, &self.card.name).await
+                to_the_end(write(&*self.store, memory, &*self.server.clock, &self.card.name), stop).await
             }
             Err(why) => Err(why),
         };
@@ -92,6 +105,28 @@ impl Keeper {
     fn wait_for_writing(&self) {
         let fault = Fault::Unavailable { applied: Applied::No, problem: WRITING.to_owned() };
         self.server.seat.become_role(Role::Waiting { why: WRITING, fault });
+    }
+}
+
+/// Also where the server is asked to stop meanwhile: then for a bounded time.
+async fn to_the_end<T>(
+    writing: impl Future<Output = Result<T, String>>,
+    stop: &CancellationToken,
+) -> Result<T, String> {
+    tokio::pin!(writing);
+    tokio::select! {
+        biased;
+        written = &mut writing => return written,
+        () = stop.cancelled() => {}
+    }
+    let at_most_s = WRITES_ON_WITHIN.as_secs();
+    tracing::error!(
+        "the server was asked to stop while the register is written anew: it ends when that is done, at the latest in \
+         {at_most_s} s. Ended now, it would lose the register, which is nowhere but in its memory. A second SIGTERM changes nothing"
+    );
+    match timeout(WRITES_ON_WITHIN, writing).await {
+        Ok(written) => written,
+        Err(_) => Err(format!("the server was asked to stop, and {at_most_s} s later the register was not whole")),
     }
 }
 
@@ -146,5 +181,26 @@ async fn leave(target: &dyn Movable) {
     let_go(target).await;
     if tokio::time::timeout(LEAVES_WITHIN, target.close()).await.is_err() {
         tracing::warn!("the store that was written does not close in time");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_waits_for_what_is_written_and_not_for_ever() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let writing = |takes: Duration| async move {
+            tokio::time::sleep(takes).await;
+            Ok(())
+        };
+        let second = Duration::from_secs(1);
+        assert_eq!(to_the_end(writing(WRITES_ON_WITHIN - second), &stop).await, Ok(()));
+        let late = to_the_end(writing(WRITES_ON_WITHIN + second), &stop).await.unwrap_err();
+        assert!(late.contains("300 s later the register was not whole"), "{late}");
+        // Nobody asks it to stop: it takes as long as it takes.
+        assert_eq!(to_the_end(writing(10 * WRITES_ON_WITHIN), &CancellationToken::new()).await, Ok(()));
     }
 }

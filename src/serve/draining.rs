@@ -107,7 +107,11 @@ impl Keeper {
                 self.warm = Some(Warm::begin(Arc::clone(&self.store), order, self.standing()));
             }
             NodeJob::GoOn => order.answer(Ok(self.standing())),
-            NodeJob::Hold { successor, owner } => self.hold(order, &successor, &owner).await,
+            NodeJob::Hold { successor, owner } => {
+                self.giver = (*successor != *self.server.node).then(|| owner.clone());
+                self.hold(order, &successor, &owner).await;
+                self.giver = None;
+            }
         }
     }
 

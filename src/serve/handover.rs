@@ -10,6 +10,7 @@
 //! clients ask and has nothing under way at the owner. So between two owners clients see a pause and no refusal;
 //! what waits for capacity goes on waiting at the next one (`server::session`). What goes wrong before the owner lets go leaves
 //! the register with it; after that, with whoever takes it: the lease is over, and tokens decide who may write, as always.
+//! So it is where a node is stopped meanwhile: it serves to the end what is still its own, and else sends on what it holds.
 //!
 //! Neighbours: `keeper` has the roles and calls; `peers` has the ways to the other nodes.
 
@@ -36,7 +37,7 @@ use crate::peer::link::Link;
 use crate::server::Server;
 use crate::server::role::Role;
 use crate::server::steward::NodeOrder;
-use crate::store::{Holder, NodeCard, Store, StoreError};
+use crate::store::{Holder, NodeCard, Store, StoreError, StoreHealth};
 
 /// How often it is looked who owns the register while it goes from one node to the next.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
@@ -325,5 +326,66 @@ impl Keeper {
         }
         let (owner, address) = (Arc::clone(&holder.name), Arc::clone(&holder.address));
         self.follow(&CannotOwn::Held { owner, address, left_ms: 0 });
+    }
+
+    /// The stop came while the register was on its way. What was not given away is served to the end here; what was is over, and
+    /// what is held goes to whoever takes it, if that is known so early that there is time for the answers.
+    pub(super) async fn stop_between_owners(&mut self, within: Duration) {
+        let end = tokio::time::Instant::now() + (within - within / 4).min(Duration::from_millis(HANDOVER_HOLD_MS));
+        if let Some(shared) = &self.tenure
+            && !shared.is_over()
+        {
+            return self.server.seat.become_role(Role::Owner(Arc::clone(shared)));
+        }
+        let gave_away = self.tenure.take().is_some();
+        if (gave_away || self.giver.is_some()) && self.store.health() != StoreHealth::Failed {
+            tracing::info!("the register is on its way to another node: what is held here goes there");
+            let following = async {
+                if gave_away {
+                    // The stop may have come before the store was told.
+                    let_go(&*self.store).await;
+                }
+                self.follow_taker().await;
+            };
+            if tokio::time::timeout_at(end, following).await.is_err() {
+                // It may be kept where it was, and whoever has it says best what becomes of what is asked.
+                tracing::warn!("no other node serves the register in time");
+                if let Ok(Ok(Some(holder))) = timeout(CONNECTED_WITHIN, self.store.holder()).await
+                    && *holder.name != *self.server.node
+                {
+                    self.follow_next(&holder).await;
+                }
+            }
+        }
+        if matches!(*self.server.seat.role(), Role::Between) {
+            self.wait("stopping", NotReadyReason::Moved);
+        }
+    }
+
+    /// Follows whoever has taken the register when that one says so: before, it would refuse what it is asked.
+    async fn follow_taker(&mut self) {
+        let mut _kept = None;
+        loop {
+            match self.store.holder().await {
+                Ok(Some(holder)) if *holder.name == *self.server.node || self.gives(&holder) => {}
+                Ok(Some(holder)) => {
+                    let Some(way) = self.peers.as_ref().map(|peers| peers.link(&holder.address)) else { return };
+                    way.connected(CONNECTED_WITHIN).await;
+                    if way.standing().is_some_and(|standing| standing.owns) {
+                        return self.follow_next(&holder).await;
+                    }
+                    // Until it has said so.
+                    _kept = Some(way);
+                }
+                Ok(None) => {}
+                Err(error) => tracing::debug!(error = chain(&error), "who owns the register is not known"),
+            }
+            sleep(LOOKS_EVERY).await;
+        }
+    }
+
+    /// Is it the one that is about to give it away?
+    fn gives(&self, holder: &Holder) -> bool {
+        self.giver.as_deref().is_some_and(|giver| *giver == *holder.name)
     }
 }

@@ -32,7 +32,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use compact_str::CompactString;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -84,6 +85,8 @@ pub struct Keeper {
     pub(super) ownerless_ms: Option<u64>,
     /// The register in memory, where its owner is about to give it to this node.
     pub(super) warm: Option<Warm>,
+    /// Who gives the register to another node than this one, while what is asked here is held for that.
+    pub(super) giver: Option<CompactString>,
     /// The way to a node that the store names as the owner, and that has not said yet that it is.
     pub(super) unheard: Option<Arc<Link>>,
     /// Its tenure ended, and it is not known yet whether another node has the register.
@@ -92,6 +95,8 @@ pub struct Keeper {
     memory: Option<RegisterMemory>,
     /// Boot time until which it lets other nodes go first.
     pub(super) stays_off_ms: u64,
+    /// The register is written anew just now.
+    pub(super) writes_anew: watch::Sender<bool>,
     /// Which nodes it reaches, while it does not reach the owner or is not reached as the owner.
     pub(super) reach: Reach,
     /// It stops, and everything that was read is answered.
@@ -137,10 +142,12 @@ impl Keeper {
             renewed_ms,
             ownerless_ms: None,
             warm: None,
+            giver: None,
             unheard: None,
             was_fenced: false,
             memory: None,
             stays_off_ms: 0,
+            writes_anew: watch::Sender::new(false),
             reach: Reach::default(),
             has_answered_all: false,
         }
@@ -252,7 +259,7 @@ impl Keeper {
                 None => {}
                 Some(Over::Failed(problem)) => return Ended::Failed(problem),
                 // Also where the process is asked to stop meanwhile.
-                Some(Over::Emptied(emptied, problem)) => return self.write_anew(emptied, problem).await,
+                Some(Over::Emptied(emptied, problem)) => return self.write_anew(emptied, problem, stop).await,
             }
         }
     }
@@ -409,12 +416,9 @@ impl Keeper {
         // What waits for the node itself is told that nothing comes of it.
         self.orders.close();
         while self.orders.try_recv().is_ok() {}
+        let begun = Instant::now();
         if matches!(*self.server.seat.role(), Role::Between) {
-            // The stop came while the register was on its way: what was not given away is served to the end here.
-            match &self.tenure {
-                Some(shared) => self.server.seat.become_role(Role::Owner(Arc::clone(shared))),
-                None => self.wait("stopping", NotReadyReason::Moved),
-            }
+            self.stop_between_owners(within).await;
         }
         self.server.asking.close();
         let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
@@ -428,7 +432,7 @@ impl Keeper {
         };
         let answered = tokio::select! {
             biased;
-            ended = tokio::time::timeout(within, answered) => ended.is_ok(),
+            ended = tokio::time::timeout_at(begun + within, answered) => ended.is_ok(),
             // Whatever is still under way is answered as what was lost.
             lost = keep_lease(&server, &*store, &self.renewed_ms), if keeps => {
                 tracing::warn!(problem = lost.problem, "another node takes over before everything was answered");

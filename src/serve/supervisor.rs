@@ -5,12 +5,16 @@
 //! that is stuck, or gone, with the connections and networks it runs, is what another start mends. The disk and Redis are
 //! not asked: where they stand still the server refuses, and another start would not help.
 //!
+//! A stop that waits until the register is written anew takes longer than the supervisor grants one: it is asked for more time
+//! (`EXTEND_TIMEOUT_USEC`) for as long as that lasts, which `anew` bounds.
+//!
 //! A server that begins once more in the same process has not stopped: who says that he stops is killed after a while. It gives
 //! no signs until it serves, so the supervisor is asked for as much patience as with a start.
 
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Running;
@@ -22,6 +26,11 @@ const SIGNS_PER_LIMIT: u32 = 4;
 
 /// How long a server may take to begin once more: a large register is loaded.
 const BEGINS_WITHIN: Duration = Duration::from_secs(600);
+
+/// How much longer a stop may take from when the supervisor is told so: as long as deploy/allod.service grants one.
+const STOPS_WITHIN: Duration = Duration::from_secs(30);
+/// How often it is told, well before that is over.
+const EXTENDS_EVERY: Duration = Duration::from_secs(5);
 
 /// The thread that speaks to the supervisor.
 pub struct Watched {
@@ -39,15 +48,19 @@ pub fn watch(running: &Running, ends: &CancellationToken, again: bool) -> Watche
     if let Some(limit) = sd_notify::watchdog_enabled().filter(|_| again) {
         tell(&[patience(limit)]);
     }
-    let (stop, reactors) = (running.stopper(), running.reactors.clone());
+    let (stop, reactors, writes_anew) = (running.stopper(), running.reactors.clone(), running.writes_anew.clone());
     let is_over = ends.clone();
     let thread = std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
+        let speak = async {
+            give_signs(&reactors, &stop).await;
+            if is_over.is_cancelled() {
+                tell_of_stop();
+                extend_stop(writes_anew).await;
+            }
+        };
         match tokio::runtime::Builder::new_current_thread().enable_time().build() {
-            Ok(runtime) => runtime.block_on(give_signs(&reactors, &stop)),
+            Ok(runtime) => runtime.block_on(speak),
             Err(error) => tracing::error!(%error, "no runtime to speak to the supervisor"),
-        }
-        if is_over.is_cancelled() {
-            tell_of_stop();
         }
     });
     let thread = thread.inspect_err(|error| tracing::error!(%error, "no thread to speak to the supervisor")).ok();
@@ -95,8 +108,29 @@ fn patience(limit: Duration) -> NotifyState<'static> {
     NotifyState::WatchdogUsec(limit.as_micros().try_into().unwrap_or(u32::MAX))
 }
 
+/// Asks for more time until the register is written, and then once more for what comes behind it.
+async fn extend_stop(mut writes_anew: watch::Receiver<bool>) {
+    let longer = || NotifyState::ExtendTimeoutUsec(STOPS_WITHIN.as_micros().try_into().unwrap_or(u32::MAX));
+    let status = "stopping: first writes the register anew, which Redis lost; killed now, it is gone";
+    let mut asked = false;
+    while *writes_anew.borrow_and_update() {
+        tell(&[longer(), NotifyState::Status(status)]);
+        asked = true;
+        // One that is gone writes nothing any more.
+        if tokio::time::timeout(EXTENDS_EVERY, writes_anew.changed()).await.is_ok_and(|told| told.is_err()) {
+            break;
+        }
+    }
+    if asked {
+        tell(&[longer(), NotifyState::Status(ANSWERS)]);
+    }
+}
+
+/// What it does when it stops.
+const ANSWERS: &str = "stopping: answers what was read";
+
 fn tell_of_stop() {
-    tell(&[NotifyState::Stopping, NotifyState::Status("stopping: answers what was read")]);
+    tell(&[NotifyState::Stopping, NotifyState::Status(ANSWERS)]);
 }
 
 fn tell(state: &[NotifyState<'_>]) {

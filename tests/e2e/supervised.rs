@@ -94,6 +94,63 @@ fn the_supervisor_hears_of_no_stop_where_the_server_begins_once_more_with_what_i
     server.stop();
 }
 
+/// Until it is written it is nowhere but in memory, and what it waits for may come later than a supervisor grants a stop.
+#[test]
+fn a_stop_waits_until_the_register_is_written_anew_and_the_supervisor_is_asked_for_more_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::replicating(directory.path(), "primary", None) else { return };
+    let replica = Redis::replicating(directory.path(), "replica", Some(redis.port())).unwrap();
+    let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+        let end = Instant::now() + MESSAGE_WAIT_MAX;
+        while !is_so() {
+            assert!(Instant::now() < end, "never: {what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait("the replica follows", &|| replica.follows());
+    let (data, settings) = (directory.path().join("data"), directory.path().join("node.toml"));
+    std::fs::write(&settings, "[store]\nredis_replicas = 1\n").unwrap();
+    let supervisor = Supervisor::at(&directory.path().join("notify"));
+    let [settings, place] = [&settings, &data].map(|path| path.display().to_string());
+    let arguments = ["serve", "--config", &settings, "--redis", &redis.url(), "--data", &place].map(str::to_owned);
+    let start = || {
+        let socket = directory.path().join("notify").display().to_string();
+        Starting::with_environment(&data, &arguments, vec![("NOTIFY_SOCKET".to_owned(), socket)]).ready()
+    };
+    let server = start();
+    assert_eq!(supervisor.hears()[0], "READY=1");
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    replica.signal("-STOP");
+    redis.ask(&["FLUSHALL"]);
+    wait("it begins to write", &|| server.log_text().contains("the register is written anew"));
+    let asks_to_stop = || crate::redis::send_signal(server.pid(), "-TERM");
+    asks_to_stop();
+    assert_eq!(supervisor.hears(), ["STOPPING=1", "STATUS=stopping: answers what was read"]);
+    let more = [
+        "EXTEND_TIMEOUT_USEC=30000000",
+        "STATUS=stopping: first writes the register anew, which Redis lost; killed now, it is gone",
+    ];
+    assert_eq!(supervisor.hears(), more);
+    // Once more, as anywhere, changes nothing.
+    asks_to_stop();
+    assert_eq!(supervisor.hears(), more);
+    let said = "asked to stop while the register is written anew: it ends when that is done, at the latest in 300 s";
+    assert!(server.log_text().contains(said), "{}", server.log_text());
+    replica.signal("-CONT");
+    let last = loop {
+        let heard = supervisor.hears();
+        if heard != more {
+            break heard;
+        }
+    };
+    assert_eq!(last, [more[0], "STATUS=stopping: answers what was read"]);
+    let (code, log) = server.ends();
+    assert!(code == Some(0) && log.contains("the register is whole again"), "{code:?}: {log}");
+    let server = start();
+    server.allod_ok(&["network", "get", "lan"]);
+    server.stop();
+}
+
 #[test]
 fn without_a_watchdog_there_are_no_signs_of_life_and_a_foreign_one_is_not_obeyed() {
     for environment in [&[][..], &[("WATCHDOG_USEC", "1000"), ("WATCHDOG_PID", "1")][..]] {

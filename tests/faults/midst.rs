@@ -8,6 +8,9 @@ use super::client::Answer;
 use super::run::{Nodes, Setting, eventually, insist};
 use super::wire::Way;
 
+/// How long what a node asks Redis is on its way there.
+const SLOWLY: Duration = Duration::from_millis(300);
+
 /// The next owner would have to wait for the lease of a node that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_told_to_stop_in_the_midst_of_a_take_over_ends_well_and_leaves_no_lease() {
@@ -60,4 +63,64 @@ async fn a_drain_that_is_under_way_when_its_node_loses_the_register_is_answered_
     .await;
     let mut client = nodes.client(owner).await;
     insist(&mut client, "network.create", &json!({"name": "lan"})).await;
+}
+
+/// Neither owns it any more, or takes it: what they hold is the successor's to answer, who is late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_told_to_stop_when_the_register_was_let_go_of_send_on_what_they_hold() {
+    let Some(mut nodes) = Nodes::set(Setting { redis: &[], nodes: 3, wired: true, ..Setting::default() }) else {
+        return;
+    };
+    let owner = nodes.cluster.owner_but(None).await;
+    let (other, successor) = ((owner + 1) % 3, (owner + 2) % 3);
+    let lan = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]});
+    insist(&mut nodes.client(owner).await, "network.create", &lan).await;
+    // Out of service it is no successor.
+    nodes.client(other).await.call("cluster.drain", json!({})).await.ok();
+    // There is time between its last answer and the end of its lease.
+    nodes.to_redis(owner).delay(SLOWLY);
+    let mut client = nodes.client(owner).await;
+    let draining = tokio::spawn(async move { client.call("cluster.drain", json!({})).await });
+    let soon = async |what: &str, is_so: &dyn Fn() -> bool| {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < end, "never: {what}\n{}", nodes.logs());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let lease = || nodes.redis.number(&["HGET", "{allod}:0:head", "lease"]);
+    soon("it is between two owners", &|| nodes.cluster.log(owner).contains("role=between two owners")).await;
+    nodes.to_redis(successor).hold(Way::Both);
+    soon("it has let go", &|| lease() == 0).await;
+    nodes.to_redis(owner).release();
+    let mut asked = Vec::new();
+    for (node, name) in [(owner, "a"), (other, "b")] {
+        let mut client = nodes.client(node).await;
+        let params = json!({"network": "lan", "owner": name});
+        asked.push(tokio::spawn(async move { client.call("ip.allocate", params).await }));
+    }
+    // They are read.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(asked.iter().all(|asked| !asked.is_finished()), "{}", nodes.logs());
+    for node in [owner, other] {
+        nodes.cluster.signal(node, "-TERM");
+    }
+    eventually("they stop", || [owner, other].iter().all(|&node| nodes.cluster.log(node).contains("SIGTERM"))).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(lease(), 0, "somebody took it\n{}", nodes.logs());
+    nodes.to_redis(successor).release();
+    for asked in asked {
+        let answer = tokio::time::timeout(Duration::from_secs(20), asked).await.expect("an answer").unwrap();
+        assert!(matches!(&answer, Answer::Result(_)), "{answer:?}\n{}", nodes.logs());
+    }
+    for node in [owner, other] {
+        nodes.cluster.stop(node);
+        let log = nodes.cluster.log(node);
+        let stopping = log.split_once("SIGTERM").unwrap().1;
+        assert!(!stopping.contains("role=owner"), "{log}");
+    }
+    assert!(draining.is_finished(), "its client waits on");
+    assert_eq!(nodes.cluster.owner_but(None).await, successor);
+    let held = insist(&mut nodes.client(successor).await, "ip.list", &json!({"count_only": true})).await;
+    assert_eq!(held["count"], 2, "{held}");
 }

@@ -100,8 +100,14 @@ async fn a_replica_that_is_gone_is_told_of_although_nobody_changes_anything() {
     is_told(&nodes).await;
     assert_eq!(nodes.cluster.figure(owner, "allod_store_replicas_answering"), 0.0);
     assert!(nodes.cluster.allod(owner, &["cluster", "shards"]).contains("nothing is granted: 1 replicas wanted"));
+    // What a change survives is said of changes that are acknowledged.
+    let info = |node| nodes.cluster.allod(node, &["server", "info"]);
+    for node in 0..2 {
+        assert!(info(node).contains("nothing is granted now: 1 replicas wanted, 0 answer"), "{}", info(node));
+    }
     replica.begin();
     eventually("it is there again", || (0..2).all(|node| nodes.cluster.is_ready(node))).await;
+    eventually("both say so", || (0..2).all(|node| !info(node).contains("nothing is granted now"))).await;
     assert_eq!(nodes.cluster.figure(owner, "allod_store_replicas_answering"), 1.0);
     assert_eq!(nodes.cluster.owner_but(None).await, owner);
 }

@@ -64,6 +64,8 @@ impl Store for RedisStore {
                 "; degraded now: {answering} of {wanted} answer, and what is acknowledged is on the disk of the node that owns \
                  the register instead"
             ));
+        } else if let Some(lacking) = self.shared.lacking.get() {
+            info.durability.push_str(&format!("; nothing is granted now: {lacking}"));
         }
         info
     }

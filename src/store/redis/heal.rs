@@ -45,15 +45,24 @@ use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// A connection on which nothing is missing.
+/// A connection on which nothing is missing. It is the one that was looked over: another may have taken its place meanwhile, as
+/// in a failover, and the one of before leads to the primary of before.
 pub(super) async fn ready(shared: &RedisShared, link: &mut Link) -> Result<(MultiplexedConnection, u64), Failed> {
-    let (connection, number) = link.connected().await?;
-    if link.is_new() {
-        shared.doubt();
+    for _ in 0..TRIES {
+        let (_, before) = link.connected().await?;
+        if link.is_new() {
+            shared.doubt();
+        }
+        let looks = link.is_unseen();
+        settle(shared, link, looks).await.map_err(Failed::NotApplied)?;
+        let (connection, number) = link.connected().await?;
+        if number == before {
+            return Ok((connection, number));
+        }
     }
-    let looks = link.is_unseen();
-    settle(shared, link, looks).await.map_err(Failed::NotApplied)?;
-    Ok((connection, number))
+    let source = std::io::Error::other("its primary is replaced again and again");
+    let context = format!("connecting to Redis at {}", shared.place).into();
+    Err(Failed::NotApplied(StoreError::Io { context, source: Arc::new(source) }))
 }
 
 /// An answer does not fit: is something missing? Tells whether something was, and is there again.
@@ -101,7 +110,7 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
     Ok(())
 }
 
-/// How often it is looked where the shards stand, when what is missing does not fit there.
+/// How often it is looked where the shards stand, when what is missing does not fit there, or the connection was replaced.
 const TRIES: u32 = 3;
 
 fn gone_back(shared: &RedisShared, shard: ShardId, head: Option<Head>, why: &str) -> StoreError {

@@ -85,22 +85,30 @@ async fn primary_at(seq: u64) -> SocketAddr {
     address
 }
 
+/// The words of the next command, in capitals; none: the connection ended.
+async fn command(socket: &mut BufReader<TcpStream>) -> std::io::Result<Option<Vec<String>>> {
+    let mut line = String::new();
+    if socket.read_line(&mut line).await? == 0 {
+        return Ok(None);
+    }
+    let mut words = Vec::new();
+    for _ in 0..line.trim_start_matches('*').trim().parse::<usize>().unwrap() {
+        let mut length = String::new();
+        socket.read_line(&mut length).await?;
+        let mut word = vec![0; length.trim_start_matches('$').trim().parse::<usize>().unwrap() + 2];
+        socket.read_exact(&mut word).await?;
+        words.push(String::from_utf8_lossy(&word).trim_end().to_uppercase());
+    }
+    Ok(Some(words))
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
 async fn answer_all(socket: TcpStream, head: &Head) -> std::io::Result<()> {
     let mut socket = BufReader::new(socket);
-    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
-    loop {
-        let mut line = String::new();
-        if socket.read_line(&mut line).await? == 0 {
-            return Ok(());
-        }
-        let mut words = Vec::new();
-        for _ in 0..line.trim_start_matches('*').trim().parse::<usize>().unwrap() {
-            let mut length = String::new();
-            socket.read_line(&mut length).await?;
-            let mut word = vec![0; length.trim_start_matches('$').trim().parse::<usize>().unwrap() + 2];
-            socket.read_exact(&mut word).await?;
-            words.push(String::from_utf8_lossy(&word).trim_end().to_uppercase());
-        }
+    while let Some(words) = command(&mut socket).await? {
         let answer = match words[0].as_str() {
             "ROLE" => format!("*1\r\n{}", bulk("master")),
             "SCRIPT" => bulk(&"0".repeat(40)),
@@ -120,6 +128,37 @@ async fn answer_all(socket: TcpStream, head: &Head) -> std::io::Result<()> {
         };
         socket.get_mut().write_all(answer.as_bytes()).await?;
     }
+    Ok(())
+}
+
+/// A sentinel that names the last of these as the primary, by as many failovers as were before.
+async fn sentinel(primaries: Arc<Mutex<Vec<SocketAddr>>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let named = move || {
+        let primaries = primaries.lock().unwrap();
+        (primaries.len().to_string(), primaries.last().unwrap().port().to_string())
+    };
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let named = named.clone();
+            tokio::spawn(async move {
+                let mut socket = BufReader::new(socket);
+                while let Ok(Some(words)) = command(&mut socket).await {
+                    let (epoch, port) = named();
+                    let answer = match words.get(1).map(String::as_str) {
+                        Some("GET-MASTER-ADDR-BY-NAME") => format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port)),
+                        Some("MASTER") => format!("*2\r\n{}{}", bulk("config-epoch"), bulk(&epoch)),
+                        _ => "+OK\r\n".to_owned(),
+                    };
+                    if socket.get_mut().write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
 }
 
 fn link_to(address: SocketAddr) -> Link {
@@ -153,4 +192,37 @@ async fn a_connection_to_a_server_that_lacks_something_is_not_settled_over_one_t
     drop(looks);
     assert!(first.await.unwrap().0);
     assert!(!second.await.unwrap().0, "what it lacks was not looked for");
+}
+
+/// A failover in the midst of looking: what is looked at is the primary of after, and the connection that was there before leads
+/// to the one of before.
+#[tokio::test]
+async fn a_connection_that_was_replaced_while_it_was_looked_over_is_not_the_one_that_is_ready() {
+    let primaries = Arc::new(Mutex::new(vec![primary_at(5).await]));
+    let sentinel = sentinel(Arc::clone(&primaries)).await;
+    let shared = Arc::new(shared(None));
+    let place =
+        RedisPlace::new(&format!("redis+sentinel://{sentinel}/register"), &Keys::new("allod").unwrap()).unwrap();
+    let told = head_at(5);
+    shared.line(ShardId(0), |line| line.take(&told)).unwrap().unwrap();
+    assert!(shared.line(ShardId(0), |line| line.tells(Point::of(&told))).unwrap());
+    let mut link = Link::new(place.clone(), None);
+    let looks = shared.healing.lock().await;
+    let is_ready = async {
+        let (_, number) = heal::ready(&shared, &mut link).await.map_err(|failed| failed.into_error()).unwrap();
+        (number, link.number())
+    };
+    let fails_over = async {
+        while shared.doubts() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let next = primary_at(5).await;
+        primaries.lock().unwrap().push(next);
+        place.look().await;
+        assert_eq!(place.changes(), 1);
+        drop(looks);
+    };
+    let ((number, last), ()) = tokio::join!(is_ready, fails_over);
+    assert_eq!((number, last), (2, 2));
+    assert!(!link.is_unseen());
 }
