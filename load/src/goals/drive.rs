@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
 
 use super::bare_set;
 use super::probe::{Figure, Load, Reading, Size, Stock};
@@ -18,6 +23,8 @@ use crate::target::{Backend, Flush, Redis, RedisCluster, Store, Target};
 const LARGE: &str = "10.0.0.0/8";
 /// The name of a scenario's first network.
 const FIRST: &str = "load-00";
+/// For so long clients ask before a hand-over, and after it.
+const BEFORE_AND_AFTER: Duration = Duration::from_millis(300);
 /// What lies in Redis of reservations: bytes of memory of their hashes, bytes of the records in these, how many, and bytes of
 /// memory of the indexes.
 const ROOM: &str = "local hashes, records, count, indexes = 0, 0, 0, 0 \
@@ -130,6 +137,53 @@ pub fn restart(backend: Backend, size: &Size) -> io::Result<Reading> {
         reading.faulty = true;
     }
     Ok(reading)
+}
+
+/// Many reservations are made over two nodes, and the one that owns the register is taken out of service while a client at each
+/// asks for addresses, one request at a time: the longest that one of them waited.
+pub fn hand_over(size: &Size) -> io::Result<Reading> {
+    let backend = Backend { nodes: 2, ..Backend::redis(Flush::Everysec) };
+    let mut target = Target::start(backend)?;
+    let shape = Shape { stop: Stop::Requests(size.reservations), ..size.shape(size.connections, size.depth) };
+    let filled = run(&Load::fill(backend), shape, 0, &mut target)?;
+    let mut reading = Reading { faulty: Reading::of(&filled)?.faulty, ..Reading::default() };
+    let mut control = Control::connect(&target.servers)?;
+    let nodes = control.call("cluster.nodes", &json!({}))?;
+    let is_owner = |node: &&Value| node["owner"] == true;
+    let owner = nodes["nodes"].as_array().and_then(|nodes| nodes.iter().find(is_owner));
+    let owner = owner.map(|node| node["name"].clone()).ok_or_else(|| io::Error::other("no node owns the register"))?;
+    let is_over = AtomicBool::new(false);
+    let longest = std::thread::scope(|scope| {
+        let is_over = &is_over;
+        let waits: Vec<_> =
+            target.servers.iter().map(|&server| scope.spawn(move || longest_wait(server, is_over))).collect();
+        std::thread::sleep(BEFORE_AND_AFTER);
+        let drained = control.call("cluster.drain", &json!({"node": owner}));
+        std::thread::sleep(BEFORE_AND_AFTER);
+        is_over.store(true, Ordering::Relaxed);
+        let ended =
+            waits.into_iter().map(|wait| wait.join().map_err(|_| io::Error::other("a client ended in a panic"))?);
+        let longest = ended.collect::<io::Result<Vec<Duration>>>();
+        drained.and(longest)
+    })?;
+    let longest = longest.into_iter().max().unwrap_or_default();
+    reading.figures.insert(Figure::PauseSeconds, longest.as_secs_f64());
+    Ok(reading)
+}
+
+/// Asks a server for addresses until it is over: how long the slowest answer took.
+fn longest_wait(server: SocketAddr, is_over: &AtomicBool) -> io::Result<Duration> {
+    let mut control = Control::connect(&[server])?;
+    let mut longest = Duration::ZERO;
+    for n in 0.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let begun = Instant::now();
+        control.call("ip.allocate", &json!({"network": FIRST, "owner": format!("beside-{}-{n}", server.port())}))?;
+        longest = longest.max(begun.elapsed());
+    }
+    Ok(longest)
 }
 
 /// Many reservations are made: what each takes in Redis, history apart.

@@ -67,6 +67,8 @@ pub enum Figure {
     P99Ratio,
     /// From the start of the process until it says that it is ready.
     ReadySeconds,
+    /// The longest that a client waited while the register was handed over.
+    PauseSeconds,
     /// What a reservation takes in Redis beyond the bytes of its record; of that the hashes' part, and the indexes'.
     BytesOver,
     HashBytesOver,
@@ -254,6 +256,8 @@ pub enum Probe {
     Flood,
     /// Fill, end, start.
     Restart(Backend),
+    /// Fill, and take the owner of two nodes out of service.
+    HandOver,
     /// What reservations take in Redis.
     Room(Stock),
     /// So many registers, each on a primary of one Redis Cluster.
@@ -274,6 +278,7 @@ impl Probe {
             }
             Probe::Flood => format!("allod, embedded: a network alone, and beside a flood of {connections} x {depth}"),
             Probe::Restart(backend) => format!("{}: a start with {} held", backend.name(), size.reservations),
+            Probe::HandOver => format!("allod, redis (everysec), 2 nodes: a drain with {} held", size.reservations),
             Probe::Room(stock) => format!("redis: room of {} reservations, {}", size.reservations, stock.name()),
             Probe::Primaries(1) => {
                 format!("allod, redis cluster (everysec), a register on its primary: fill {connections} x {depth}")
@@ -291,7 +296,7 @@ impl Probe {
         let needs_redis = match self {
             Probe::Echo | Probe::Flood => false,
             Probe::Rival(rival) => return rival.subject.missing(),
-            Probe::BesideSet(_) | Probe::Room(_) | Probe::Primaries(_) => true,
+            Probe::BesideSet(_) | Probe::HandOver | Probe::Room(_) | Probe::Primaries(_) => true,
             Probe::Load(Load { backend, .. })
             | Probe::ManyNetworks(Load { backend, .. })
             | Probe::HalfRate(backend)
@@ -309,6 +314,7 @@ impl Probe {
             Probe::HalfRate(backend) => drive::half_rate(*backend, size),
             Probe::Flood => drive::flood(size),
             Probe::Restart(backend) => drive::restart(*backend, size),
+            Probe::HandOver => drive::hand_over(size),
             Probe::Room(stock) => drive::room(*stock, size),
             Probe::Primaries(count) => drive::primaries(*count, size),
         }

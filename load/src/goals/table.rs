@@ -310,6 +310,12 @@ fn room_and_start(size: &Size) -> Vec<Goal> {
             AtMost(0.5),
             itself(&redis, Figure::ReadySeconds),
         ),
+        Goal::new(
+            "pause-redis",
+            "seconds that a client waits at most while the register is handed over to another node, as many held",
+            AtMost(0.05),
+            itself(&Probe::HandOver, Figure::PauseSeconds),
+        ),
     ]
 }
 

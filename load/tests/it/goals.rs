@@ -111,7 +111,7 @@ fn goals_over_redis_are_beside_its_scripts_and_a_bare_set() {
     if !is_there("redis-server") {
         return skip("there is no redis-server");
     }
-    let only = "redis-off-deep,replica-always-cpu,alone-everysec,ready-redis,scale-nodes";
+    let only = "redis-off-deep,replica-always-cpu,alone-everysec,ready-redis,pause-redis,scale-nodes";
     // Long enough that the system has counted processor time for everybody.
     let found = outcome(&mut goals(only, "0.6", "1"));
     follows_from_its_figures(&found);
@@ -123,6 +123,7 @@ fn goals_over_redis_are_beside_its_scripts_and_a_bare_set() {
             "alone-everysec-p50",
             "alone-everysec-p99",
             "ready-redis",
+            "pause-redis",
             "scale-nodes-1",
             "scale-nodes-2",
             "scale-nodes-3"
