@@ -37,6 +37,7 @@ use super::link::Link;
 use super::playing;
 use super::redo;
 use super::scripts;
+use super::server::ServerFacts;
 use super::shared::{KnownLine, RedisShared};
 use super::takes::Takes;
 use crate::store::moving::MoveNotice;
@@ -75,6 +76,9 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
         return Ok(());
     }
     shared.sound()?;
+    if link.is_unseen() {
+        keeps_records(shared, link).await;
+    }
     for left in (0..TRIES).rev() {
         let number = link.number();
         match mend(shared, link).await {
@@ -99,6 +103,15 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Whether the server may throw records away is known before anything is granted there: it may be a replica that was promoted
+/// just now, and is set otherwise. While it is the same one, `watch` looks.
+async fn keeps_records(shared: &RedisShared, link: &mut Link) {
+    let server = ServerFacts::of_memory(link).await;
+    if server.policy().is_some() {
+        shared.evicts(server.evicting());
+    }
 }
 
 /// How often it is looked where the shards stand, when what is missing does not fit there.
