@@ -70,6 +70,10 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
     if !looks && !shared.in_doubt() {
         return Ok(());
     }
+    // Held over all that is asked of Redis here: whatever would be sent meanwhile may not be sent before the doubt is over, and
+    // two that healed would send the same twice. It ends: each answer is waited for so long and no longer, and calls that are
+    // played are those that the journal keeps (`store.redis_heal_bytes`). Beside it, what was under way before is answered,
+    // whoever asks gives up at a deadline of its own, and whoever plays keeps the leases.
     let _one = shared.healing.lock().await;
     let raised = shared.doubts();
     if !looks && !shared.in_doubt() {
