@@ -331,7 +331,7 @@ mod tests {
         let shows =
             |address, generation| Told::Held { span: (address, address), generation, created: false, until_ns: None };
         let first = grant("a", 0, 10, 5, 1);
-        let with = |more: &[Call]| problems(&[&[first.clone()], more].concat());
+        let with = |more: &[Call]| problems(&[std::slice::from_ref(&first), more].concat());
         assert_eq!(with(&[read("a", 20, 30, shows(5, 1)), grant("a", 40, 50, 5, 1)]), 0);
         assert_eq!(with(&[read("a", 20, 30, shows(5, 2))]), 1, "another generation");
         assert_eq!(with(&[read("a", 20, 30, Told::Nothing)]), 1, "nobody has it, or somebody else");
