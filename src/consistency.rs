@@ -49,7 +49,11 @@
 //!
 //! **Confirming is not committing.** *WAIT between commits holds up each of them; on a connection that wrote nothing it
 //! says yes to nothing.* So there are two connections: one commits, the other writes a mark behind all that is to be confirmed
-//! and waits once. Shown by `without_confirmation_something_acknowledged_is_lost`.
+//! and waits once. What is confirmed on another connection than it was committed before is *unknown*. Shown by
+//! `without_confirmation_something_acknowledged_is_lost`, `the_next_batch_is_committed_while_one_waits_for_its_replica`,
+//! `a_connection_that_is_replaced_before_the_confirmation_leaves_the_outcome_unknown`,
+//! `while_a_replica_that_is_waited_for_hears_nothing_nothing_is_acknowledged`,
+//! `with_a_replica_waited_for_an_owner_that_is_cut_off_with_its_primary_acknowledges_and_shows_nothing`.
 //!
 //! **k replicas, or the own disk.** *One of two replicas is gone for the night: nothing is granted until morning, or the
 //! second failover loses what was told meanwhile.* Below k nothing is acknowledged; where an operator allows it
@@ -71,7 +75,8 @@
 //! [`store::late`](crate::store::late); shown by
 //! `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`,
 //! `a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too`,
-//! `a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that`. *A batch is under way
+//! `a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that`,
+//! `what_an_owner_acknowledged_that_was_cut_off_with_its_primary_comes_back_as_claims_and_conflicts`. *A batch is under way
 //! when its owner is cut off; Redis applies it, the next owner goes on from it, and then Redis goes back to before it: the first
 //! one does not know that there is something to give back, and the line of the next one begins behind it.* So whoever takes a
 //! shard remembers the last batches that it found there, too; shown by
@@ -116,6 +121,8 @@
 //! hands over by itself where another node is reached better. [`serve`](crate::serve); shown by
 //! `a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant`,
 //! `of_two_nodes_of_one_name_only_one_grants_at_a_time`,
+//! `a_node_that_was_replaced_takes_the_register_at_once_where_no_other_is_there`,
+//! `a_node_that_was_replaced_lets_one_that_is_there_go_first_for_a_lease_without_an_owner`,
 //! `a_node_without_the_secret_is_refused_beside_others_and_never_takes_their_register` and
 //! `an_owner_that_the_other_nodes_do_not_reach_hands_the_register_to_one_that_they_do`. *Otherwise:* one node owns all shards,
 //! because one script changes several networks together, all or none (deploy/README.md, *Several nodes*); so there is nothing
@@ -126,13 +133,18 @@
 //! (see [`limits`](crate::limits)); getting ready before, which nobody waits for, by two minutes: less
 //! would keep a large register on a slow machine from being handed over at all. [`actors::standby`](crate::actors::standby);
 //! shown by `a_node_is_drained_under_load_and_no_client_is_put_off`, `a_large_register_is_handed_over_whole` and
-//! `what_is_held_for_a_hand_over_that_never_comes_is_answered_within_ten_seconds`. *Otherwise:* all shards go at once, as one node
+//! `what_is_held_for_a_hand_over_that_never_comes_is_held_for_ten_seconds_and_answered_then`. *Otherwise:* all shards go at once, as one node
 //! owns them.
 //!
 //! **Order while forwarding.** Requests of one connection for one network are under way at one owner only: when the role
 //! changes, newer ones are held until the older ones are answered. [`server::role`](crate::server::role); shown by
 //! `one_connections_requests_for_a_slot_keep_their_order_through_hand_overs`,
-//! `one_connections_requests_for_a_slot_keep_their_order_when_the_owner_is_killed`.
+//! `one_connections_requests_for_a_slot_keep_their_order_when_the_owner_is_killed`. *Otherwise:* what came to a node that is no
+//! owner any more is not collected and sent again by the node that asked it: its client is told to ask again, as nothing of
+//! it was begun. A hand-over in order needs none of that: all nodes are told before, and hold what comes
+//! (`a_node_is_drained_under_load_and_no_client_is_put_off`). Where an owner is lost, some of what was asked before is in doubt;
+//! behind that only the client knows whether the rest is still to be done. Who waits for capacity goes on waiting at the next
+//! owner ([`server::session`](crate::server::session)): it was told nothing that it could act upon, and has a turn to lose.
 //!
 //! **Widen first, narrow last.** *A crash between two commits leaves the space of a network guarded by nobody.* So what
 //! grows is noted in the catalog before it is committed, what shrinks after: at any time the catalog covers at least what
@@ -194,4 +206,6 @@
 //! **A copy is not the register.** *A restored register gives what was granted since the copy was made.* So it has a new
 //! identity, generations above all that can have been given, and chooses no address before somebody says that what is in use
 //! was claimed. A register that was moved refuses its old place for ever. Shown by
-//! `a_copy_is_another_register_with_higher_generations`, `a_restored_register_chooses_no_address_until_it_is_accepted`.
+//! `a_copy_is_another_register_with_higher_generations`, `a_restored_register_chooses_no_address_until_it_is_accepted`,
+//! `a_node_that_wakes_after_the_move_takes_no_shard_and_writes_nothing`,
+//! `a_node_that_slept_while_the_register_was_moved_ends_and_says_where_it_went`.

@@ -42,7 +42,16 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::actors::clock::{Clock, ManualClock};
+    use crate::core::types::WallTime;
+    use crate::serve::{Hooks, Reactor};
+    use crate::server::cluster::Node;
+    use crate::server::session::idle_server;
+    use crate::store::Store;
+    use crate::store::memory::MemoryStore;
 
     #[test]
     fn several_nodes_do_not_contend_in_step() {
@@ -50,5 +59,64 @@ mod tests {
         let (least, most) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
         assert!(*least >= Duration::from_millis(400) && *most <= Duration::from_millis(600), "{waits:?}");
         assert!(*most - *least > Duration::from_millis(50), "{waits:?}");
+    }
+
+    /// A node that was replaced just now, of a register that nobody owns; another one was seen so long ago.
+    fn replaced(age_ms: u64) -> (Keeper, Arc<ManualClock>) {
+        let clock = Arc::new(ManualClock::new(WallTime(1_795_000_000_000), 1));
+        let mut server = idle_server();
+        let inside = Arc::get_mut(&mut server).expect("nobody else has it");
+        inside.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+        inside.reactors = vec![Reactor::from(actix::Arbiter::current())];
+        let node = |name: &str, process, age_ms| Node {
+            name: name.to_owned(),
+            process,
+            version: String::new(),
+            address: String::new(),
+            peer_address: String::new(),
+            draining: false,
+            apart: None,
+            age_ms,
+        };
+        server.nodes.seen(vec![node(&server.node, 1, 0), node("another", 2, age_ms)]);
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1));
+        let mut keeper = Keeper::alone(server, store, Hooks { without_index: true, ..Hooks::default() });
+        keeper.stay_off();
+        (keeper, clock)
+    }
+
+    /// Does it own the register when it has sought once more?
+    async fn takes(keeper: &mut Keeper) -> bool {
+        assert!(keeper.seek().await.is_none());
+        keeper.tenure.is_some()
+    }
+
+    /// No outage is longer for it.
+    #[actix::test]
+    async fn a_node_that_was_replaced_takes_the_register_at_once_where_no_other_is_there() {
+        let (mut keeper, _clock) = replaced(3_001);
+        assert!(keeper.stays_off());
+        assert!(takes(&mut keeper).await);
+    }
+
+    #[actix::test]
+    async fn a_node_that_was_replaced_lets_one_that_is_there_go_first_for_a_lease_without_an_owner() {
+        let (mut keeper, clock) = replaced(3_000);
+        assert!(!takes(&mut keeper).await);
+        clock.advance_ms(NODE_LEASE_MS);
+        assert!(!takes(&mut keeper).await, "it could have taken it until now");
+        clock.advance_ms(1);
+        assert!(keeper.stays_off());
+        assert!(takes(&mut keeper).await, "the other one does not, although it could");
+    }
+
+    #[actix::test]
+    async fn a_node_that_was_replaced_is_like_any_other_after_two_leases_and_some_more() {
+        let (mut keeper, clock) = replaced(0);
+        clock.advance_ms(STAYS_OFF_MS - 1);
+        assert!(keeper.stays_off());
+        clock.advance_ms(1 + STAYS_OFF_MORE_MS);
+        assert!(!keeper.stays_off());
+        assert!(takes(&mut keeper).await);
     }
 }

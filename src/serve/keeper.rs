@@ -104,7 +104,7 @@ pub struct Keeper {
 }
 
 /// Why a process does not go on as it was.
-enum Over {
+pub(super) enum Over {
     /// It cannot.
     Failed(String),
     /// The store lost everything, of which this was noticed first.
@@ -334,7 +334,7 @@ impl Keeper {
     }
 
     /// Does what a node does that does not own the register: tries to, or looks who does.
-    async fn seek(&mut self) -> Option<Over> {
+    pub(super) async fn seek(&mut self) -> Option<Over> {
         // An order does not put it off: who sends one after the other would keep the register from having an owner.
         let contends_at = Instant::now() + contends_in(self.drawn());
         loop {

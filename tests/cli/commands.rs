@@ -150,6 +150,7 @@ fn flags_become_members() {
         ),
         ("deployment list --limit 3", json!({"limit": 3})),
         ("deployment get shop", json!({"deployment": "shop"})),
+        ("cluster locate lan", json!({"network": "lan"})),
         ("cluster drain", json!({})),
         (
             "cluster drain node-1 --undo --reason upgrade",

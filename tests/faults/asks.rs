@@ -47,6 +47,7 @@ impl Wish {
 }
 
 /// One request, and whom it is about, with the numbers of their owners.
+#[derive(Clone)]
 pub struct Ask {
     pub request: (String, Value),
     pub about: Vec<(usize, Holder, Asked)>,
@@ -54,16 +55,32 @@ pub struct Ask {
 
 /// One of the clients, and the networks of the run.
 pub struct Asker<'a> {
-    pub client: usize,
-    pub networks: &'a [String],
+    client: usize,
+    networks: &'a [String],
+    /// How many names each owner had before the present one.
+    names: [u32; OWNERS],
 }
 
-impl Asker<'_> {
+impl<'a> Asker<'a> {
+    pub fn new(client: usize, networks: &'a [String]) -> Self {
+        Self { client, networks, names: [0; OWNERS] }
+    }
+
     fn holder(&self, owner: usize, other: usize) -> Holder {
         // All clients claim the same addresses.
         let client = if Wish::of(owner) == Wish::Named { 0 } else { self.client };
         let network = self.networks[(client + owner + other) % self.networks.len()].clone();
-        Holder { network, owner: format!("c{}/o{owner}", self.client), slot: "0".to_owned() }
+        Holder { network, owner: self.name(owner), slot: "0".to_owned() }
+    }
+
+    /// How an owner is called now.
+    pub fn name(&self, owner: usize) -> String {
+        format!("c{}.{}{PLACE}{owner}", self.client, self.names[owner])
+    }
+
+    /// From now on an owner has another name.
+    pub fn rename(&mut self, owner: usize) {
+        self.names[owner] += 1;
     }
 
     pub fn grant(&self, owner: usize) -> Ask {
@@ -88,6 +105,13 @@ impl Asker<'_> {
         Ask { request: ("ip.release".to_owned(), request), about: vec![(owner, holder, Asked::Release)] }
     }
 
+    /// Reads what it was told that it has.
+    pub fn read(&self, owner: usize, address: &str) -> Ask {
+        let holder = self.holder(owner, 0);
+        let request = json!({"network": holder.network, "address": address});
+        Ask { request: ("ip.get".to_owned(), request), about: vec![(owner, holder, Asked::Read)] }
+    }
+
     /// Whom this one may hand over to what it has.
     pub fn heir(&self, owner: usize) -> Option<usize> {
         let heir = owner + self.networks.len();
@@ -102,9 +126,12 @@ impl Asker<'_> {
     }
 }
 
+/// What comes before the number of an owner in its name.
+const PLACE: &str = "/o";
+
 /// The number of an owner.
-fn number(holder: &Holder) -> usize {
-    let number = holder.owner.rsplit_once("/o").and_then(|(_, number)| number.parse().ok());
+pub fn number(holder: &Holder) -> usize {
+    let number = holder.owner.rsplit_once(PLACE).and_then(|(_, number)| number.parse().ok());
     number.unwrap_or_default()
 }
 
@@ -153,6 +180,10 @@ pub fn span_of(address: &Value, prefix_length: Option<u64>) -> Span {
     (first, first + (1_u128 << (bits - prefix_length.unwrap_or(bits))) - 1)
 }
 
+fn is_of(holder: &Holder, reservation: &Value) -> bool {
+    reservation["owner"] == holder.owner.as_str() && reservation["slot"] == holder.slot.as_str()
+}
+
 /// What an answer to something sent then tells of this holder, and the address that it names.
 pub fn told_of((holder, asked): (&Holder, &Asked), sent_ns: u64, answer: &Answer) -> (Told, Option<String>) {
     let told = match answer {
@@ -166,6 +197,7 @@ pub fn told_of((holder, asked): (&Holder, &Asked), sent_ns: u64, answer: &Answer
             let any = result["released"].as_array().is_some_and(|all| all.iter().any(|released| is_here(&released)));
             if any { Told::Released } else { Told::Nothing }
         }
+        Answer::Result(result) if *asked == Asked::Read && !is_of(holder, &result["reservation"]) => Told::Nothing,
         Answer::Result(result) => {
             let mine = |one: &&Value| one["network"] == holder.network.as_str();
             let among = result["reservations"].as_array().map(|all| all.iter().find(mine).expect("one for each asked"));

@@ -8,8 +8,11 @@
 //! A lease is sure until the earliest moment at which it may end. A transfer is a release by the one and a grant to the
 //! other, of the same.
 //!
-//! Beside that: a repeat shows what is held, and nobody is told that he holds nothing while he does; a generation is given
-//! once in a network; what was released comes back with another generation only.
+//! Beside that: a repeat and a read show what is held, and nobody is told that he holds nothing while he does; a generation is
+//! given once in a network; what was released comes back with another generation only.
+//!
+//! A release of whose fate nobody will ever know leaves nothing of its holder sure any more: whoever asks on does so under
+//! another name.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -99,7 +102,8 @@ pub fn check(calls: &[Call]) -> Verdict {
         own.sort_by_key(|step| step.call.sent_ns);
         holdings_of(holder, &own, &mut sure, &mut verdict.problems);
     }
-    verdict.unknown = calls.iter().filter(|call| call.told == Told::Unknown).count();
+    let is_unknown = |call: &&Call| call.told == Told::Unknown && call.asked != Asked::Read;
+    verdict.unknown = calls.iter().filter(is_unknown).count();
     verdict.sure_holdings = sure.len();
     sure.retain(|holding: &Sure| holding.beyond(holding.from_ns));
     generations(&sure, &mut verdict.problems);
@@ -122,6 +126,11 @@ fn holdings_of(holder: &Holder, steps: &[Step<'_>], sure: &mut Vec<Sure>, proble
     let mut lingering: Vec<&Call> = Vec::new();
     for (at, Step { call, releases, told, gone }) in steps.iter().enumerate() {
         lingering.retain(|earlier| earlier.told_ns > call.sent_ns);
+        if call.asked == Asked::Read {
+            let shows = shown(call, present.as_ref(), &over);
+            problems.extend(shows.map(|what| format!("{holder:?} was shown {:?} {what}", call.told)));
+            continue;
+        }
         match (releases, told.as_ref()) {
             (false, Told::Held { span, generation, created, until_ns }) => {
                 // Something else of the same holder was under way: what the answer shows may be over by now.
@@ -187,6 +196,22 @@ fn holdings_of(holder: &Holder, steps: &[Step<'_>], sure: &mut Vec<Sure>, proble
         }
     }
     sure.extend(present);
+}
+
+/// What is wrong with what a read shows, if anything is. What is not sure may be over by now, or not yet there.
+fn shown(call: &Call, present: Option<&Sure>, over: &HashMap<u64, u64>) -> Option<String> {
+    let held = present.filter(|held| held.beyond(call.told_ns));
+    match &call.told {
+        Told::Held { generation, .. } if over.get(generation).is_some_and(|told_ns| *told_ns < call.sent_ns) => {
+            Some("after it was told that this is over".to_owned())
+        }
+        Told::Held { span, generation, .. } => {
+            let other = held.filter(|held| (held.span, held.generation) != (*span, *generation));
+            other.map(|held| format!("while it held {held:?}"))
+        }
+        Told::Nothing => held.map(|held| format!("while it held {held:?}")),
+        Told::Released | Told::Refused(_) | Told::Unknown => None,
+    }
 }
 
 /// A generation is given once.
@@ -287,6 +312,36 @@ mod tests {
             grant("b", 35, 40, 5, 2),
         ];
         assert_eq!(problems(&refused), 1);
+    }
+
+    #[test]
+    fn whose_release_may_come_at_any_time_holds_nothing_for_certain_but_under_another_name() {
+        let lost = [grant("a", 0, 10, 5, 1), release("a", 20, u64::MAX, Told::Unknown)];
+        let then = |owner| [&lost[..], &[grant(owner, 100, 110, 6, 2), grant("b", 120, 130, 6, 3)]].concat();
+        assert_eq!(problems(&then("a")), 0, "it may have been released meanwhile");
+        assert_eq!(problems(&then("a again")), 1);
+        let over = [grant("a", 0, 10, 5, 1), release("a", 20, 90, Told::Unknown)];
+        let later = [grant("a", 100, 110, 6, 2), grant("b", 120, 130, 6, 3)];
+        assert_eq!(problems(&[&over[..], &later[..]].concat()), 1, "nobody carries it out any more");
+    }
+
+    #[test]
+    fn a_read_shows_what_is_held_and_nothing_that_is_over() {
+        let read = |owner: &str, sent_ns, told_ns, told| call(owner, Asked::Read, sent_ns, told_ns, told);
+        let shows =
+            |address, generation| Told::Held { span: (address, address), generation, created: false, until_ns: None };
+        let first = grant("a", 0, 10, 5, 1);
+        let with = |more: &[Call]| problems(&[std::slice::from_ref(&first), more].concat());
+        assert_eq!(with(&[read("a", 20, 30, shows(5, 1)), grant("a", 40, 50, 5, 1)]), 0);
+        assert_eq!(with(&[read("a", 20, 30, shows(5, 2))]), 1, "another generation");
+        assert_eq!(with(&[read("a", 20, 30, Told::Nothing)]), 1, "nobody has it, or somebody else");
+        assert_eq!(with(&[read("a", 20, 30, Told::Unknown), grant("b", 40, 50, 5, 2)]), 1, "it lets go of nothing");
+        let over = release("a", 20, 30, Told::Released);
+        assert_eq!(with(&[over.clone(), read("a", 40, 50, shows(5, 1))]), 1, "it is over");
+        assert_eq!(with(&[over, read("a", 40, 50, Told::Nothing)]), 0);
+        let lost = release("a", 20, 99, Told::Unknown);
+        assert_eq!(with(&[lost.clone(), read("a", 40, 50, shows(5, 1))]), 0, "it is not over yet");
+        assert_eq!(with(&[lost, read("a", 40, 50, Told::Nothing)]), 0, "it is over");
     }
 
     #[test]

@@ -21,12 +21,12 @@ impl<R> Keeper for Wired<R> {
     }
 }
 
-fn wire(port: u16) -> Wire {
+pub fn wire(port: u16) -> Wire {
     Wire::to(([127, 0, 0, 1], port).into())
 }
 
-/// Sentinels that name the wires.
-fn watched() -> Option<Wired<Watched>> {
+/// Sentinels that name the wires, and the wires.
+pub fn watched() -> Option<(Watched, Vec<Wire>)> {
     let mut keeper = Watched::start()?;
     let wires: Vec<Wire> = keeper.servers.iter().map(|server| wire(server.port())).collect();
     for (server, wire) in keeper.servers.iter().zip(&wires) {
@@ -37,8 +37,7 @@ fn watched() -> Option<Wired<Watched>> {
     keeper.made_anew_at(primary, 0);
     // No failover, which may lose what nobody waits for, where the wires of a busy machine are slow.
     keeper.miss_nobody();
-    let url = keeper.url();
-    Some(Wired { _keeper: keeper, wires, url })
+    Some((keeper, wires))
 }
 
 /// A cluster whose servers are known by the wires. None of them has a replica that could take its place: a failover may lose
@@ -88,8 +87,9 @@ async fn owners_are_cut_off<R>(keeper: Wired<R>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_sentinels_an_owner_that_is_cut_off_from_redis_grants_nothing_twice() {
-    let Some(keeper) = watched() else { return };
-    owners_are_cut_off(keeper).await;
+    let Some((keeper, wires)) = watched() else { return };
+    let url = keeper.url();
+    owners_are_cut_off(Wired { _keeper: keeper, wires, url }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use allod::actors::coordinator::{Job, Order};
 use allod::actors::nodes::NodeJob;
 use allod::actors::{Told, outlet};
-use allod::limits::{HANDOVER_HOLD_MS, HANDOVER_QUIET_MS};
+use allod::limits::{HANDOVER_HOLD_MS, HANDOVER_QUIET_MS, NODE_LEASE_MS};
 use allod::peer::link::Link;
 use allod::peer::secret::Secret;
 use allod::peer::{Identity, NO_CLIENT, NodeId};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::client::Answer;
 use super::load::make_networks;
-use super::run::{Nodes, Run};
+use super::run::{Nodes, Run, insist};
 use super::seed::number;
 
 /// Whose event is the last that is watched for.
@@ -136,13 +136,11 @@ async fn a_drained_node_leaves_the_register_to_others_while_there_are_any() {
     run.end().await;
 }
 
-/// What clients feel of a drain is bounded: a node that was told to hold, and of which nobody hears more, goes on as before.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_for_a_hand_over_that_never_comes_is_answered_within_ten_seconds() {
-    let Some(nodes) = Nodes::start(2, &[]) else { return };
-    let follower = 1 - nodes.cluster.owner_but(None).await;
+/// A node that holds requests, as its owner asked it to, of which nobody hears more.
+async fn holding(nodes: &Nodes) -> usize {
+    let owner = nodes.cluster.owner_but(None).await;
+    let follower = 1 - owner;
     make_networks(&mut nodes.client(follower).await, 1).await;
-    // As its owner asks it, which is gone then.
     let card = nodes.redis.text(&["HGET", "{allod}:nodes", &format!("node-{follower}")]);
     let address = card.split(' ').nth(4).unwrap().to_owned();
     let own = Identity {
@@ -168,14 +166,40 @@ async fn what_is_held_for_a_hand_over_that_never_comes_is_answered_within_ten_se
     link.job(NO_CLIENT, 0, hold("before".to_owned()), &out);
     let Some(Told::Job(_, Err(refused))) = told.recv().await else { panic!("it is held") };
     assert!(refused.problem().contains("not `before`'s any more"), "{}", refused.problem());
-    let begun = Instant::now();
-    link.job(NO_CLIENT, 0, hold(format!("node-{}", 1 - follower)), &out);
+    link.job(NO_CLIENT, 0, hold(format!("node-{owner}")), &out);
     assert!(matches!(told.recv().await, Some(Told::Job(_, Ok(_)))));
-    drop(link);
+    follower
+}
+
+/// What clients feel of a drain is bounded: a node that was told to hold, and of which nobody hears more, goes on as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_for_a_hand_over_that_never_comes_is_held_for_ten_seconds_and_answered_then() {
+    let Some(nodes) = Nodes::start(2, &[]) else { return };
+    let follower = holding(&nodes).await;
+    let begun = Instant::now();
     nodes.client(follower).await.call("ip.allocate", json!({"network": "net-0", "owner": "a"})).await.ok();
     let took = begun.elapsed();
     let (least, most) = (Duration::from_millis(HANDOVER_QUIET_MS), Duration::from_millis(HANDOVER_HOLD_MS + 3_000));
     assert!(least < took && took < most, "{took:?}");
+}
+
+/// Who looks whether somebody owns the register by now looks there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_for_a_hand_over_is_refused_in_time_where_redis_stands_still_meanwhile() {
+    let Some(nodes) = Nodes::start(2, &[]) else { return };
+    let follower = holding(&nodes).await;
+    nodes.redis.signal("-STOP");
+    let begun = Instant::now();
+    let answer = nodes.client(follower).await.call("ip.allocate", json!({"network": "net-0", "owner": "a"})).await;
+    let took = begun.elapsed();
+    assert!(
+        matches!(&answer, Answer::Refused(kind, _) if ["unavailable", "not_ready"].contains(&kind.as_str())),
+        "{answer:?}"
+    );
+    let most = Duration::from_millis(HANDOVER_HOLD_MS + NODE_LEASE_MS);
+    assert!(took < most, "{took:?}: {answer:?}");
+    nodes.redis.signal("-CONT");
+    insist(&mut nodes.client(follower).await, "ip.allocate", &json!({"network": "net-0", "owner": "a"})).await;
 }
 
 /// Reservations of the large register, unless `ALLOD_MANY` says how many; and small networks beside, `ALLOD_NETWORKS`.

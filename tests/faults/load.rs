@@ -1,6 +1,7 @@
 //! Clients that ask for addresses and blocks, hand them over and release them without rest, at whichever node answers, and
 //! write down what they were told. What they ask for is in `asks`.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,8 +9,9 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use serde_json::json;
 
-use super::asks::{Ask, Asker, OWNERS, Wish, grant, network, told_of};
+use super::asks::{Ask, Asker, OWNERS, Wish, grant, network, number, told_of};
 use super::checker::Verdict;
 use super::client::{Answer, Client};
 use super::record::{Asked, Call, Holder, Record, Told};
@@ -157,6 +159,54 @@ impl Load {
         asked
     }
 
+    /// Whoever asks for two networks at once holds something in both or in none, unless what it let go of since may have been
+    /// only one of them: that goes network by network.
+    pub async fn pairs_are_whole(&self) {
+        // By owner, the last release that may be carried out still, and the last that certainly was.
+        let mut released: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for call in self.record.all().iter().filter(|call| Wish::of(number(&call.holder)) == Wish::Pair) {
+            let (doubtful_ns, certain_ns) = released.entry(call.holder.owner.clone()).or_default();
+            match (&call.asked, &call.told) {
+                (Asked::Release, Told::Released | Told::Nothing) => *certain_ns = call.sent_ns.max(*certain_ns),
+                (Asked::Release, _) => *doubtful_ns = call.told_ns.max(*doubtful_ns),
+                (Asked::Grant | Asked::Transfer { .. } | Asked::Read, _) => {}
+            }
+        }
+        let is_certain = |(doubtful_ns, certain_ns): &(u64, u64)| *doubtful_ns == 0 || doubtful_ns < certain_ns;
+        let mut owners: Vec<String> =
+            released.into_iter().filter(|(_, released)| is_certain(released)).map(|(owner, _)| owner).collect();
+        assert!(!owners.is_empty(), "nobody asked for two");
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        let mut node = 0;
+        while let Some(owner) = owners.last() {
+            let listed = match Client::connect(self.node(node)).await {
+                Ok(mut client) => client.call("ip.list", json!({"owner": owner})).await,
+                Err(_) => Answer::Lost,
+            };
+            // What is carried out late may be listed in its midst.
+            match listed {
+                Answer::Result(listed) if [0, 2].contains(&listed["reservations"].as_array().unwrap().len()) => {
+                    owners.pop();
+                    continue;
+                }
+                listed => assert!(std::time::Instant::now() < end, "{owner} asked for two: {listed:?}"),
+            }
+            node += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// How many sure holdings began with the last tenth of grants, and how many grants these are.
+    pub fn late_holdings(&self, verdict: &Verdict) -> (usize, usize) {
+        let is_new = |call: &Call| matches!(call.told, Told::Held { created: true, .. }) && call.asked == Asked::Grant;
+        let mut told_ns: Vec<u64> =
+            self.record.all().iter().filter(|call| is_new(call)).map(|call| call.told_ns).collect();
+        told_ns.sort_unstable();
+        let late = told_ns.split_off(told_ns.len() - told_ns.len() / 10);
+        let since_ns = late.first().copied().unwrap_or(u64::MAX);
+        (verdict.sure.iter().filter(|sure| sure.from_ns >= since_ns).count(), late.len())
+    }
+
     /// Asks every client to end, and waits for it.
     pub async fn end(&self, clients: Vec<tokio::task::JoinHandle<()>>) {
         self.stop.store(true, Ordering::Relaxed);
@@ -180,41 +230,97 @@ pub async fn make_networks(client: &mut Client, count: usize) -> Vec<String> {
 /// What a client believes that each of its owners has: only what is worth asking depends on it.
 type Beliefs = [Option<String>; OWNERS];
 
-/// What it asks for next, no owner twice: mostly the other way round, now and then a repeat, now and then something is
-/// handed over.
-fn asks(draws: &mut SmallRng, asker: &Asker<'_>, has: &Beliefs) -> Vec<Ask> {
-    let first = draws.random_range(0..OWNERS);
-    let mut asks = Vec::new();
-    let mut busy = [false; OWNERS];
-    for owner in (first..first + CALLS_AT_ONCE).map(|owner| owner % OWNERS) {
-        let repeats = draws.random_bool(0.1);
-        let leaves_alone = draws.random_bool(LEFT_ALONE);
-        let hands_over = draws.random_bool(0.2);
-        if std::mem::replace(&mut busy[owner], true) {
-            continue;
-        }
-        let heir = asker.heir(owner).filter(|heir| hands_over && has[*heir].is_none() && !busy[*heir]);
-        match (&has[owner], heir) {
-            (None, _) if repeats => asks.push(asker.release(owner)),
-            (None, _) => asks.push(asker.grant(owner)),
-            (Some(_), _) if Wish::of(owner) == Wish::Lease && leaves_alone => {}
-            (Some(_), _) if repeats => asks.push(asker.grant(owner)),
-            (Some(address), Some(heir)) if !address.is_empty() => {
-                busy[heir] = true;
-                asks.push(asker.transfer(owner, address, heir));
+/// One client at work.
+struct Work<'a> {
+    load: &'a Load,
+    asker: Asker<'a>,
+    has: Beliefs,
+    /// Releases in names that owners had before. The first one is asked until it is certain that nothing is left under its
+    /// name, then the next: what was to be handed over has gone to who is next, or never will.
+    farewells: VecDeque<Ask>,
+}
+
+impl Work<'_> {
+    /// What it asks for next, no owner twice: mostly the other way round, now and then a repeat or a read, now and then
+    /// something is handed over.
+    fn asks(&mut self, draws: &mut SmallRng) -> Vec<Ask> {
+        let Self { asker, has, .. } = self;
+        let first = draws.random_range(0..OWNERS);
+        let mut asks: Vec<Ask> = self.farewells.front().cloned().into_iter().collect();
+        let mut busy = [false; OWNERS];
+        for owner in (first..first + CALLS_AT_ONCE).map(|owner| owner % OWNERS) {
+            let repeats = draws.random_bool(0.1);
+            let reads = draws.random_bool(0.1);
+            let leaves_alone = draws.random_bool(LEFT_ALONE);
+            let hands_over = draws.random_bool(0.2);
+            if std::mem::replace(&mut busy[owner], true) {
+                continue;
             }
-            (Some(_), _) => asks.push(asker.release(owner)),
+            let heir = asker.heir(owner).filter(|heir| hands_over && has[*heir].is_none() && !busy[*heir]);
+            match (&has[owner], heir) {
+                (None, _) if repeats => asks.push(asker.release(owner)),
+                (None, _) => asks.push(asker.grant(owner)),
+                // A pair is at two addresses, of which it believes one.
+                (Some(address), _) if reads && !address.is_empty() && Wish::of(owner) != Wish::Pair => {
+                    asks.push(asker.read(owner, address));
+                }
+                (Some(_), _) if Wish::of(owner) == Wish::Lease && leaves_alone => {}
+                (Some(_), _) if repeats => asks.push(asker.grant(owner)),
+                (Some(address), Some(heir)) if !address.is_empty() => {
+                    busy[heir] = true;
+                    asks.push(asker.transfer(owner, address, heir));
+                }
+                (Some(_), _) => asks.push(asker.release(owner)),
+            }
         }
+        asks
     }
-    asks
+
+    /// Writes down what became of what it asked for at a time; no answers: it gave up. Can nothing be done just now?
+    fn learns(&mut self, asks: Vec<Ask>, answers: Option<Vec<Answer>>, (sent_ns, told_ns): (u64, u64)) -> bool {
+        let load = self.load;
+        // Nobody gives up for good what a node that sleeps has read already.
+        let lingers_ns = answers.as_ref().map_or(u64::MAX, |_| load.lingers_ms.load(Ordering::Relaxed) * 1_000_000);
+        let gave_up = answers.is_none();
+        let answers = answers.unwrap_or_else(|| vec![Answer::Lost; asks.len()]);
+        let mut refused = false;
+        for (ask, answer) in asks.into_iter().zip(answers) {
+            let (owner, holder, asked) = &ask.about[0];
+            let (owner, is_farewell) = (*owner, holder.owner != self.asker.name(*owner));
+            let lets_go = matches!(asked, Asked::Release | Asked::Transfer { .. });
+            let mut is_over = true;
+            for (owner, holder, asked) in ask.about {
+                let (told, address) = told_of((&holder, &asked), sent_ns, &answer);
+                let said_unknown = answer != Answer::Lost && told == Told::Unknown;
+                load.said_unknown.fetch_add(u64::from(said_unknown), Ordering::Relaxed);
+                refused |= load.counts(&asked, &told, told_ns);
+                is_over &= matches!(told, Told::Released | Told::Nothing);
+                if !is_farewell {
+                    believes(&mut self.has, (owner, self.asker.heir(owner)), (&asked, &told), address);
+                }
+                let lingers_ns = if told == Told::Unknown { lingers_ns } else { 0 };
+                let told_ns = told_ns.saturating_add(lingers_ns);
+                load.record.note(Call { holder, asked, sent_ns, told_ns, told });
+            }
+            if is_farewell && is_over {
+                self.farewells.pop_front();
+            } else if !is_farewell && gave_up && lets_go {
+                // It may let go at any time from now on, of whatever it has then: nothing under this name is sure any more.
+                self.farewells.push_back(self.asker.release(owner));
+                self.asker.rename(owner);
+                self.has[owner] = None;
+            }
+        }
+        refused
+    }
 }
 
 async fn run(load: Arc<Load>, number: usize, seed: u64) {
     let mut draws = SmallRng::seed_from_u64(seed ^ (number as u64) << 32);
-    let asker = Asker { client: number, networks: &load.networks };
+    let asker = Asker::new(number, &load.networks);
+    let mut work = Work { load: &load, asker, has: [const { None }; OWNERS], farewells: VecDeque::new() };
     let mut node = number;
     let mut client: Option<Client> = None;
-    let mut has = [const { None }; OWNERS];
     while !load.stop.load(Ordering::Relaxed) {
         let Some(connected) = &mut client else {
             node += 1;
@@ -224,30 +330,15 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
             }
             continue;
         };
-        let asks = asks(&mut draws, &asker, &has);
+        let asks = work.asks(&mut draws);
         let calls = asks.iter().map(|ask| ask.request.clone()).collect();
         let sent_ns = load.record.now_ns();
-        let answers = tokio::time::timeout(PATIENCE, connected.call_all(calls)).await;
+        let answers = tokio::time::timeout(PATIENCE, connected.call_all(calls)).await.ok();
         let told_ns = load.record.now_ns();
-        // Nobody gives up for good what a node that sleeps has read already.
-        let lingers_ns = answers.as_ref().map_or(u64::MAX, |_| load.lingers_ms.load(Ordering::Relaxed) * 1_000_000);
-        let answers = answers.unwrap_or_else(|_| vec![Answer::Lost; asks.len()]);
-        if answers.contains(&Answer::Lost) {
+        if answers.as_ref().is_none_or(|answers| answers.contains(&Answer::Lost)) {
             client = None;
         }
-        let mut refused = false;
-        for (ask, answer) in asks.into_iter().zip(answers) {
-            for (owner, holder, asked) in ask.about {
-                let (told, address) = told_of((&holder, &asked), sent_ns, &answer);
-                load.said_unknown
-                    .fetch_add(u64::from(answer != Answer::Lost && told == Told::Unknown), Ordering::Relaxed);
-                refused |= load.counts(&asked, &told, told_ns);
-                believes(&mut has, (owner, asker.heir(owner)), (&asked, &told), address);
-                let lingers_ns = if told == Told::Unknown { lingers_ns } else { 0 };
-                let told_ns = told_ns.saturating_add(lingers_ns);
-                load.record.note(Call { holder, asked, sent_ns, told_ns, told });
-            }
-        }
+        let refused = work.learns(asks, answers, (sent_ns, told_ns));
         if refused || told_ns > load.haste_until_ns.load(Ordering::Relaxed) {
             tokio::time::sleep(PAUSE).await;
         }
@@ -271,5 +362,36 @@ fn believes(has: &mut Beliefs, owner: (usize, Option<usize>), (asked, told): (&A
             has[owner] = None;
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It may be carried out at any time, so nothing under that name would be sure any more.
+    #[test]
+    fn an_owner_whose_release_was_given_up_has_another_name_when_nothing_is_left_under_the_one_before() {
+        let load = Load::new(vec!["net-0".to_owned()], Vec::new());
+        let mut draws = SmallRng::seed_from_u64(1);
+        let asker = Asker::new(0, &load.networks);
+        let mut work = Work { load: &load, asker, has: [const { None }; OWNERS], farewells: VecDeque::new() };
+        work.has[0] = Some("10.0.0.2".to_owned());
+        let before = work.asker.release(0);
+        work.learns(vec![before.clone()], None, (0, 1));
+        assert_ne!(work.asker.release(0).request, before.request);
+        assert_eq!(work.has[0], None);
+        assert_eq!(work.asks(&mut draws)[0].request, before.request);
+        // Nor is it over when that is not answered either, or refused.
+        work.learns(vec![before.clone()], None, (2, 3));
+        let refused = Answer::Refused("unavailable".to_owned(), json!({"data": {"applied": false}}));
+        work.learns(vec![before.clone()], Some(vec![refused]), (4, 5));
+        assert_eq!(work.farewells.len(), 1);
+        work.learns(vec![before], Some(vec![Answer::Result(json!({"released": []}))]), (6, 7));
+        assert!(work.farewells.is_empty());
+        // What was granted and given up is shown by a repeat.
+        let grant = work.asker.grant(1);
+        work.learns(vec![grant.clone()], None, (8, 9));
+        assert_eq!(work.asker.grant(1).request, grant.request);
     }
 }

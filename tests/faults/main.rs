@@ -13,7 +13,7 @@
 //! | nodes | `several_nodes`, `one_node`: killed, stopped, restarted; `names`: two of one name; `secrets`: one without the secret |
 //! | what is between them | `network`: held one way or both, late or lost, one pair alone; `slow`: a long way |
 //! | Redis | `foreign`: another register in its place; `emptied`: by hand, and without its file; `several_nodes`, `rollback`: killed, stopped, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
-//! | nodes over several Redis, and these | `cut_off`: of either from the other; `set_ups`: killed, stopped; what a cluster lost, emptied; a replica cut off |
+//! | nodes over several Redis, and these | `cut_off`: of either from the other; `together`: the owner and the primary from all others; `set_ups`: killed, stopped; what a cluster lost, emptied; a replica cut off |
 //! | who knows better | `third`: a rollback, another node goes on, and whoever knows of more returns |
 //! | its replicas and slots | `disks`: their disks; `failover`: sentinels; `forks`: a failover that is taken back; `degraded`: gone, and gone on without; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
 //! | the program | `upgrade`: exchanged for one with a later format of records, and back |
@@ -96,6 +96,7 @@ mod several_nodes;
 mod slow;
 mod stops;
 mod third;
+mod together;
 mod upgrade;
 mod waits;
 mod watch;

@@ -26,6 +26,8 @@ pub enum Asked {
     Release,
     /// `ip.transfer` of what the holder has to another one in its network.
     Transfer { to: Holder },
+    /// `ip.get` of the address that the holder was told last; [`Told::Nothing`]: nobody or somebody else has it.
+    Read,
 }
 
 /// What was answered.

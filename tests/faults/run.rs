@@ -273,11 +273,12 @@ impl<R> Run<R> {
         self.load.put_off.load(Ordering::Relaxed)
     }
 
-    /// Ends the clients, asks once more for all that is held for certain, and judges what they were told.
+    /// Ends the clients, asks once more for all that is held for certain and for pairs, and judges what they were told.
     pub async fn end(mut self) -> Verdict {
         self.stop().await;
         let asked = self.load.ask_again(&check(&self.load.record.all())).await;
         assert!(asked > 0, "nobody holds anything");
+        self.load.pairs_are_whole().await;
         self.judge()
     }
 
@@ -304,6 +305,11 @@ impl<R> Run<R> {
         let (seed, problems) = (self.seed, verdict.problems.len());
         assert!(first.is_empty(), "ALLOD_SEED={seed}: {problems} problems: {first:#?}\n{}", self.nodes.logs());
         assert!(verdict.sure_holdings > 100, "ALLOD_SEED={seed}: {} sure holdings", verdict.sure_holdings);
+        let (late, granted) = self.load.late_holdings(&verdict);
+        assert!(
+            late * 4 > granted,
+            "ALLOD_SEED={seed}: of the last {granted} grants {late} are sure: the checker goes blind"
+        );
         verdict
     }
 }

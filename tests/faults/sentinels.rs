@@ -73,10 +73,24 @@ impl Watched {
 
     /// Nobody is taken for gone any more, however long a busy machine takes to start a server again.
     pub fn miss_nobody(&self) {
+        self.miss_after_ms(600_000);
+    }
+
+    /// Whoever is silent is taken for gone as at the start.
+    pub fn miss_again(&self) {
+        self.miss_after_ms(DOWN_AFTER_MS);
+    }
+
+    fn miss_after_ms(&self, ms: u32) {
         for (_, port) in &self.sentinels {
-            let said = text_at(*port, &["SENTINEL", "SET", "register", "down-after-milliseconds", "600000"]);
+            let said = text_at(*port, &["SENTINEL", "SET", "register", "down-after-milliseconds", &ms.to_string()]);
             assert_eq!(said.trim(), "OK");
         }
+    }
+
+    /// Where the sentinels are.
+    pub fn sentinel_ports(&self) -> Vec<u16> {
+        self.sentinels.iter().map(|(_, port)| *port).collect()
     }
 
     pub fn end_sentinels(&mut self) {
@@ -104,7 +118,12 @@ impl Watched {
 
     /// Do all sentinels name this one, and is it one?
     pub fn is_primary(&self, which: usize) -> bool {
-        let port = self.servers[which].port().to_string();
+        self.is_primary_at(which, self.servers[which].port())
+    }
+
+    /// The same of one that is known by this port.
+    pub fn is_primary_at(&self, which: usize, port: u16) -> bool {
+        let port = port.to_string();
         let named = |sentinel: u16| text_at(sentinel, &["SENTINEL", "get-master-addr-by-name", "register"]);
         self.sentinels.iter().all(|(_, sentinel)| named(*sentinel).contains(&port))
             && self.servers[which].text(&["INFO", "replication"]).contains("role:master")

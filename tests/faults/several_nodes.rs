@@ -88,6 +88,8 @@ async fn every_node_knows_who_owns_the_register_and_a_client_that_wishes_to_is_s
     let located = client.call("cluster.locate", json!({"network": "net-0"})).await.ok();
     assert_eq!((&located["node"], &located["address"]), (&json!(name), &json!(address)), "{located}");
     assert!(located["epoch"].as_u64().unwrap() >= 1, "{located}");
+    let said = cluster.allod(1 - owner, &["cluster", "locate", "net-0"]);
+    assert!(said.contains(&name) && said.contains(&address), "{said}");
     for node in 0..2 {
         let metrics = cluster.metrics(node);
         let value = |name: &str| metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());

@@ -102,7 +102,7 @@ impl Wire {
         *self.to.lock().unwrap() = address;
     }
 
-    /// Whoever connects from now on, and is this process, goes by a wire of its own.
+    /// Whoever connects from now on, and is this process, goes by a wire of its own: what is held here passes there.
     pub fn apart(&self, pid: u32) -> Wire {
         let apart = Wire::to(*self.to.lock().unwrap());
         let address = apart.address;
@@ -122,12 +122,16 @@ impl Wire {
         // Who it is takes a while to find where there are many sockets, and what passes elsewhere does not wait for it.
         let detour =
             tokio::task::spawn_blocking(move || detour.and_then(|(of, near)| of(near))).await.unwrap_or_default();
+        let is_apart = detour.is_some();
         let to = detour.unwrap_or(*self.to.lock().unwrap());
         let Ok(far) = TcpStream::connect(to).await else { return };
         let (Ok(()), Ok(())) = (near.set_nodelay(true), far.set_nodelay(true)) else { return };
         let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
         let both = async {
-            tokio::join!(self.pass(0, generation, near_in, far_out), self.pass(1, generation, far_in, near_out));
+            tokio::join!(
+                self.pass((0, is_apart), generation, near_in, far_out),
+                self.pass((1, is_apart), generation, far_in, near_out)
+            );
         };
         // Dropping both ends breaks them.
         tokio::select! {
@@ -138,7 +142,7 @@ impl Wire {
 
     async fn pass(
         &self,
-        way: usize,
+        (way, is_apart): (usize, bool),
         generation: u64,
         mut from: tokio::net::tcp::OwnedReadHalf,
         mut to: tokio::net::tcp::OwnedWriteHalf,
@@ -156,7 +160,7 @@ impl Wire {
             let mut state = self.state.subscribe();
             while let Some((came, bytes)) = waiting.recv().await {
                 let now = *state.borrow();
-                if now.holds[way] || now.delay > Duration::ZERO {
+                if !is_apart && (now.holds[way] || now.delay > Duration::ZERO) {
                     self.held.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     tokio::time::sleep_until(came + now.delay).await;
                     // Broken, it is whole for the next, and what was held here is lost.

@@ -63,6 +63,11 @@ pub(super) async fn run(
                 continue;
             }
         };
+        // What was decided before that was known, too.
+        if shared.may_evict() && !batches.iter().all(Batch::lets_go) {
+            let _ = reply.send(Err(CommitError::NotApplied { cause: StoreError::Full }));
+            continue;
+        }
         let (call, links) = match call_of(&shared, &batches) {
             Ok((call, links)) => (Arc::new(call.fitted()), links),
             Err(error) => {

@@ -37,6 +37,7 @@ use super::link::Link;
 use super::playing;
 use super::redo;
 use super::scripts;
+use super::server::ServerFacts;
 use super::shared::{KnownLine, RedisShared};
 use super::takes::Takes;
 use crate::store::moving::MoveNotice;
@@ -78,12 +79,19 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
     if !looks && !shared.in_doubt() {
         return Ok(());
     }
+    // Held over all that is asked of Redis here: whatever would be sent meanwhile may not be sent before the doubt is over, and
+    // two that healed would send the same twice. It ends: each answer is waited for so long and no longer, and calls that are
+    // played are those that the journal keeps (`store.redis_heal_bytes`). Beside it, what was under way before is answered,
+    // whoever asks gives up at a deadline of its own, and whoever plays keeps the leases.
     let _one = shared.healing.lock().await;
     let raised = shared.doubts();
     if !looks && !shared.in_doubt() {
         return Ok(());
     }
     shared.sound()?;
+    if link.is_unseen() {
+        keeps_records(shared, link).await;
+    }
     for left in (0..TRIES).rev() {
         let number = link.number();
         match mend(shared, link).await {
@@ -108,6 +116,15 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Whether the server may throw records away is known before anything is granted there: it may be a replica that was promoted
+/// just now, and is set otherwise. While it is the same one, `watch` looks.
+async fn keeps_records(shared: &RedisShared, link: &mut Link) {
+    let server = ServerFacts::of_memory(link).await;
+    if server.policy().is_some() {
+        shared.evicts(server.evicting());
+    }
 }
 
 /// How often it is looked where the shards stand, when what is missing does not fit there, or the connection was replaced.

@@ -376,6 +376,11 @@ impl RedisShared {
         self.moving.set(moving);
     }
 
+    /// May it throw records away?
+    pub(super) fn may_evict(&self) -> bool {
+        self.evicting.is_there()
+    }
+
     /// Redis may throw records away, by this policy; or may not.
     pub(super) fn evicts(&self, policy: Option<&str>) {
         self.evicting.change(|evicting| {

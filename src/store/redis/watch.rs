@@ -2,7 +2,8 @@
 //! seconds whose register is there and what Redis is set to; once a second whether its memory is full still, while it is. On a connection of its own.
 //!
 //! A setting that cannot keep a register refuses grants while it lasts; one that keeps less than before is warned of. What
-//! cannot be asked is as it was seen last: no answer says that records are kept.
+//! cannot be asked is as it was seen last: no answer says that records are kept. Whether a server that was just connected to throws
+//! records away is seen before that (`heal`).
 
 use std::sync::Arc;
 use std::time::Duration;
