@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -23,8 +24,8 @@ use crate::target::{Backend, Flush, Redis, RedisCluster, Store, Target};
 const LARGE: &str = "10.0.0.0/8";
 /// The name of a scenario's first network.
 const FIRST: &str = "load-00";
-/// For so long clients ask before a hand-over, and after it.
-const BEFORE_AND_AFTER: Duration = Duration::from_millis(300);
+/// So many answers clients have before a hand-over, and after it.
+const BEFORE_AND_AFTER: u64 = 200;
 /// What lies in Redis of reservations: bytes of memory of their hashes, bytes of the records in these, how many, and bytes of
 /// memory of the indexes.
 const ROOM: &str = "local hashes, records, count, indexes = 0, 0, 0, 0 \
@@ -152,14 +153,18 @@ pub fn hand_over(size: &Size) -> io::Result<Reading> {
     let is_owner = |node: &&Value| node["owner"] == true;
     let owner = nodes["nodes"].as_array().and_then(|nodes| nodes.iter().find(is_owner));
     let owner = owner.map(|node| node["name"].clone()).ok_or_else(|| io::Error::other("no node owns the register"))?;
-    let is_over = AtomicBool::new(false);
+    let (is_over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     let longest = std::thread::scope(|scope| {
-        let is_over = &is_over;
-        let waits: Vec<_> =
-            target.servers.iter().map(|&server| scope.spawn(move || longest_wait(server, is_over))).collect();
-        std::thread::sleep(BEFORE_AND_AFTER);
-        let drained = control.call("cluster.drain", &json!({"node": owner}));
-        std::thread::sleep(BEFORE_AND_AFTER);
+        let (is_over, answers) = (&is_over, &answers);
+        let wait = |&server: &SocketAddr| scope.spawn(move || longest_wait(server, is_over, answers));
+        let waits: Vec<_> = target.servers.iter().map(wait).collect();
+        let mut drained = until_answered(&mut control, answers, &waits);
+        if drained.is_ok() {
+            drained = control.call("cluster.drain", &json!({"node": owner})).map(drop);
+        }
+        if drained.is_ok() {
+            drained = until_answered(&mut control, answers, &waits);
+        }
         is_over.store(true, Ordering::Relaxed);
         let ended =
             waits.into_iter().map(|wait| wait.join().map_err(|_| io::Error::other("a client ended in a panic"))?);
@@ -171,8 +176,17 @@ pub fn hand_over(size: &Size) -> io::Result<Reading> {
     Ok(reading)
 }
 
-/// Asks a server for addresses until it is over: how long the slowest answer took.
-fn longest_wait(server: SocketAddr, is_over: &AtomicBool) -> io::Result<Duration> {
+/// Asks something else until clients have had some more answers, or one of them has ended.
+fn until_answered<T>(control: &mut Control, answers: &AtomicU64, waits: &[ScopedJoinHandle<'_, T>]) -> io::Result<()> {
+    let goal = answers.load(Ordering::Relaxed) + BEFORE_AND_AFTER;
+    while answers.load(Ordering::Relaxed) < goal && !waits.iter().any(ScopedJoinHandle::is_finished) {
+        control.call("server.ping", &json!({}))?;
+    }
+    Ok(())
+}
+
+/// Asks a server for addresses until it is over, and counts the answers: how long the slowest took.
+fn longest_wait(server: SocketAddr, is_over: &AtomicBool, answers: &AtomicU64) -> io::Result<Duration> {
     let mut control = Control::connect(&[server])?;
     let mut longest = Duration::ZERO;
     for n in 0.. {
@@ -182,6 +196,7 @@ fn longest_wait(server: SocketAddr, is_over: &AtomicBool) -> io::Result<Duration
         let begun = Instant::now();
         control.call("ip.allocate", &json!({"network": FIRST, "owner": format!("beside-{}-{n}", server.port())}))?;
         longest = longest.max(begun.elapsed());
+        answers.fetch_add(1, Ordering::Relaxed);
     }
     Ok(longest)
 }
