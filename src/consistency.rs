@@ -76,11 +76,13 @@
 //! `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`,
 //! `a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too`,
 //! `a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that`,
+//! `a_node_that_stops_when_redis_went_back_gives_back_what_it_acknowledged_first`,
 //! `what_an_owner_acknowledged_that_was_cut_off_with_its_primary_comes_back_as_claims_and_conflicts`. *A batch is under way
 //! when its owner is cut off; Redis applies it, the next owner goes on from it, and then Redis goes back to before it: the first
 //! one does not know that there is something to give back, and the line of the next one begins behind it.* So whoever takes a
 //! shard remembers the last batches that it found there, too; shown by
-//! `a_batch_that_was_under_way_when_its_owner_was_cut_off_is_given_back_by_who_went_on_from_it`. *Otherwise:* only what a node sent
+//! `a_batch_that_was_under_way_when_its_owner_was_cut_off_is_given_back_by_who_went_on_from_it`,
+//! `what_was_under_way_when_its_node_was_cut_off_is_given_back_by_who_went_on_from_it`. *Otherwise:* only what a node sent
 //! itself and has kept is played, the last `store.redis_heal_bytes`, and of the owner before eight batches a shard. What went
 //! back further stops everything, and is not written over: what is there may be all that anybody has, should whoever writes it
 //! end on the way. What lost everything has nothing to lose.

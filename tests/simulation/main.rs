@@ -38,6 +38,8 @@ mod belief;
 mod checker;
 mod clients;
 mod coverage;
+#[path = "../support/in_process.rs"]
+mod in_process;
 mod node;
 #[path = "../faults/record.rs"]
 #[allow(dead_code, reason = "the simulation keeps its own time")]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::begin::now_ms;
+use super::connect::RedisWay;
 use super::failed::{self, Failed};
 use super::keys::{FORMAT, Keys};
 use super::link::Link;
@@ -43,10 +44,11 @@ pub(super) struct Anew {
 }
 
 impl RedisStore {
-    /// See [`Store::anew`](crate::store::Store::anew). Blocks, as [`RedisStore::open`].
-    pub(super) fn begin_anew(
+    /// See [`Store::anew`](crate::store::Store::anew).
+    pub(super) async fn begin_anew(
         shared: &RedisShared,
         options: RedisOptions,
+        way: Option<Arc<dyn RedisWay>>,
         times: &[ShardTime],
     ) -> Result<Begun, StoreError> {
         let (register, by) = (shared.info.register, shared.card().name);
@@ -58,7 +60,15 @@ impl RedisStore {
         let options =
             RedisOptions { opening: Opening::Unfinished(register), directory: None, heal_bytes: 0, ..options };
         let anew = Arc::new(Anew { register, by, heads: heads.clone(), takes });
-        Ok(Begun { store: Box::new(Self::open_or_begin(options, Some(anew))?), heads })
+        let store = match way {
+            Some(way) => Self::open_or_begin_over(options, way, Some(anew)).await?,
+            None => {
+                let beginning = tokio::task::spawn_blocking(move || Self::open_or_begin(options, Some(anew)));
+                let crashed = |_| Err(StoreError::Poisoned("what begins it anew crashed".into()));
+                beginning.await.unwrap_or_else(crashed)?
+            }
+        };
+        Ok(Begun { store: Box::new(store), heads })
     }
 }
 

@@ -11,7 +11,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::heal::Unplayed;
 use super::journal::{Forgotten, Journal, Point, ToReplay};
@@ -102,8 +104,8 @@ pub(super) async fn wait(
     };
     // What moves several shards waits for the one that others bring there first, and what follows it waits with it.
     let mut stand: HashMap<ShardId, Point> = points.iter().copied().collect();
-    missing.retain(|Forgotten { moves, .. }| {
-        let fits = moves.iter().all(|one| stand.get(&one.shard) == Some(&one.before));
+    missing.retain(|Forgotten { moves, deed }| {
+        let fits = !deed.is_left() && moves.iter().all(|one| stand.get(&one.shard) == Some(&one.before));
         if fits {
             stand.extend(moves.iter().map(|one| (one.shard, one.after)));
         }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::{RedisStore, Running, Senders, checks, closed, commits, confirms, ended, load};
 use crate::core::types::ShardTime;
@@ -165,11 +165,8 @@ impl Store for RedisStore {
     }
 
     fn anew(&self, times: Vec<ShardTime>) -> Later<Result<Begun, StoreError>> {
-        let (shared, options) = (Arc::clone(&self.shared), self.options.clone());
-        Box::pin(async move {
-            let beginning = tokio::task::spawn_blocking(move || Self::begin_anew(&shared, options, &times));
-            beginning.await.unwrap_or_else(|_| Err(StoreError::Poisoned("what begins it anew crashed".into())))
-        })
+        let (shared, options, way) = (Arc::clone(&self.shared), self.options.clone(), self.place.way().cloned());
+        Box::pin(async move { Self::begin_anew(&shared, options, way, &times).await })
     }
 
     fn introduce(&self, card: NodeCard) {
@@ -212,12 +209,12 @@ impl Store for RedisStore {
     fn close(&self) -> Later<()> {
         let running = self.stop();
         Box::pin(async move {
-            let Some(Running { runtimes, tasks, directory }) = running else { return };
+            let Some(Running { ground, tasks, directory }) = running else { return };
             for task in tasks {
                 // A task that crashed has nothing left to wait for.
                 drop(task.await);
             }
-            runtimes.into_iter().for_each(Runtime::shutdown_background);
+            ground.shutdown();
             drop(directory);
         })
     }

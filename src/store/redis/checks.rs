@@ -116,14 +116,15 @@ async fn lease(shared: &RedisShared, link: &mut Link, what: LeaseChange) -> Resu
         // Until it is known that the lease was ended: it runs out, and another one takes over.
         shared.may_yield();
     }
-    heal::ready(shared, link).await.map_err(Failed::into_error)?;
-    let ended = match lease_once(shared, link, &shards, ms).await {
-        // By another owner, or because Redis went back behind the take-over?
-        Err(StoreError::Fenced { .. }) if heal::again(shared, link).await? => {
-            lease_once(shared, link, &shards, ms).await
-        }
-        ended => ended,
-    };
+    let number = link.number();
+    let mut ended = lease_or_heal(shared, link, &shards, ms).await;
+    if let (LeaseChange::Ended, Err(StoreError::Io { .. })) = (what, &ended)
+        && link.number() == number
+    {
+        // The connection of before broke, perhaps while nobody used it, as where Redis went back: over a new one it is given back
+        // what it lacks. Nobody does that later, where this process ends.
+        ended = lease_or_heal(shared, link, &shards, ms).await;
+    }
     match (what, &ended) {
         (LeaseChange::Renewed, Ok(())) => shared.sees_owner_on(link.number()),
         // What it finds may be a tenure of before: who woke late is not who owned the register last.
@@ -131,6 +132,22 @@ async fn lease(shared: &RedisShared, link: &mut Link, what: LeaseChange) -> Resu
         (LeaseChange::Renewed | LeaseChange::Ended, Err(_)) => {}
     }
     ended
+}
+
+async fn lease_or_heal(
+    shared: &RedisShared,
+    link: &mut Link,
+    shards: &[(ShardId, Token)],
+    ms: u64,
+) -> Result<(), StoreError> {
+    heal::ready(shared, link).await.map_err(Failed::into_error)?;
+    match lease_once(shared, link, shards, ms).await {
+        // By another owner, or because Redis went back behind the take-over?
+        Err(StoreError::Fenced { .. }) if heal::again(shared, link).await? => {
+            lease_once(shared, link, shards, ms).await
+        }
+        ended => ended,
+    }
 }
 
 /// The call that sets the leases of shards that stand under these tokens.

@@ -13,7 +13,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::scripts::ScriptCall;
-use crate::store::{Digest, Epoch, Head, Seq, ShardId, Token};
+use super::written;
+use crate::store::{Digest, Epoch, Head, Seq, ShardId, Token, codec};
 
 /// What is allocated by itself takes so many bytes more.
 const ALLOCATION_BYTES: usize = 16;
@@ -55,14 +56,24 @@ pub(super) enum Deed {
     Commit(Arc<ScriptCall>),
     /// The take-over of a shard, after which this was its epoch.
     Take(Epoch),
-    /// A batch that the owner before left, of this epoch, as the log of the shard has it.
-    Left(Epoch, Arc<[u8]>),
+    /// A batch of one shard, as its log has it.
+    Batch(Arc<LoneBatch>),
+}
+
+/// A batch without the call that it was part of.
+#[derive(Debug)]
+pub(super) struct LoneBatch {
+    pub(super) bytes: Vec<u8>,
+    pub(super) epoch: Epoch,
+    /// The owner before left it; else it is this process's, and what was sent together with it is put aside.
+    pub(super) is_left: bool,
 }
 
 impl Deed {
-    /// Is it another owner's?
-    fn is_left(&self) -> bool {
-        matches!(self, Self::Left(..))
+    /// Is it another owner's? Such is played where every shard can be brought to where it stood, or not at all: that owner has it
+    /// in calls that change several shards, and those fit nowhere once one of the shards has gone on.
+    pub(super) fn is_left(&self) -> bool {
+        matches!(self, Self::Batch(batch) if batch.is_left)
     }
 }
 
@@ -90,9 +101,26 @@ impl JournalEntry {
                 // The call and how often it is shared, its texts, and where they end.
                 Deed::Commit(call) => call.bytes() + 2 * size_of::<usize>() + 3 * ALLOCATION_BYTES,
                 Deed::Take(_) => 0,
-                Deed::Left(_, batch) => batch.len() + ALLOCATION_BYTES,
+                Deed::Batch(batch) => size_of::<LoneBatch>() + batch.bytes.capacity() + 2 * ALLOCATION_BYTES,
             };
         Self { deed, moves, applied, number: 0, kept: false, bytes }
+    }
+
+    /// What it did to the other shards, each by itself.
+    fn without(&self, shard: ShardId) -> Vec<Self> {
+        let Deed::Commit(call) = &self.deed else { return Vec::new() };
+        if self.moves.len() < 2 {
+            return Vec::new();
+        }
+        let batches = written::read(call).unwrap_or_default();
+        let rest = batches.into_iter().filter_map(|(bytes, _)| {
+            let batch = codec::decode_batch(bytes).ok()?;
+            let one = *self.moves.iter().find(|one| one.shard == batch.shard && one.shard != shard)?;
+            let lone = LoneBatch { bytes: bytes.to_vec(), epoch: batch.epoch, is_left: false };
+            let entry = Self::new(Deed::Batch(Arc::new(lone)), vec![one], self.applied);
+            Some(Self { number: self.number, kept: self.kept, ..entry })
+        });
+        rest.collect()
     }
 
     /// Is it to be kept, where replicas have everything up to this one?
@@ -135,6 +163,8 @@ pub(super) struct Journal {
     dropped: u64,
     /// What is to be kept may lie anywhere, and not only among the last: something was played again.
     is_scattered: bool,
+    /// Something was forgotten for want of room.
+    is_trimmed: bool,
 }
 
 /// What is to be kept where too few replicas have it.
@@ -151,7 +181,17 @@ impl Journal {
     /// that was lost before anything was acknowledged under it needs nothing else.
     pub(super) fn new(bytes_max: usize) -> Self {
         let entries = VecDeque::new();
-        Self { entries, bytes: 0, bytes_max, sent: 0, applied: 0, safe: 0, dropped: 0, is_scattered: false }
+        Self {
+            entries,
+            bytes: 0,
+            bytes_max,
+            sent: 0,
+            applied: 0,
+            safe: 0,
+            dropped: 0,
+            is_scattered: false,
+            is_trimmed: false,
+        }
     }
 
     /// A call is about to be sent, the first time or again. It has no spare room ([`ScriptCall::fitted`]).
@@ -215,9 +255,9 @@ impl Journal {
 
     /// A shard is about to be taken for taken over: this is what the owner before left there last, in order. None of it is for
     /// this process to prove, nor to keep on its disk.
-    pub(super) fn left(&mut self, left: Vec<(Move, Epoch, Arc<[u8]>)>) {
-        for (one, epoch, batch) in left {
-            let entry = JournalEntry::new(Deed::Left(epoch, batch), vec![one], true);
+    pub(super) fn left(&mut self, left: Vec<(Move, LoneBatch)>) {
+        for (one, batch) in left {
+            let entry = JournalEntry::new(Deed::Batch(Arc::new(batch)), vec![one], true);
             self.bytes += entry.bytes;
             self.entries.push_back(entry);
         }
@@ -266,6 +306,7 @@ impl Journal {
         {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.bytes -= oldest.bytes;
+            self.is_trimmed = true;
             if !oldest.kept {
                 self.dropped = self.dropped.max(oldest.number);
             }
@@ -348,7 +389,8 @@ impl Journal {
         self.entries.push_back(entry);
     }
 
-    /// A shard goes on from here: what was sent and does not lead here is nothing to be played again.
+    /// A shard goes on from here: what was sent and does not lead here is nothing to be played again. What was sent to other shards
+    /// together with it is, where those go on with it.
     pub(super) fn cut(&mut self, shard: ShardId, head: Point) {
         let mut stands = head;
         let mut kept = Vec::with_capacity(self.entries.len());
@@ -360,6 +402,9 @@ impl Journal {
                 }
                 Some(_) => {
                     self.bytes = self.bytes.saturating_sub(entry.bytes);
+                    let rest = entry.without(shard);
+                    self.bytes += rest.iter().map(|entry| entry.bytes).sum::<usize>();
+                    kept.extend(rest);
                     continue;
                 }
                 None => {}

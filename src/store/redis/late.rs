@@ -5,8 +5,9 @@
 //! How far both lines are one is found in the register's log, by digest, or where that was trimmed by the take-overs that the
 //! head remembers; what was sent behind it, in the journal. Where the journal does not reach back that far, nobody knows what is
 //! missing, and the store stops. But where it reaches back to the take-over of this process, and what that was built on is
-//! missing itself, all of what this process did is: it is put aside, too, and what was before is for others to bring. Where
-//! nobody has gone on since, it may be nobody's any more, and the store stops then.
+//! missing itself, all of what this process did is: it is put aside, too, and what was before is for others to bring, but for what
+//! this process itself did when it owned the shard before. Where nobody has gone on since, it may be nobody's any more, and the
+//! store stops then.
 //!
 //! Neighbours: `checks` asks for it before a shard is taken, and when a tenure has ended; `heal` where a fork is found;
 //! `store::late` keeps it.
@@ -14,7 +15,7 @@
 use std::sync::Arc;
 
 use super::heal;
-use super::journal::{Deed, Forgotten, Point};
+use super::journal::{Deed, Forgotten, Move, Point};
 use super::link::Link;
 use super::redo;
 use super::scripts::ScriptCall;
@@ -57,7 +58,8 @@ pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), 
             let way = shared.journal().way_to(line.shard, line.told);
             let apart = |shard: ShardId| parted.iter().any(|(other, _): &(KnownLine, Head)| other.shard == shard);
             let head = own.iter().find(|(shard, _)| *shard == line.shard)?.1;
-            let behind = way.iter().skip_while(|sent| of_shard(sent, line.shard) != Some(Point::of(&head)));
+            let before = |sent: &Forgotten| of_shard(sent, line.shard).map(|one| one.before);
+            let behind = way.iter().skip_while(|sent| before(sent) != Some(Point::of(&head)));
             let together = behind.flat_map(|sent| &sent.moves).any(|one| apart(one.shard));
             (together && !apart(line.shard)).then_some((*line, head))
         };
@@ -91,18 +93,24 @@ pub(super) async fn put_aside_forks(
 
 async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLine, Head)]) -> Result<(), StoreError> {
     let mut late: Vec<Missing> = Vec::with_capacity(parted.len());
+    let mut forgotten = None;
     for (line, head) in parted {
-        late.push(missing(shared, link, line, head).await?.ok_or_else(|| {
-            let found = "another owner's, who went on from further back than this server remembers what it changed";
-            shared.went_back(line.shard, None, found)
-        })?);
+        let missing = missing(shared, link, line, head).await?;
+        if missing.is_none() {
+            forgotten.get_or_insert(line);
+        }
+        late.push(missing.unwrap_or_default());
     }
-    // Durable before anything ends this process.
+    // Durable before anything ends this process; also where of one shard nobody knows what it lacks.
     for ((line, head), missing) in parted.iter().zip(&mut late) {
         put_aside(shared, line, head, std::mem::take(&mut missing.batches)).await?;
     }
+    if let Some(line) = forgotten {
+        let found = "another owner's, who went on from further back than this server remembers what it changed";
+        return Err(shared.went_back(line.shard, None, found));
+    }
     for ((line, head), missing) in parted.iter().zip(&late) {
-        if missing.common.is_none() && head.epoch < line.told_epoch && !shared.accepts_rollback {
+        if missing.lacks_others && head.epoch < line.told_epoch && !shared.accepts_rollback {
             let found = format!(
                 "at batch {} in epoch {}, which is further back than what this server began with, and nobody has gone on since",
                 head.seq.0, head.epoch.0
@@ -150,9 +158,12 @@ pub(super) async fn knows(
 }
 
 /// What somebody was told of and another line has not.
+#[derive(Default)]
 struct Missing {
-    /// The last point that both lines have, and its epoch; none: not even the one that was taken over.
+    /// The last point that both lines have, and its epoch; none: not even the first that was taken over.
     common: Option<(Point, Epoch)>,
+    /// It lacks what this process took over last, too: what others did.
+    lacks_others: bool,
     /// In order.
     batches: Vec<Vec<u8>>,
 }
@@ -164,44 +175,61 @@ async fn missing(
     line: &KnownLine,
     head: &Head,
 ) -> Result<Option<Missing>, StoreError> {
-    let way = shared.journal().way_to(line.shard, line.told);
-    // Each with its epoch: a take-over raises it by one.
-    let mut epoch = line.told_epoch;
-    let point = |sent: &Forgotten| {
-        if let Deed::Take(begun) = sent.deed {
-            epoch = Epoch(begun.0.saturating_sub(1));
+    let (way, is_whole) = shared.journal().stretches_to(line.shard, line.told);
+    // Where each stretch begins, and behind each that was sent: the point, its epoch, and how much was sent up to there.
+    let mut points: Vec<(Point, Epoch, usize)> = Vec::with_capacity(way.len() + 1);
+    let begun = way.iter().find_map(|sent| begins(sent).map(|begun| Epoch(begun.0.saturating_sub(1))));
+    let (mut epoch, mut last_begin) = (begun.unwrap_or(line.told_epoch), 0);
+    for (sent, at) in way.iter().zip(0..) {
+        let Some(one) = of_shard(sent, line.shard) else { continue };
+        if points.last().is_none_or(|(stands, ..)| *stands != one.before) {
+            last_begin = points.len();
+            points.push((one.before, begins(sent).map_or(epoch, |begun| Epoch(begun.0.saturating_sub(1))), at));
         }
-        of_shard(sent, line.shard).map(|point| (point, epoch))
-    };
-    let mut points: Vec<(Point, Epoch)> = way.iter().rev().filter_map(point).collect();
-    points.reverse();
+        epoch = begins(sent).unwrap_or(epoch);
+        points.push((one.after, epoch, at + 1));
+    }
     // What is common comes before what is not.
     let (mut common, mut apart) = (0, points.len());
     while common < apart {
         let middle = common + (apart - common) / 2;
-        if heal::is_on_line(shared, link, line.shard, points[middle], head).await? {
+        let (point, epoch, _) = points[middle];
+        if heal::is_on_line(shared, link, line.shard, (point, epoch), head).await? {
             common = middle + 1;
         } else {
             apart = middle;
         }
     }
-    let is_whole = way.first().is_some_and(|first| matches!(first.deed, Deed::Take(_)));
     if common == 0 && !is_whole {
         return Ok(None);
     }
-    // The first point is where the way begins; each other one is behind what leads there.
+    let last = common.checked_sub(1).map(|last| points[last]);
     let mut batches = Vec::new();
-    for sent in &way[common.saturating_sub(1)..] {
-        if let Deed::Commit(call) = &sent.deed {
-            let Some(of_shard) = batch_in(call, line.shard) else { return Ok(None) };
-            batches.extend(of_shard);
+    for sent in &way[last.map_or(0, |(.., sent)| sent)..] {
+        match &sent.deed {
+            Deed::Commit(call) => {
+                let Some(of_shard) = batch_in(call, line.shard) else { return Ok(None) };
+                batches.extend(of_shard);
+            }
+            Deed::Batch(batch) => batches.push(batch.bytes.clone()),
+            Deed::Take(_) => {}
         }
     }
-    Ok(Some(Missing { common: common.checked_sub(1).map(|last| points[last]), batches }))
+    let is_left = points.last().is_none_or(|(stands, ..)| *stands != line.told);
+    let lacks_others = is_left || common <= last_begin;
+    Ok(Some(Missing { common: last.map(|(point, epoch, _)| (point, epoch)), lacks_others, batches }))
 }
 
-fn of_shard(sent: &Forgotten, shard: ShardId) -> Option<Point> {
-    sent.moves.iter().find(|one| one.shard == shard).map(|one| one.before)
+/// The epoch that a take-over begins.
+fn begins(sent: &Forgotten) -> Option<Epoch> {
+    match sent.deed {
+        Deed::Take(epoch) => Some(epoch),
+        Deed::Commit(_) | Deed::Batch(_) => None,
+    }
+}
+
+fn of_shard(sent: &Forgotten, shard: ShardId) -> Option<Move> {
+    sent.moves.iter().find(|one| one.shard == shard).copied()
 }
 
 /// The batch of a shard in a call that commits; none where there is none.
@@ -224,10 +252,14 @@ async fn put_aside(
         return Ok(());
     }
     let (count, lates, shard, digest) = (batches.len(), Arc::clone(&shared.lates), line.shard, line.told.digest);
-    // Not here: a disk that is slow would hold up whatever else runs on this thread.
-    let added = tokio::task::spawn_blocking(move || lates.add(shard, digest, &batches).map(drop)).await;
-    added.unwrap_or_else(|_| Err(StoreError::Poisoned("what puts changes aside crashed".into())))?;
-    let path = shared.lates.path(line.shard, line.told.digest);
+    let path = lates.path(shard, digest);
+    if path.is_some() {
+        // Not here: a disk that is slow would hold up whatever else runs on this thread.
+        let added = tokio::task::spawn_blocking(move || lates.add(shard, digest, &batches).map(drop)).await;
+        added.unwrap_or_else(|_| Err(StoreError::Poisoned("what puts changes aside crashed".into())))?;
+    } else {
+        lates.add(shard, digest, &batches)?;
+    }
     tracing::error!(
         redis = %shared.place,
         shard = line.shard.0,

@@ -5,7 +5,8 @@
 //! was given back by nobody, and nothing that followed could be.* So the next owner plays it, too, on condition of exactly the
 //! head before it, as all else. Also where the owner before has ended, and its memory with it.
 //!
-//! Enough for what may be under way at once, and no more: what was acknowledged before, its owner has.
+//! Enough for what may be under way at once, and no more: what was acknowledged before, its owner has, and gives back first. It
+//! is played in all shards or in none: that owner has it in calls that change several at once.
 //!
 //! Neighbours: `take` sends [`command`] and calls [`read`]; `journal` remembers; `playing` calls [`together`].
 
@@ -15,17 +16,14 @@ use std::sync::Arc;
 use redis::{Cmd, RedisError, Value};
 
 use super::history::entry_of;
-use super::journal::{Deed, Forgotten, Move, Point};
+use super::journal::{Deed, Forgotten, LoneBatch, Move, Point};
 use super::scripts::LoadedScript;
 use super::shared::RedisShared;
 use super::written;
-use crate::store::{CommitError, Digest, Epoch, Seq, ShardId, StoreError, TransactionId, codec};
+use crate::store::{CommitError, Digest, Seq, ShardId, StoreError, TransactionId, codec};
 
 /// Batches of a shard: several times those that a committer has under way.
 const BATCHES_MAX: usize = 8;
-
-/// A batch of another owner: what it moves, of which epoch it is, and it.
-pub(super) type Left = (Move, Epoch, Arc<[u8]>);
 
 /// Asks for the last batches of a shard. Sent behind its take-over, as whoever takes it from a far or slow Redis cannot wait
 /// twice.
@@ -38,7 +36,7 @@ pub(super) fn command(shared: &RedisShared, shard: ShardId) -> Cmd {
 
 /// The last batches before a point, under the token of that, in order, by what [`command`] was answered. None where that was
 /// refused: the take-over stands without.
-pub(super) fn read(shard: ShardId, until: Point, answer: Result<Value, RedisError>) -> Vec<Left> {
+pub(super) fn read(shard: ShardId, until: Point, answer: Result<Value, RedisError>) -> Vec<(Move, LoneBatch)> {
     let entries = match answer {
         Ok(Value::Array(entries)) => entries,
         Ok(_) => Vec::new(),
@@ -55,7 +53,11 @@ pub(super) fn read(shard: ShardId, until: Point, answer: Result<Value, RedisErro
 }
 
 /// Those of these batches, newest first, by which a shard comes to a point under one token.
-fn leading_to(shard: ShardId, until: Point, entries: impl Iterator<Item = (Seq, Digest, Vec<u8>)>) -> Vec<Left> {
+fn leading_to(
+    shard: ShardId,
+    until: Point,
+    entries: impl Iterator<Item = (Seq, Digest, Vec<u8>)>,
+) -> Vec<(Move, LoneBatch)> {
     let mut stands = until;
     let mut left = VecDeque::new();
     let mut entries = entries.peekable();
@@ -67,14 +69,16 @@ fn leading_to(shard: ShardId, until: Point, entries: impl Iterator<Item = (Seq, 
         if !is_next || batch.token != until.token {
             break;
         }
-        left.push_front((Move { shard, before, after: stands }, batch.epoch, bytes.into()));
+        let lone = LoneBatch { bytes, epoch: batch.epoch, is_left: true };
+        left.push_front((Move { shard, before, after: stands }, lone));
         stands = before;
     }
     left.into()
 }
 
-/// In place of what other owners left, the calls that commit it, before all else: it is older than what this process did in its
-/// shards. What was changed by one act is in one call, as it was.
+/// In place of lone batches the calls that commit them, each line in its order. What was changed by one act is in one call, as it
+/// was: where what other owners left is played in one shard, it is in all of them (see `Journal::missing`). It comes before all
+/// else, as it is older than what this process did in its shards.
 ///
 /// # Errors
 /// A batch cannot be read.
@@ -83,43 +87,47 @@ pub(super) fn together(shared: &RedisShared, missing: &[Forgotten]) -> Result<Ve
     let mut rest = Vec::new();
     for part in missing {
         match (&part.deed, part.moves.first()) {
-            (Deed::Left(_, bytes), Some(&one)) => {
-                let bound = Bound::new(one, bytes)?;
+            (Deed::Batch(batch), Some(&one)) if batch.is_left => {
+                let bound = Bound::new(one, batch)?;
                 match lines.iter_mut().find(|line| line.front().is_some_and(|first| first.one.shard == one.shard)) {
                     Some(line) => line.push_back(bound),
                     None => lines.push(VecDeque::from([bound])),
                 }
             }
-            (Deed::Left(..) | Deed::Commit(_) | Deed::Take(_), _) => rest.push(part.clone()),
+            (Deed::Batch(batch), Some(&one)) => rest.push(committed(shared, &[Bound::new(one, batch)?])?),
+            (Deed::Batch(_) | Deed::Commit(_) | Deed::Take(_), _) => rest.push(part.clone()),
         }
     }
     let mut calls = Vec::with_capacity(missing.len());
     for bound in grouped(lines) {
-        let moves: Vec<Move> = bound.iter().map(|bound| bound.one).collect();
-        let written: Vec<_> = bound.iter().map(|bound| (&bound.bytes, bound.digests())).collect();
-        // Also while the memory is full: it had room there before.
-        let call = written::again(shared, LoadedScript::CommitLettingGo, &written)?;
-        calls.push(Forgotten { deed: Deed::Commit(Arc::new(call)), moves });
+        calls.push(committed(shared, &bound)?);
     }
     calls.extend(rest);
     Ok(calls)
 }
 
-/// A batch that another owner left, and the acts over several shards that it is part of.
+/// The call that commits these. Also while the memory is full: it had room there before.
+fn committed(shared: &RedisShared, bound: &[Bound]) -> Result<Forgotten, CommitError> {
+    let written: Vec<_> = bound.iter().map(|bound| (&bound.batch.bytes, bound.digests())).collect();
+    let call = written::again(shared, LoadedScript::CommitLettingGo, &written)?;
+    Ok(Forgotten { deed: Deed::Commit(Arc::new(call)), moves: bound.iter().map(|bound| bound.one).collect() })
+}
+
+/// A batch, and the acts over several shards that it is part of.
 #[derive(Debug)]
 struct Bound {
     one: Move,
-    bytes: Arc<[u8]>,
+    batch: Arc<LoneBatch>,
     acts: HashSet<TransactionId>,
 }
 
 impl Bound {
-    fn new(one: Move, bytes: &Arc<[u8]>) -> Result<Self, CommitError> {
-        let batch = codec::decode_batch(bytes).map_err(|error| CommitError::NotApplied {
+    fn new(one: Move, batch: &Arc<LoneBatch>) -> Result<Self, CommitError> {
+        let decoded = codec::decode_batch(&batch.bytes).map_err(|error| CommitError::NotApplied {
             cause: StoreError::Damaged(format!("a batch of shard {} cannot be read: it {error}", one.shard.0).into()),
         })?;
-        let acts = batch.acts.iter().filter_map(|act| act.transaction).collect();
-        Ok(Self { one, bytes: Arc::clone(bytes), acts })
+        let acts = decoded.acts.iter().filter_map(|act| act.transaction).collect();
+        Ok(Self { one, batch: Arc::clone(batch), acts })
     }
 
     fn digests(&self) -> written::Digests {
@@ -167,12 +175,13 @@ fn with_its_acts(lines: &[VecDeque<Bound>], line: usize) -> Option<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Token;
+    use crate::store::{Epoch, Token};
 
     fn bound(shard: u16, seq: u64, acts: &[u128]) -> Bound {
         let point = |seq| Point { token: Token(1), seq: Seq(seq), digest: Digest(u128::from(seq)) };
         let one = Move { shard: ShardId(shard), before: point(seq - 1), after: point(seq) };
-        Bound { one, bytes: Arc::from([]), acts: acts.iter().map(|act| TransactionId(*act)).collect() }
+        let batch = LoneBatch { bytes: Vec::new(), epoch: Epoch(1), is_left: true };
+        Bound { one, batch: Arc::new(batch), acts: acts.iter().map(|act| TransactionId(*act)).collect() }
     }
 
     fn names(groups: &[Vec<Bound>]) -> Vec<Vec<(u16, u64)>> {

@@ -8,10 +8,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
+use tokio::time::Instant;
 
 use super::failed::{Failed, classify, is_over, of_reading, of_script, store_error, strange, timed_out};
 use super::place::RedisPlace;
@@ -83,28 +84,27 @@ impl Link {
             AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_WITHIN)).set_response_timeout(None);
         let mut gone_to = None;
         let connecting = async {
-            let client = self.place.client().await?;
-            gone_to = Some(client.clone());
+            let server = self.place.server().await?;
+            gone_to = Some(server.clone());
             let changes = self.place.changes();
-            let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+            let mut connection = server.connect(&config).await?;
             // Redis may accept and then not answer: the whole of it is bounded.
             if is_replica(&mut connection).await? {
-                self.place.steps_down(&client);
+                self.place.steps_down(&server);
                 return Err(RedisError::from((redis::ErrorKind::Client, "it is a replica, not a primary")));
             }
             let hashes = load_scripts(&mut connection).await?;
-            let user = client.get_connection_info().redis_settings().username().unwrap_or("default").into();
-            Ok((connection, Shas { hashes, user }, changes))
+            Ok((connection, Shas { hashes, user: server.user().into() }, changes))
         };
         let timed = tokio::time::timeout(CONNECT_WITHIN * 2, connecting).await;
-        if let Some(client) = &gone_to {
+        if let Some(server) = &gone_to {
             // Whoever refuses something is there.
             let reached = match &timed {
                 Ok(Ok(_)) => true,
                 Ok(Err(error)) => error.code().is_some(),
                 Err(_) => false,
             };
-            self.place.was_reached(client, reached);
+            self.place.was_reached(server, reached);
         }
         let doing = self.place.connecting_to(gone_to.as_ref());
         let (connection, shas, changes) = match timed {

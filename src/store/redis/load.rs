@@ -11,10 +11,11 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::failed::{self, Failed};
 use super::indexer::Indexer;

@@ -48,6 +48,7 @@ mod checks;
 mod cluster;
 mod commits;
 mod confirms;
+mod connect;
 pub mod examine;
 mod failed;
 mod following;
@@ -90,6 +91,7 @@ use tokio::task::JoinHandle;
 
 use self::anew::Anew;
 use self::begin::Begun;
+pub use self::connect::{RedisStream, RedisWay};
 use self::identity::IdentityFile;
 use self::keys::Keys;
 pub use self::keys::{check_prefix, commands_for};
@@ -136,10 +138,87 @@ struct Senders {
 /// The threads, and the tasks whose end is the end of what was begun.
 #[derive(Debug)]
 struct Running {
-    runtimes: [Runtime; 2],
+    ground: Ground,
     tasks: Vec<JoinHandle<()>>,
     /// Nobody else may have the directory before they have ended.
     directory: Option<FileLock>,
+}
+
+impl Running {
+    /// What was begun is not waited for any more.
+    fn shutdown(self) {
+        if let Ground::Here(_) = self.ground {
+            self.tasks.iter().for_each(JoinHandle::abort);
+        }
+        self.ground.shutdown();
+    }
+}
+
+/// Where the tasks run.
+#[derive(Debug)]
+enum Ground {
+    /// On threads of the store's own: of what is done for each batch, and of what is read in bulk.
+    Threads([Runtime; 2]),
+    /// Where it was opened.
+    Here(Handle),
+}
+
+impl Ground {
+    fn threads() -> Result<Self, StoreError> {
+        Ok(Self::Threads([runtime("store-redis", 1)?, runtime("store-redis-load", 2)?]))
+    }
+
+    /// For what is done for each batch.
+    fn swift(&self) -> &Handle {
+        match self {
+            Self::Threads([swift, _]) => swift.handle(),
+            Self::Here(here) => here,
+        }
+    }
+
+    /// For what takes long.
+    fn bulk(&self) -> &Handle {
+        match self {
+            Self::Threads([_, bulk]) => bulk.handle(),
+            Self::Here(here) => here,
+        }
+    }
+
+    fn shutdown(self) {
+        if let Self::Threads(runtimes) = self {
+            runtimes.into_iter().for_each(Runtime::shutdown_background);
+        }
+    }
+}
+
+/// A store that is being opened.
+struct StoreOpening {
+    keys: Keys,
+    options: RedisOptions,
+    place: RedisPlace,
+    lock: Option<FileLock>,
+    identity: Option<IdentityFile>,
+    anew: Option<Arc<Anew>>,
+}
+
+impl StoreOpening {
+    fn new(options: RedisOptions, place: RedisPlace, anew: Option<Arc<Anew>>) -> Result<Self, StoreError> {
+        let keys = Keys::new(&options.prefix)?;
+        if options.shards == 0 {
+            return Err(StoreError::Invalid("a register has 1 shard at least".into()));
+        }
+        // Before anything in it is read.
+        let lock = options.directory.as_deref().map(lock::take_directory).transpose()?;
+        let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
+        Ok(Self { keys, options, place, lock, identity, anew })
+    }
+
+    async fn begin(self) -> Result<(Self, Begun, Link), StoreError> {
+        let mut link = Link::new(self.place.clone(), None);
+        let Self { keys, options, identity, anew, .. } = &self;
+        let begun = begin::begin(&mut link, keys, options, identity.as_ref(), anew.as_deref()).await?;
+        Ok((self, begun, link))
+    }
 }
 
 impl RedisStore {
@@ -154,36 +233,48 @@ impl RedisStore {
         Self::open_or_begin(options, None)
     }
 
-    /// The same; what is to be begun `anew` is begun before, and is this process's from the start.
+    /// The same over a way of the caller's, whatever the URL says. Its tasks run on this runtime, and in the time of it; dropped,
+    /// they end.
+    ///
+    /// # Errors
+    /// As [`RedisStore::open`].
+    pub async fn open_over(options: RedisOptions, way: Arc<dyn RedisWay>) -> Result<Self, StoreError> {
+        Self::open_or_begin_over(options, way, None).await
+    }
+
+    /// As [`RedisStore::open`]; what is to be begun `anew` is begun before, and is this process's from the start.
     fn open_or_begin(options: RedisOptions, anew: Option<Arc<Anew>>) -> Result<Self, StoreError> {
-        let keys = Keys::new(&options.prefix)?;
-        if options.shards == 0 {
-            return Err(StoreError::Invalid("a register has 1 shard at least".into()));
-        }
-        let place = RedisPlace::new(&options.url, &keys)?;
-        // Before anything in it is read.
-        let lock = options.directory.as_deref().map(lock::take_directory).transpose()?;
-        let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
-        let runtimes = [runtime("store-redis", 1)?, runtime("store-redis-load", 2)?];
+        let place = RedisPlace::new(&options.url, &Keys::new(&options.prefix)?)?;
+        let (opening, ground) = (StoreOpening::new(options, place, anew)?, Ground::threads()?);
         // On the runtime's thread: this one may belong to a runtime of its own.
         let (told, asked) = std::sync::mpsc::sync_channel(1);
-        let (place_inside, options_inside, anew_inside) = (place.clone(), options.clone(), anew.clone());
-        runtimes[0].spawn(async move {
-            let mut link = Link::new(place_inside, None);
-            let begun =
-                begin::begin(&mut link, &keys, &options_inside, identity.as_ref(), anew_inside.as_deref()).await;
+        ground.swift().spawn(async move {
             // Whoever asked waits.
-            let _ = told.send(begun.map(|begun| (begun, keys, link, identity)));
+            let _ = told.send(opening.begin().await);
         });
         let crashed = |_| StoreError::Poisoned("its first task crashed".into());
-        let begun = asked.recv().map_err(crashed).and_then(std::convert::identity);
-        let (begun, keys, link, identity) = match begun {
-            Ok(begun) => begun,
+        match asked.recv().map_err(crashed).and_then(std::convert::identity) {
+            Ok(begun) => Self::run(begun, ground),
             Err(error) => {
-                runtimes.into_iter().for_each(Runtime::shutdown_background);
-                return Err(error);
+                ground.shutdown();
+                Err(error)
             }
-        };
+        }
+    }
+
+    /// As [`RedisStore::open_over`].
+    async fn open_or_begin_over(
+        options: RedisOptions,
+        way: Arc<dyn RedisWay>,
+        anew: Option<Arc<Anew>>,
+    ) -> Result<Self, StoreError> {
+        let begun = StoreOpening::new(options, RedisPlace::over(way), anew)?.begin().await?;
+        Self::run(begun, Ground::Here(Handle::current()))
+    }
+
+    /// Runs what was opened.
+    fn run((opening, begun, link): (StoreOpening, Begun, Link), ground: Ground) -> Result<Self, StoreError> {
+        let StoreOpening { keys, options, place, lock, identity, anew } = opening;
         let Begun { server, shas, register, shards, notice } = begun;
         tracing::info!(redis = %place.name(), engine = server.engine(), "connected");
         let info = StoreInfo {
@@ -225,7 +316,7 @@ impl RedisStore {
         let shared = Arc::new(RedisShared::new(parts));
         kept.map_or(Ok(()), |kept| redo::restore(&shared, kept))?;
         anew.map_or(Ok(()), |anew| anew.is_owned(&shared))?;
-        Ok(Self::start((shared, options), place, (url, notice), link, (runtimes, lock)))
+        Ok(Self::start((shared, options), place, (url, notice), link, (ground, lock)))
     }
 
     fn start(
@@ -233,7 +324,7 @@ impl RedisStore {
         place: RedisPlace,
         (url, notice): (String, Arc<Mutex<Option<MoveNotice>>>),
         link: Link,
-        (runtimes, directory): ([Runtime; 2], Option<FileLock>),
+        (ground, directory): (Ground, Option<FileLock>),
     ) -> Self {
         let another = || Link::new(place.clone(), Some(Arc::clone(&shared.shas)));
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
@@ -245,25 +336,25 @@ impl RedisStore {
         let takes = checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone());
         let reads = load::run(Arc::clone(&shared), another(), load_jobs);
         let tasks = vec![
-            runtimes[1].spawn(missed(&shared, "watches", watches)),
-            runtimes[0].spawn(missed(&shared, "confirms", proves)),
-            runtimes[0].spawn(missed(&shared, "checks", takes)),
-            runtimes[1].spawn(missed(&shared, "loads", reads)),
+            ground.bulk().spawn(missed(&shared, "watches", watches)),
+            ground.swift().spawn(missed(&shared, "confirms", proves)),
+            ground.swift().spawn(missed(&shared, "checks", takes)),
+            ground.bulk().spawn(missed(&shared, "loads", reads)),
         ];
         let senders = Mutex::new(Some(Senders { commits: None, checks, loads, confirms, _watch: watch }));
-        let running = Mutex::new(Some(Running { runtimes, tasks, directory }));
+        let running = Mutex::new(Some(Running { ground, tasks, directory }));
         Self { shared, senders, running, place, url, notice, options }
     }
 
     /// Starts the task that commits, on this runtime. One that runs already ends with what it has begun.
     fn start_commits(&self, senders: &mut Senders, on: Option<&Handle>) -> Result<(), StoreError> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let Running { runtimes, tasks, .. } = running.as_mut().ok_or_else(closed)?;
+        let Running { ground, tasks, .. } = running.as_mut().ok_or_else(closed)?;
         let (sender, jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let link = Link::new(self.place.clone(), Some(Arc::clone(&self.shared.shas)));
         let run = commits::run(Arc::clone(&self.shared), link, jobs, senders.confirms.clone());
         tasks.retain(|task| !task.is_finished());
-        tasks.push(on.unwrap_or(runtimes[0].handle()).spawn(run));
+        tasks.push(on.unwrap_or(ground.swift()).spawn(run));
         senders.commits = Some(sender);
         Ok(())
     }
@@ -288,7 +379,7 @@ impl Drop for RedisStore {
     fn drop(&mut self) {
         if let Some(running) = self.stop() {
             // What was begun is not waited for: `close` is for that.
-            running.runtimes.into_iter().for_each(Runtime::shutdown_background);
+            running.shutdown();
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisError};
+use tokio::time::Instant;
 
 use super::cluster::RedisCluster;
+use super::connect::{RedisServer, RedisWay};
 use super::failed::store_error;
 use super::following::Following;
 use super::keys::Keys;
@@ -62,6 +64,8 @@ pub(super) struct RedisPlace {
 enum Whom {
     /// Always the same.
     One(Client),
+    /// Whoever is at the other end of the caller's way.
+    Over(Arc<dyn RedisWay>),
     /// Whom the sentinels name.
     Named(Arc<Sentinels>),
     /// Who has the register's slot of a cluster.
@@ -100,23 +104,30 @@ impl RedisPlace {
         Ok(Self::of(Whom::One(client), name))
     }
 
+    /// What a way of the caller's leads to.
+    pub(super) fn over(way: Arc<dyn RedisWay>) -> Self {
+        let name = way.name().into();
+        Self::of(Whom::Over(way), name)
+    }
+
     fn of(whom: Whom, name: Arc<str>) -> Self {
         Self { whom, name, untold: Arc::new(Seldom::new(SAID_EVERY)) }
     }
 
     /// The server to connect to.
-    pub(super) async fn client(&self) -> Result<Client, RedisError> {
+    pub(super) async fn server(&self) -> Result<RedisServer, RedisError> {
         match &self.whom {
-            Whom::One(client) => Ok(client.clone()),
-            Whom::Named(sentinels) => sentinels.primary().await,
-            Whom::Slot(cluster) => cluster.primary().await,
+            Whom::One(client) => Ok(RedisServer::At(client.clone())),
+            Whom::Over(way) => Ok(RedisServer::Over(Arc::clone(way))),
+            Whom::Named(sentinels) => sentinels.primary().await.map(RedisServer::At),
+            Whom::Slot(cluster) => cluster.primary().await.map(RedisServer::At),
         }
     }
 
     /// Asks who the primary is, where that may change.
     pub(super) async fn look(&self) {
         let (asked, who) = match &self.whom {
-            Whom::One(_) => return,
+            Whom::One(_) | Whom::Over(_) => return,
             Whom::Named(sentinels) => (sentinels.primary().await, "the sentinels do"),
             Whom::Slot(cluster) => (cluster.primary().await, "the cluster does"),
         };
@@ -134,39 +145,42 @@ impl RedisPlace {
     }
 
     /// The server that was gone to says itself that it is no primary. (Those of a cluster are asked that beforehand.)
-    pub(super) fn steps_down(&self, gone_to: &Client) {
-        if let (Whom::Named(sentinels), ConnectionAddr::Tcp(host, port)) =
-            (&self.whom, gone_to.get_connection_info().addr())
-        {
+    pub(super) fn steps_down(&self, gone_to: &RedisServer) {
+        if let (Whom::Named(sentinels), Some(ConnectionAddr::Tcp(host, port))) = (&self.whom, gone_to.address()) {
             sentinels.following().steps_down(host, *port);
         }
     }
 
     /// The server that was gone to was reached, or was not.
-    pub(super) fn was_reached(&self, gone_to: &Client, reached: bool) {
-        if let (Some(following), ConnectionAddr::Tcp(host, port)) =
-            (self.following(), gone_to.get_connection_info().addr())
-        {
+    pub(super) fn was_reached(&self, gone_to: &RedisServer, reached: bool) {
+        if let (Some(following), Some(ConnectionAddr::Tcp(host, port))) = (self.following(), gone_to.address()) {
             following.was_reached(host, *port, reached, Instant::now());
         }
     }
 
     /// What is tried where a server is gone to, as a fragment before "Redis": which one it is, and whether others are named
     /// instead.
-    pub(super) fn connecting_to(&self, gone_to: Option<&Client>) -> String {
-        let (Some(gone_to), Some(following)) = (gone_to, self.following()) else { return "connecting to".to_owned() };
+    pub(super) fn connecting_to(&self, gone_to: Option<&RedisServer>) -> String {
+        let (Some(gone_to), Some(following)) = (gone_to.and_then(RedisServer::address), self.following()) else {
+            return "connecting to".to_owned();
+        };
         let instead = following.instead().map_or_else(String::new, |named| {
             format!(" (most of those asked name {named} by now, and know of fewer failovers)")
         });
-        format!("connecting to {}{instead}, the primary of", gone_to.get_connection_info().addr())
+        format!("connecting to {gone_to}{instead}, the primary of")
     }
 
     fn following(&self) -> Option<&Following> {
         match &self.whom {
-            Whom::One(_) => None,
+            Whom::One(_) | Whom::Over(_) => None,
             Whom::Named(sentinels) => Some(sentinels.following()),
             Whom::Slot(cluster) => Some(cluster.following()),
         }
+    }
+
+    /// The caller's way there, if it is reached by that.
+    pub(super) fn way(&self) -> Option<&Arc<dyn RedisWay>> {
+        if let Whom::Over(way) = &self.whom { Some(way) } else { None }
     }
 
     /// Is it a cluster's?

@@ -15,10 +15,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
+use tokio::time::Instant;
 
 use super::checks;
 use super::failed::Failed;
@@ -147,8 +148,8 @@ impl<'a> Playing<'a> {
             let call = match (&part.deed, part.moves.first()) {
                 (Deed::Commit(call), Some(_)) => call.letting_go(&self.shared.shas),
                 (Deed::Take(_), Some(taken)) => Arc::new(self.take_over(taken)?),
-                // None is without a move; what another owner left was put into calls before.
-                (Deed::Commit(_) | Deed::Take(_), None) | (Deed::Left(..), _) => continue,
+                // None is without a move; lone batches were put into calls before.
+                (Deed::Commit(_) | Deed::Take(_), None) | (Deed::Batch(_), _) => continue,
             };
             self.send(call, Sent::Part(part)).await?;
         }
@@ -199,7 +200,7 @@ impl<'a> Playing<'a> {
         match sent {
             Sent::Part(Forgotten { deed: Deed::Commit(_), moves }) => self.committed(value, moves),
             Sent::Part(Forgotten { deed: Deed::Take(epoch), moves }) => self.taken(value, moves, *epoch),
-            Sent::Part(Forgotten { deed: Deed::Left(..), .. }) => Ok(()),
+            Sent::Part(Forgotten { deed: Deed::Batch(_), .. }) => Ok(()),
             Sent::Leases(at, is_of_all) => {
                 // Of a shard that somebody else took the next call tells, or whoever renews next.
                 if is_of_all && scripts::verdict(value) == Some(Verdict::Done) {

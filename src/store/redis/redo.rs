@@ -332,7 +332,10 @@ fn redone(unkept: &Unkept) -> Option<Redone> {
             let linked = batches.filter_map(|(bytes, digests)| Some((bytes.to_vec(), digests?)));
             Some(Redone::Commit { applied: unkept.applied, batches: linked.collect() })
         }
-        // What another owner left is not kept here.
-        (Deed::Take(_), None) | (Deed::Left(..), _) => None,
+        (Deed::Batch(batch), Some(one)) => {
+            let written = (batch.bytes.clone(), (one.before.digest, one.after.digest));
+            Some(Redone::Commit { applied: unkept.applied, batches: vec![written] })
+        }
+        (Deed::Take(_) | Deed::Batch(_), None) => None,
     }
 }

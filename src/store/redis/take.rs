@@ -3,9 +3,10 @@
 //! Called by `checks`, and by `heal` for what is played again.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 
 use super::checks::{self, RegisterOwner, newer};
 use super::failed::{self, Failed};

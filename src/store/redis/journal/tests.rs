@@ -45,10 +45,29 @@ fn the_suffix_behind_the_head_is_missing_and_nothing_that_redis_did_not_acknowle
     assert_eq!(missing(&journal, point(1, 5)).unwrap(), [5, 6, 7]);
 }
 
+/// A batch that was left.
+fn lone() -> LoneBatch {
+    LoneBatch { bytes: vec![0; 9], epoch: Epoch(1), is_left: true }
+}
+
+#[test]
+fn what_the_owner_before_left_is_not_played_in_some_shards_and_not_in_others() {
+    let mut journal = left();
+    journal.took(Move { shard: ShardId(1), before: point(1, 5), after: point(2, 5) }, Epoch(2));
+    let missing = |other: Point| {
+        let heads = [(ShardId(0), point(1, 3)), (ShardId(1), other)];
+        let found = journal.missing(&heads, &journal.standing());
+        found.missing.iter().map(|missing| missing.moves[0]).collect::<Vec<_>>()
+    };
+    let take = |shard| Move { shard: ShardId(shard), before: point(1, 5), after: point(2, 5) };
+    assert_eq!(missing(point(1, 5)), [step(0, 1, 4), step(0, 1, 5), take(0), step(0, 2, 6), take(1)]);
+    assert_eq!(missing(point(1, 4)), [], "it is for that owner to bring the other shard there, and with it this one");
+}
+
 /// As it was begun, and what the owner before left.
 fn left() -> Journal {
     let mut journal = Journal::new(1 << 20);
-    journal.left((4..=5).map(|seq| (step(0, 1, seq), Epoch(1), Arc::from([0u8; 9]))).collect());
+    journal.left((4..=5).map(|seq| (step(0, 1, seq), lone())).collect());
     journal.took(Move { shard: ShardId(0), before: point(1, 5), after: point(2, 5) }, Epoch(2));
     journal.sends(&call(), vec![step(0, 2, 6)]);
     journal.applied(&[step(0, 2, 6)]);
@@ -326,4 +345,33 @@ fn what_is_in_the_redo_journal_leads_a_shard_as_far_as_this() {
     assert!(journal.knows(ShardId(0), point(2, 8)) && !journal.knows(ShardId(1), point(2, 8)));
     journal.emptied();
     assert_eq!(journal.kept_last(ShardId(0), point(2, 7)), None);
+}
+
+/// Taken from another owner, given up to another one that went on, and taken again, from what that one left.
+#[test]
+fn what_a_process_did_before_others_came_in_between_is_remembered_as_its_own() {
+    let shard = ShardId(0);
+    let mut journal = begun();
+    let way = |journal: &Journal, to| {
+        let (way, is_all) = journal.stretches_to(shard, to);
+        (way.iter().map(|sent| sent.moves[0].after).collect::<Vec<_>>(), is_all)
+    };
+    let first = vec![point(2, 5), point(2, 6), point(2, 7)];
+    assert_eq!(way(&journal, point(2, 7)), (first.clone(), true));
+    // Another one wrote 8 to 12; nobody was told of anything since it was taken from there.
+    journal.took(Move { shard, before: point(4, 12), after: point(5, 12) }, Epoch(6));
+    assert_eq!(way(&journal, point(4, 12)), (first.clone(), true));
+    journal.sends(&call(), vec![step(0, 5, 13)]);
+    journal.applied(&[step(0, 5, 13)]);
+    let second = [point(5, 12), point(5, 13)];
+    assert_eq!(way(&journal, point(5, 13)), ([&first[..], &second].concat(), true));
+    // Nothing is known of how it came there.
+    assert_eq!(way(&journal, point(9, 12)), (Vec::new(), false));
+    // It never did anything but to take it, as far as that is remembered.
+    let mut journal = Journal::new(1 << 20);
+    journal.took(Move { shard, before: point(1, 5), after: point(2, 5) }, Epoch(2));
+    assert_eq!(way(&journal, point(1, 5)), (Vec::new(), true));
+    let mut journal = Journal::new(0);
+    journal.took(Move { shard, before: point(1, 5), after: point(2, 5) }, Epoch(2));
+    assert_eq!(way(&journal, point(1, 5)), (Vec::new(), false));
 }

@@ -47,7 +47,8 @@ impl Journal {
         let mut closed = elsewhere.clone();
         let mut missing = Vec::new();
         for (entry, _) in self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
-            if entry.moves.iter().any(|one| closed.contains(&one.shard)) {
+            let is_his = entry.deed.is_left() && !elsewhere.is_empty();
+            if is_his || entry.moves.iter().any(|one| closed.contains(&one.shard)) {
                 // Nor what follows it.
                 closed.extend(entry.moves.iter().map(|one| one.shard));
             } else {
@@ -80,6 +81,31 @@ impl Journal {
         way
     }
 
+    /// All that this process did to a shard on the line that came to a point, as far as it is remembered, oldest first: the way
+    /// there, what the owner before left, which that one may not know, and before it what this process did when it owned the shard
+    /// before, whoever came in between. Also where that point is what another owner left, which a take-over of this process found.
+    /// Tells whether that is all that it ever did.
+    pub(in crate::store::redis) fn stretches_to(&self, shard: ShardId, to: Point) -> (Vec<Forgotten>, bool) {
+        let (mut way, mut stands, mut is_found) = (Vec::new(), to, false);
+        for (at, one) in self.of_shard(shard).rev() {
+            let JournalEntry { deed, moves, applied, .. } = &self.entries[at];
+            // Before what another owner left, too, this process did something at most when it owned the shard before.
+            let takes = matches!(deed, Deed::Take(_)) || deed.is_left();
+            if one.after == stands || (is_found && *applied) {
+                way.push(Forgotten { deed: deed.clone(), moves: moves.clone() });
+                (stands, is_found) = (one.before, takes);
+            } else if way.is_empty() && takes && one.before == stands {
+                is_found = true;
+            }
+        }
+        way.reverse();
+        let is_all = match way.first() {
+            Some(first) => matches!(first.deed, Deed::Take(_)) || first.deed.is_left(),
+            None => is_found && self.bytes_max > 0 && !self.is_trimmed,
+        };
+        (way, is_all)
+    }
+
     /// The point at which the way to another one begins, and its epoch: where a take-over found the shard, or what the owner
     /// before left begins. None where a change of this process comes first, because what was before it is forgotten.
     pub(in crate::store::redis) fn begins(&self, shard: ShardId, to: Point) -> Option<(Point, Epoch)> {
@@ -91,8 +117,8 @@ impl Journal {
         }
         match self.entries.get(first?)?.deed {
             Deed::Take(epoch) => Some((stands, Epoch(epoch.0.checked_sub(1)?))),
-            Deed::Left(epoch, _) => Some((stands, epoch)),
-            Deed::Commit(_) => None,
+            Deed::Batch(ref batch) if batch.is_left => Some((stands, batch.epoch)),
+            Deed::Commit(_) | Deed::Batch(_) => None,
         }
     }
 

@@ -3,9 +3,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Value;
+use tokio::time::Instant;
 
 use super::RedisShared;
 use crate::store::redis::identity::Behind;

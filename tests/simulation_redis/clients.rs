@@ -1,0 +1,154 @@
+//! Clients: few holders in tiny networks, so that everything collides. What they were told is what is judged.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::judge::{Claim, Judge};
+use super::world::World;
+
+/// Networks, and how many addresses each has.
+pub const NETWORKS: [(&str, u32); 4] = [("net-0", 6), ("net-1", 10), ("net-2", 14), ("net-3", 24)];
+/// Owners of each client.
+const OWNERS: u64 = 4;
+
+/// What came back.
+pub enum Answer {
+    Result(Value),
+    Refused(String, Value),
+    /// Nobody knows.
+    Lost,
+}
+
+/// Asks a node. Tells which process answered.
+pub async fn call(world: &World, node: usize, method: &str, params: Value, patience_ms: u64) -> (Answer, u64) {
+    let Some(process) = world.process(node) else { return (Answer::Refused("down".to_owned(), Value::Null), 0) };
+    let number = process.number;
+    let (told, mut answers) = mpsc::unbounded_channel();
+    let Some(lines) = process.connect(told) else { return (Answer::Refused("down".to_owned(), Value::Null), number) };
+    let line = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+    world.sleep(world.draw(1..3)).await;
+    if lines.send(line.into_bytes()).is_err() {
+        return (Answer::Lost, number);
+    }
+    drop(process);
+    let heard = async {
+        let mut text = Vec::new();
+        while let Some(bytes) = answers.recv().await {
+            text.extend_from_slice(&bytes);
+            if text.ends_with(b"\n") {
+                return Some(text);
+            }
+        }
+        None
+    };
+    let Ok(Some(text)) = tokio::time::timeout(Duration::from_millis(patience_ms), heard).await else {
+        return (Answer::Lost, number);
+    };
+    world.sleep(world.draw(1..3)).await;
+    let mut answer: Value = serde_json::from_slice(&text).unwrap();
+    let answer = match answer.get_mut("error").map(Value::take) {
+        None => Answer::Result(answer["result"].take()),
+        Some(error) => {
+            let kind = error["data"]["kind"].as_str().unwrap_or_default().to_owned();
+            let unknown = kind == "unavailable" && error["data"]["applied"] == "unknown";
+            if kind == "internal" {
+                world.problem(format!("a bug: {error}"));
+            }
+            if unknown { Answer::Lost } else { Answer::Refused(kind, error) }
+        }
+    };
+    (answer, number)
+}
+
+/// Makes the networks, in calm weather.
+pub async fn make_networks(world: &World, judge: &Judge) -> bool {
+    for (at, (name, size)) in NETWORKS.iter().enumerate() {
+        let range = format!("10.{at}.0.4-10.{at}.0.{}", 3 + size);
+        let policy = if at == 3 { "random" } else { "lowest" };
+        let subnet = json!({"cidr": format!("10.{at}.0.0/27"), "pools": [{"range": range}]});
+        let params =
+            json!({"name": name, "policy": policy, "cooldown_seconds": 0, "if_absent": true, "subnets": [subnet]});
+        let mut made = false;
+        for _ in 0..200 {
+            if let Some(owner) = world.owners().first()
+                && let (Answer::Result(result), _) = call(world, *owner, "network.create", params.clone(), 2_000).await
+            {
+                judge.knows(name, &result);
+                made = true;
+                break;
+            }
+            world.sleep(100).await;
+        }
+        if !made {
+            return false;
+        }
+    }
+    true
+}
+
+/// One of those who hold something.
+pub async fn holder(world: Rc<World>, judge: Rc<Judge>, number: usize) {
+    let mut has: Vec<(usize, String)> = Vec::new();
+    // Of what he asked for he does not know what became of it: he asks again.
+    let mut doubtful: Option<(usize, String)> = None;
+    while !world.over.get() {
+        // When all is over there is nothing new to be lost.
+        world.sleep(if world.calm.get() { 900 } else { [5, 60, 250, 700][world.draw(0..4) as usize] }).await;
+        let owners = world.owners();
+        let node = match owners[..] {
+            [] => world.draw(0..world.nodes.len() as u64) as usize,
+            _ if world.one_in(12) => world.draw(0..world.nodes.len() as u64) as usize,
+            _ => owners[world.draw(0..owners.len() as u64) as usize],
+        };
+        let any = (world.draw(0..NETWORKS.len() as u64) as usize, format!("c{number}-{}", world.draw(0..OWNERS)));
+        let again = doubtful.take();
+        let releases = again.is_none() && has.contains(&any) && world.one_in(3);
+        let (network, owner) = again.unwrap_or(any);
+        let patience_ms = world.draw(500..4_000);
+        let name = NETWORKS[network].0;
+        let params = json!({"network": name, "owner": owner});
+        let method = if releases { "ip.release" } else { "ip.allocate" };
+        if releases {
+            has.retain(|one| *one != (network, owner.clone()));
+        }
+        let gone = if releases { judge.lets_go(name, &owner) } else { Vec::new() };
+        let (answer, process) = call(&world, node, method, params, patience_ms).await;
+        let told_ms = world.now_ms();
+        match (answer, releases) {
+            (Answer::Result(result), false) => {
+                let claim = Claim::of(name, &owner, &result, (process, told_ms));
+                world.hit(if claim.created { "granted" } else { "granted before" });
+                world.note(|| format!("{owner} is told by {process} of {}: {claim:?}", claim.address));
+                judge.claims(&world, claim);
+                has.push((network, owner));
+            }
+            (Answer::Result(result), true) => {
+                let released = result["released"].as_array().cloned().unwrap_or_default();
+                world.hit(if released.is_empty() { "release of nothing" } else { "released" });
+                world.note(|| format!("{owner} is told by {process} that it let go in {name}: {result}"));
+                judge.gone(gone, &released, process, told_ms);
+            }
+            (Answer::Refused(kind, error), _) => {
+                if releases {
+                    judge.keeps(gone);
+                    has.push((network, owner.clone()));
+                }
+                world.note(|| format!("{owner} is refused {method} in {name}: {kind}"));
+                match (kind.as_str(), error["data"]["reason"].as_str()) {
+                    ("not_ready", Some("conflicts")) => world.hit("refused: conflicts"),
+                    ("not_enough_capacity", _) => world.hit("refused: full"),
+                    ("unavailable", _) => world.hit("refused: unavailable"),
+                    _ => {}
+                }
+            }
+            (Answer::Lost, _) => {
+                world.hit("outcome unknown");
+                doubtful = (!releases).then(|| (network, owner.clone()));
+                world.note(|| format!("{owner} does not know what became of {method} in {name}"));
+            }
+        }
+    }
+}

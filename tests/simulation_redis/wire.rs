@@ -1,0 +1,312 @@
+//! The way between nodes and Redis: connections whose bytes take their time, are held up, come after their sender is gone, or never.
+//!
+//! A connection is three tasks: one takes what its node sends, one has the server carry out what arrived, in order, one brings the
+//! answers back. Where only the node's end breaks, what had arrived is carried out all the same.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use allod::store::Later;
+use allod::store::redis::{RedisStream, RedisWay};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::redis::{Words, next_command};
+use super::served::{self, Grants};
+use super::world::World;
+
+/// A message takes so many milliseconds.
+const TAKES_MS: std::ops::Range<u64> = 1..4;
+/// Bytes on their way in one direction.
+const BYTES_MAX: usize = 1 << 20;
+/// For so long what a node sent while it was cut off is sent again by its kernel.
+const SENT_AGAIN_MS: u64 = 5_000;
+
+/// A process asks for a connection.
+pub struct Dialled {
+    node: usize,
+    process: u64,
+    stream: DuplexStream,
+    up: oneshot::Sender<()>,
+}
+
+/// The way of a process to Redis.
+#[derive(Debug)]
+pub struct SimWay {
+    pub name: String,
+    pub node: usize,
+    pub process: u64,
+    pub dial: mpsc::UnboundedSender<Dialled>,
+}
+
+impl RedisWay for SimWay {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn connect(&self) -> Later<io::Result<Box<dyn RedisStream>>> {
+        let (here, stream) = tokio::io::duplex(BYTES_MAX);
+        let (up, is_up) = oneshot::channel();
+        // Nobody may be there.
+        let _ = self.dial.send(Dialled { node: self.node, process: self.process, stream, up });
+        Box::pin(async move {
+            is_up.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+            Ok(Box::new(here) as Box<dyn RedisStream>)
+        })
+    }
+}
+
+/// Connections that stand.
+#[derive(Default)]
+pub struct Wires(RefCell<Vec<Wire>>);
+
+#[derive(Clone)]
+struct Wire {
+    node: usize,
+    process: u64,
+    /// Its node's end.
+    near: CancellationToken,
+    /// All of it.
+    all: CancellationToken,
+}
+
+impl Wires {
+    fn each(&self, which: impl Fn(&Wire) -> bool, end: impl Fn(&Wire)) {
+        let wires: Vec<Wire> = {
+            let mut wires = self.0.borrow_mut();
+            wires.retain(|wire| !wire.all.is_cancelled());
+            wires.clone()
+        };
+        wires.iter().filter(|wire| which(wire)).for_each(end);
+    }
+
+    /// The server is gone: what had arrived, too.
+    pub fn break_all(&self) {
+        self.each(|_| true, |wire| wire.all.cancel());
+    }
+
+    /// The node's ends break: what had arrived is carried out.
+    pub fn break_near(&self, node: usize) {
+        self.each(|wire| wire.node == node, |wire| wire.near.cancel());
+    }
+
+    /// A process is gone.
+    pub fn break_of(&self, process: u64) {
+        self.each(|wire| wire.process == process, |wire| wire.near.cancel());
+    }
+}
+
+/// What arrives when.
+struct Arriving {
+    at_ms: u64,
+    words: Words,
+    /// The answer is lost, and how the node learns so.
+    lost: Option<Lost>,
+}
+
+/// When an answer is there, its bytes, and what it says was granted.
+type Answering = (u64, Vec<u8>, Grants);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    Breaks,
+    Silent,
+}
+
+/// Answers whoever dials, for ever.
+pub async fn accept(world: Rc<World>, mut dialled: mpsc::UnboundedReceiver<Dialled>) {
+    while let Some(one) = dialled.recv().await {
+        tokio::task::spawn_local(begin(Rc::clone(&world), one));
+    }
+}
+
+/// A connection is made, if it can be.
+async fn begin(world: Rc<World>, Dialled { node, process, stream, mut up }: Dialled) {
+    world.sleep(world.draw(TAKES_MS)).await;
+    let is_of = |world: &World| world.process(node).is_some_and(|one| one.number == process);
+    if world.is_cut(node) && !world.nodes[node].cut_is_silent.get() {
+        return;
+    }
+    tokio::select! {
+        biased;
+        () = up.closed() => return,
+        () = world.until(|world| world.passes(node) || !is_of(world)) => {}
+    }
+    if !is_of(&world) || world.away_until_ms.get() > world.now_ms() || up.send(()).is_err() {
+        return;
+    }
+    let wire = Wire { node, process, near: CancellationToken::new(), all: CancellationToken::new() };
+    world.wires.0.borrow_mut().push(wire.clone());
+    let (reader, writer) = tokio::io::split(stream);
+    let (arriving, arrived) = mpsc::unbounded_channel();
+    let (answering, answers) = mpsc::unbounded_channel();
+    tokio::task::spawn_local(take(Rc::clone(&world), wire.clone(), reader, arriving));
+    tokio::task::spawn_local(bring(Rc::clone(&world), wire.clone(), writer, answers));
+    tokio::task::spawn_local(carry_out(world, wire, arrived, answering));
+}
+
+/// Takes what the node sends.
+async fn take(world: Rc<World>, wire: Wire, mut reader: ReadHalf<DuplexStream>, to: mpsc::UnboundedSender<Arriving>) {
+    let (mut read, mut before_ms) = (Vec::new(), 0);
+    // Nothing of what is sent arrives any more.
+    let mut swallows = false;
+    loop {
+        let got = tokio::select! {
+            biased;
+            () = wire.all.cancelled() => return,
+            () = wire.near.cancelled() => return,
+            got = reader.read_buf(&mut read) => got,
+        };
+        if !matches!(got, Ok(1..)) {
+            return;
+        }
+        if !world.passes(wire.node) {
+            let since_ms = world.now_ms();
+            let was_cut = world.is_cut(wire.node);
+            tokio::select! {
+                biased;
+                () = wire.all.cancelled() => return,
+                () = world.until(|world| world.passes(wire.node) || wire.near.is_cancelled()) => {}
+            }
+            // Of a connection that it ended meanwhile its kernel may still send what it has, for a while.
+            let is_over = wire.near.is_cancelled() || has_ended(&mut reader, &mut read);
+            let kept = was_cut && world.now_ms() - since_ms < SENT_AGAIN_MS && world.one_in(2);
+            if is_over && !kept {
+                wire.near.cancel();
+                return;
+            }
+            if is_over {
+                world.hit("request after its connection ended");
+            }
+        }
+        let fault = if world.calm.get() || world.draw(0..1_000) >= world.plan.faults_permille.into() {
+            None
+        } else {
+            Some(world.draw(0..10))
+        };
+        let mut lost = None;
+        let mut more_ms = world.draw(TAKES_MS);
+        match fault {
+            Some(0..2) => {
+                world.hit("request lost");
+                world.note(|| format!("a connection of node-{} breaks before its request", wire.node));
+                wire.near.cancel();
+                return;
+            }
+            Some(2..5) => {
+                world.hit("reply lost");
+                world.note(|| format!("a connection of node-{} breaks behind its request", wire.node));
+                lost = Some(Lost::Breaks);
+            }
+            Some(5) => {
+                world.hit("no answer at all");
+                lost = Some(Lost::Silent);
+            }
+            Some(6) => {
+                world.hit("nothing arrives");
+                swallows = true;
+            }
+            Some(_) => {
+                world.hit("request slow");
+                more_ms += world.draw(20..2_500);
+            }
+            None => {}
+        }
+        let at_ms = (world.now_ms() + more_ms).max(before_ms);
+        before_ms = at_ms;
+        while let Some(words) = next_command(&mut read) {
+            if !swallows {
+                // It ends with the connection.
+                let _ = to.send(Arriving { at_ms, words, lost });
+            }
+        }
+        if lost == Some(Lost::Breaks) {
+            world.sleep(1).await;
+            wire.near.cancel();
+        }
+    }
+}
+
+/// Has the node ended its connection? What it sent before that is read.
+fn has_ended(reader: &mut ReadHalf<DuplexStream>, read: &mut Vec<u8>) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match pin!(reader.read_buf(read)).poll(&mut context) {
+            Poll::Ready(Ok(1..)) => {}
+            Poll::Ready(_) => return true,
+            Poll::Pending => return false,
+        }
+    }
+}
+
+/// Has the server carry out what arrives.
+async fn carry_out(
+    world: Rc<World>,
+    wire: Wire,
+    mut arrived: mpsc::UnboundedReceiver<Arriving>,
+    to: mpsc::UnboundedSender<Answering>,
+) {
+    let (mut is_silent, mut before_ms) = (false, 0);
+    loop {
+        let next = tokio::select! {
+            biased;
+            () = wire.all.cancelled() => return,
+            next = arrived.recv() => next,
+        };
+        let Some(Arriving { at_ms, words, lost }) = next else { return };
+        if at_ms > world.now_ms() {
+            tokio::select! {
+                biased;
+                () = wire.all.cancelled() => return,
+                () = world.sleep_until(at_ms) => {}
+            }
+        }
+        let (reply, grants) = served::carry_out(&world, &words, (wire.node, wire.process), wire.near.is_cancelled());
+        if wire.all.is_cancelled() {
+            return;
+        }
+        is_silent |= lost == Some(Lost::Silent);
+        if is_silent || lost.is_some() {
+            continue;
+        }
+        let mut bytes = Vec::new();
+        reply.write(&mut bytes);
+        before_ms = (world.now_ms() + world.draw(TAKES_MS)).max(before_ms);
+        // Its node's end may be gone.
+        let _ = to.send((before_ms, bytes, grants));
+    }
+}
+
+/// Brings answers back.
+async fn bring(
+    world: Rc<World>,
+    wire: Wire,
+    mut writer: WriteHalf<DuplexStream>,
+    mut answers: mpsc::UnboundedReceiver<Answering>,
+) {
+    let bringing = async {
+        while let Some((at_ms, bytes, grants)) = answers.recv().await {
+            if at_ms > world.now_ms() {
+                world.sleep_until(at_ms).await;
+            }
+            world.until(|world| world.passes(wire.node)).await;
+            if writer.write_all(&bytes).await.is_err() {
+                break;
+            }
+            world.told_writer.borrow_mut().extend(grants);
+        }
+        // Nothing more is answered, and nobody says so.
+        wire.near.cancelled().await;
+    };
+    tokio::select! {
+        biased;
+        () = wire.all.cancelled() => {}
+        () = wire.near.cancelled() => {}
+        () = bringing => {}
+    }
+}

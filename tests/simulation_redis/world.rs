@@ -1,0 +1,251 @@
+//! What all share in a schedule: its time, its chance, the server of Redis, what befalls the nodes, and what happened.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use allod::core::types::NetworkId;
+use allod::metrics::Metrics;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use super::log;
+use super::node::Process;
+pub use super::plan::Plan;
+use super::redis::Server;
+use super::wire::{Dialled, Wires};
+
+/// Counts what happened, so that a run can prove that it tested something.
+pub type Coverage = BTreeMap<&'static str, u64>;
+
+/// By the clock of Redis, when a schedule begins.
+const EPOCH_MS: u64 = 1_772_356_364_031;
+
+/// What befalls a node.
+#[derive(Default)]
+pub struct Fate {
+    pub process: RefCell<Option<Rc<Process>>>,
+    /// Nothing passes between it and Redis until then.
+    pub cut_until_ms: Cell<u64>,
+    /// Nor does it learn so.
+    pub cut_is_silent: Cell<bool>,
+    pub paused: Cell<bool>,
+    /// It is not started again until then.
+    pub down_until_ms: Cell<u64>,
+    /// Counts its processes.
+    pub starts: Cell<u64>,
+}
+
+/// The end of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    Killed,
+    /// Its store failed.
+    Stopped,
+    /// It wrote the register anew.
+    WroteAnew,
+    /// It was asked to stop.
+    Left,
+    /// It was asked to stop while it, or somebody else, had something to give back.
+    LeftInDebt,
+}
+
+/// A process that is no more.
+#[derive(Debug)]
+pub struct Ended {
+    pub death: Death,
+    /// What Redis had then: network and generation.
+    pub there: BTreeSet<(NetworkId, u64)>,
+}
+
+/// See the module.
+pub struct World {
+    pub plan: Plan,
+    pub metrics: Arc<Metrics>,
+    begun: Instant,
+    draws: RefCell<SmallRng>,
+    pub server: RefCell<Server>,
+    /// Which process granted what, by network and generation.
+    pub writers: RefCell<BTreeMap<(NetworkId, u64), u64>>,
+    /// Grants of which the process that sent them was told that they are there.
+    pub told_writer: RefCell<BTreeSet<(NetworkId, u64)>>,
+    pub wires: Wires,
+    pub dial: mpsc::UnboundedSender<Dialled>,
+    /// Whoever changes something next is cut off for so long, when it is done and nothing of that is told.
+    pub cuts_next_ms: Cell<Option<u64>>,
+    /// How often something had been changed when that was done.
+    pub under_way: Cell<Option<u64>>,
+    /// Redis is not there until then.
+    pub away_until_ms: Cell<u64>,
+    /// How far the clock of Redis is off.
+    pub skew_ms: Cell<i64>,
+    pub nodes: Vec<Fate>,
+    /// Faults are over.
+    pub calm: Cell<bool>,
+    /// Clients end.
+    pub over: Cell<bool>,
+    /// Which process took a shard or changed something, for the first time or again, and when.
+    pub written: RefCell<Vec<(u64, u64)>>,
+    pub deaths: RefCell<BTreeMap<u64, Ended>>,
+    /// When a primary of before was back: with it the line of whoever owned the register then.
+    pub put_back_ms: Cell<Option<u64>>,
+    /// When Redis went back, or was emptied.
+    pub went_back_ms: RefCell<Vec<u64>>,
+    pub coverage: RefCell<Coverage>,
+    pub problems: RefCell<Vec<String>>,
+    trace: Option<RefCell<Vec<String>>>,
+    /// Something of all this has changed.
+    pub changed: Notify,
+    /// What processes that ended had put aside: it would be in files of their directories.
+    pub left_aside: RefCell<BTreeSet<(NetworkId, String, u64)>>,
+    /// Late claims that were noted as conflicts, by network, address and generation.
+    pub contested: RefCell<BTreeSet<(NetworkId, String, u64)>>,
+}
+
+impl World {
+    pub fn new(plan: Plan, metrics: Arc<Metrics>, traced: bool, dial: mpsc::UnboundedSender<Dialled>) -> Rc<Self> {
+        let draws = SmallRng::seed_from_u64(plan.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 1);
+        let nodes = (0..plan.nodes).map(|_| Fate::default()).collect();
+        Rc::new(Self {
+            plan,
+            metrics,
+            begun: Instant::now(),
+            draws: RefCell::new(draws),
+            server: RefCell::default(),
+            writers: RefCell::default(),
+            told_writer: RefCell::default(),
+            wires: Wires::default(),
+            dial,
+            cuts_next_ms: Cell::default(),
+            under_way: Cell::default(),
+            away_until_ms: Cell::default(),
+            skew_ms: Cell::default(),
+            nodes,
+            calm: Cell::new(true),
+            over: Cell::new(false),
+            written: RefCell::default(),
+            deaths: RefCell::default(),
+            put_back_ms: Cell::default(),
+            went_back_ms: RefCell::default(),
+            coverage: RefCell::default(),
+            problems: RefCell::default(),
+            trace: traced.then(RefCell::default),
+            changed: Notify::new(),
+            left_aside: RefCell::default(),
+            contested: RefCell::default(),
+        })
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        self.begun.elapsed().as_millis() as u64
+    }
+
+    /// By the clock of Redis.
+    pub fn redis_ms(&self) -> u64 {
+        (EPOCH_MS + self.now_ms()).saturating_add_signed(self.skew_ms.get())
+    }
+
+    pub fn draw(&self, range: std::ops::Range<u64>) -> u64 {
+        self.draws.borrow_mut().random_range(range)
+    }
+
+    pub fn one_in(&self, count: u64) -> bool {
+        self.draw(0..count) == 0
+    }
+
+    pub async fn sleep(&self, ms: u64) {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    pub async fn sleep_until(&self, at_ms: u64) {
+        tokio::time::sleep_until(self.begun + Duration::from_millis(at_ms)).await;
+    }
+
+    /// Waits until this is so.
+    pub async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if is_so(self) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The same, for so long. Is it so?
+    pub async fn until_within(&self, ms: u64, is_so: impl Fn(&Self) -> bool) -> bool {
+        for _ in 0..ms.div_ceil(100) {
+            if is_so(self) {
+                return true;
+            }
+            self.sleep(100).await;
+        }
+        is_so(self)
+    }
+
+    pub fn change(&self) {
+        self.changed.notify_waiters();
+    }
+
+    pub fn hit(&self, what: &'static str) {
+        self.hits(what, 1);
+    }
+
+    pub fn hits(&self, what: &'static str, times: u64) {
+        *self.coverage.borrow_mut().entry(what).or_default() += times;
+    }
+
+    pub fn problem(&self, problem: String) {
+        self.note(|| format!("PROBLEM {problem}"));
+        self.problems.borrow_mut().push(problem);
+    }
+
+    /// Hears what was logged.
+    pub fn hear(&self) {
+        let lines = log::heard();
+        if lines.is_empty() {
+            return;
+        }
+        log::count(&lines, &mut self.coverage.borrow_mut());
+        if let Some(trace) = &self.trace {
+            let lines = lines.iter().map(|line| format!("{:>7}     {}", self.now_ms(), log::masked(line)));
+            trace.borrow_mut().extend(lines);
+        }
+    }
+
+    /// A line of the trace, if there is one.
+    pub fn note(&self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &self.trace {
+            self.hear();
+            trace.borrow_mut().push(format!("{:>7} {}", self.now_ms(), log::masked(&line())));
+        }
+    }
+
+    pub fn take_trace(&self) -> Vec<String> {
+        self.trace.as_ref().map(RefCell::take).unwrap_or_default()
+    }
+
+    /// The process of a node, if it runs.
+    pub fn process(&self, node: usize) -> Option<Rc<Process>> {
+        self.nodes[node].process.borrow().clone()
+    }
+
+    /// Nodes that believe to own the register, and are awake.
+    pub fn owners(&self) -> Vec<usize> {
+        let owns = |node: &usize| !self.nodes[*node].paused.get() && self.process(*node).is_some_and(|one| one.owns());
+        (0..self.nodes.len()).filter(owns).collect()
+    }
+
+    pub fn is_cut(&self, node: usize) -> bool {
+        self.nodes[node].cut_until_ms.get() > self.now_ms()
+    }
+
+    /// Do bytes pass between a node and Redis?
+    pub fn passes(&self, node: usize) -> bool {
+        !self.nodes[node].paused.get() && !self.is_cut(node)
+    }
+}
