@@ -20,6 +20,7 @@ use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
+mod settings;
 mod stopped;
 
 /// For how long at least grants are refused without asking after Redis had no memory left. Longer while it says so itself.
@@ -352,53 +353,6 @@ impl RedisShared {
     /// Is it acknowledged what too few replicas have, because it is on this machine's disk?
     pub(super) fn is_degraded(&self) -> bool {
         self.lacks_replicas() && self.obstacle().is_none()
-    }
-
-    /// Whether Redis has an append-only file was seen; tells whether it had one before and has none now.
-    pub(super) fn sees_appends(&self, appends: bool) -> bool {
-        locked(&self.appends).replace(appends) == Some(true) && !appends
-    }
-
-    /// What an acknowledged change survives from now on, or does not any more.
-    pub(super) fn sees_durability(&self, durability: String) {
-        *locked(&self.survives) = durability.into();
-    }
-
-    pub(super) fn durability(&self) -> Arc<str> {
-        Arc::clone(&locked(&self.survives))
-    }
-
-    pub(super) fn appends(&self) -> Option<bool> {
-        *locked(&self.appends)
-    }
-
-    /// The slot is moved, or is not.
-    pub(super) fn moves(&self, moving: Option<Arc<str>>) {
-        self.moving.set(moving);
-    }
-
-    /// May it throw records away?
-    pub(super) fn may_evict(&self) -> bool {
-        self.evicting.is_there()
-    }
-
-    /// Redis may throw records away, by this policy; or may not.
-    pub(super) fn evicts(&self, policy: Option<&str>) {
-        self.evicting.change(|evicting| {
-            if evicting.as_deref() == policy {
-                return;
-            }
-            match policy {
-                Some(policy) => tracing::error!(
-                    redis = %self.place,
-                    policy,
-                    "Redis was set to throw records away when its memory is full, and an address would be given twice: \
-                     nothing is granted until `maxmemory-policy` is `noeviction` again"
-                ),
-                None => tracing::info!(redis = %self.place, "Redis keeps every record again"),
-            }
-            *evicting = policy.map(Into::into);
-        });
     }
 
     /// Are replicas waited for?
