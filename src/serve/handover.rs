@@ -45,6 +45,17 @@ const LOOKS_EVERY: Duration = Duration::from_millis(5);
 const CONNECTED_WITHIN: Duration = Duration::from_millis(HANDOVER_TOLD_MS / 2);
 const TOLD_WITHIN: Duration = Duration::from_millis(HANDOVER_TOLD_MS);
 
+/// Who owns the register, if that is another node and the store tells.
+async fn other_owner(store: &dyn Store, server: &Server) -> Option<Holder> {
+    match store.holder().await {
+        Ok(holder) => holder.filter(|holder| *holder.name != *server.node),
+        Err(error) => {
+            tracing::debug!(error = chain(&error), "who owns the register is not known");
+            None
+        }
+    }
+}
+
 /// Why the register was not handed over.
 pub(super) enum Unhanded {
     /// It is still this node's.
@@ -222,10 +233,8 @@ impl Handover<'_> {
     async fn taken(&self) -> Result<Holder, Unhanded> {
         let end = Instant::now() + Duration::from_millis(HANDOVER_HOLD_MS);
         while Instant::now() < end {
-            match self.store.holder().await {
-                Ok(Some(holder)) if *holder.name != *self.server.node => return Ok(holder),
-                Ok(_) => {}
-                Err(error) => tracing::debug!(error = chain(&error), "who owns the register is not known"),
+            if let Some(holder) = other_owner(self.store, self.server).await {
+                return Ok(holder);
             }
             sleep(LOOKS_EVERY).await;
         }
@@ -350,9 +359,7 @@ impl Keeper {
             if tokio::time::timeout_at(end, following).await.is_err() {
                 // It may be kept where it was, and whoever has it says best what becomes of what is asked.
                 tracing::warn!("no other node serves the register in time");
-                if let Ok(Ok(Some(holder))) = timeout(CONNECTED_WITHIN, self.store.holder()).await
-                    && *holder.name != *self.server.node
-                {
+                if let Ok(Some(holder)) = timeout(CONNECTED_WITHIN, other_owner(&*self.store, &self.server)).await {
                     self.follow_next(&holder).await;
                 }
             }
@@ -366,19 +373,14 @@ impl Keeper {
     async fn follow_taker(&mut self) {
         let mut _kept = None;
         loop {
-            match self.store.holder().await {
-                Ok(Some(holder)) if *holder.name == *self.server.node || self.gives(&holder) => {}
-                Ok(Some(holder)) => {
-                    let Some(way) = self.peers.as_ref().map(|peers| peers.link(&holder.address)) else { return };
-                    way.connected(CONNECTED_WITHIN).await;
-                    if way.standing().is_some_and(|standing| standing.owns) {
-                        return self.follow_next(&holder).await;
-                    }
-                    // Until it has said so.
-                    _kept = Some(way);
+            if let Some(holder) = other_owner(&*self.store, &self.server).await.filter(|holder| !self.gives(holder)) {
+                let Some(way) = self.peers.as_ref().map(|peers| peers.link(&holder.address)) else { return };
+                way.connected(CONNECTED_WITHIN).await;
+                if way.standing().is_some_and(|standing| standing.owns) {
+                    return self.follow_next(&holder).await;
                 }
-                Ok(None) => {}
-                Err(error) => tracing::debug!(error = chain(&error), "who owns the register is not known"),
+                // Until it has said so.
+                _kept = Some(way);
             }
             sleep(LOOKS_EVERY).await;
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::client::Client;
 use super::run::{Nodes, Run, Setting, eventually, insist};
 use super::wire::Way;
 
@@ -20,6 +21,27 @@ fn goes_back(run: &mut Run) -> (u64, u64) {
     run.nodes.cluster.signal(0, "-CONT");
     assert!(after < before, "it did not go back: {after} of {before}");
     (before, after)
+}
+
+fn wish(owner: &str) -> Value {
+    json!({"network": "lan", "owner": owner})
+}
+
+/// So many owners are granted an address each; what each was told.
+async fn grant(client: &mut Client, name: &str, count: usize, granted: &mut Vec<(String, Value)>) {
+    for n in 0..count {
+        let owner = format!("{name}{n}");
+        granted.push((owner.clone(), insist(client, "ip.allocate", &wish(&owner)).await));
+    }
+}
+
+/// Each is granted the same again.
+async fn have_what_they_were_told(nodes: &Nodes, client: &mut Client, granted: &[(String, Value)]) {
+    for (owner, told) in granted {
+        let again = insist(client, "ip.allocate", &wish(owner)).await;
+        let named = |answer: &Value| (answer["address"].clone(), answer["generation"].clone());
+        assert_eq!(named(&again), named(told), "{owner}\n{}", nodes.logs());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -179,15 +201,11 @@ async fn a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has
     insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
     nodes.redis.ask(&["SAVE"]);
     let mut granted = Vec::new();
-    for n in 0..5 {
-        granted.push(insist(&mut client, "ip.allocate", &json!({"network": "lan", "owner": format!("a{n}")})).await);
-    }
+    grant(&mut client, "a", 5, &mut granted).await;
     nodes.to_redis(first).hold(Way::Both);
     let second = nodes.cluster.owner_but(Some(first)).await;
     let mut client = nodes.client(second).await;
-    for n in 0..5 {
-        granted.push(insist(&mut client, "ip.allocate", &json!({"network": "lan", "owner": format!("b{n}")})).await);
-    }
+    grant(&mut client, "b", 5, &mut granted).await;
     nodes.cluster.signal(second, "-STOP");
     nodes.redis.crash();
     nodes.to_redis(first).cut();
@@ -197,16 +215,7 @@ async fn a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has
     tokio::time::sleep(Duration::from_millis(500)).await;
     nodes.cluster.signal(second, "-CONT");
     let mut client = nodes.client(first).await;
-    for (n, told) in granted.iter().enumerate() {
-        let owner = format!("{}{}", ["a", "b"][n / 5], n % 5);
-        let again = insist(&mut client, "ip.allocate", &json!({"network": "lan", "owner": owner})).await;
-        assert_eq!(
-            (&again["address"], &again["generation"]),
-            (&told["address"], &told["generation"]),
-            "{}",
-            nodes.logs()
-        );
-    }
+    have_what_they_were_told(&nodes, &mut client, &granted).await;
     assert!(!nodes.logs().contains("which are put aside"), "somebody went on without the second one\n{}", nodes.logs());
 }
 
@@ -219,32 +228,21 @@ async fn a_batch_that_was_under_way_when_its_owner_was_cut_off_is_given_back_by_
     let mut client = nodes.client(first).await;
     insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
     nodes.redis.ask(&["SAVE"]);
-    let wishes = |owner: &str| json!({"network": "lan", "owner": owner});
     let mut granted = Vec::new();
-    for n in 0..20 {
-        let owner = format!("a{n}");
-        granted.push((owner.clone(), insist(&mut client, "ip.allocate", &wishes(&owner)).await));
-    }
+    grant(&mut client, "a", 20, &mut granted).await;
     nodes.to_redis(first).hold(Way::Back);
     let before = nodes.redis.of_heads("seq");
-    let under_way = tokio::spawn(async move { client.call("ip.allocate", wishes("under way")).await });
+    let under_way = tokio::spawn(async move { client.call("ip.allocate", wish("under way")).await });
     let redis = &nodes.redis;
     eventually("Redis has applied it", || redis.of_heads("seq") > before).await;
     nodes.to_redis(first).hold(Way::Both);
     let second = nodes.cluster.owner_but(Some(first)).await;
     let mut client = nodes.client(second).await;
-    for n in 0..5 {
-        let owner = format!("b{n}");
-        granted.push((owner.clone(), insist(&mut client, "ip.allocate", &wishes(&owner)).await));
-    }
+    grant(&mut client, "b", 5, &mut granted).await;
     under_way.abort();
     nodes.redis.crash();
     nodes.to_redis(first).cut();
-    for (owner, told) in &granted {
-        let again = insist(&mut client, "ip.allocate", &wishes(owner)).await;
-        let named = |answer: &Value| (answer["address"].clone(), answer["generation"].clone());
-        assert_eq!(named(&again), named(told), "{owner}\n{}", nodes.logs());
-    }
+    have_what_they_were_told(&nodes, &mut client, &granted).await;
     let listed = insist(&mut client, "ip.list", &json!({"network": "lan"})).await;
     let held = listed["reservations"].as_array().map_or(0, Vec::len);
     assert_eq!(held, granted.len() + 1, "what was under way is there, too: {listed}");

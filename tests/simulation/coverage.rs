@@ -1,8 +1,6 @@
 //! What a run of many schedules must have met, or it tested nothing.
 
-use crate::world::Coverage;
-
-const MUST_OCCUR: &[&str] = &[
+pub const MUST_OCCUR: &[&str] = &[
     "a node owns",
     "a node steps down",
     "a watch went on at another node",
@@ -94,9 +92,3 @@ const MUST_OCCUR: &[&str] = &[
     "wall clock jumped",
     "watch",
 ];
-
-/// What never happened.
-pub fn missing(coverage: &Coverage) -> Vec<&'static str> {
-    // A count that is there may be none.
-    MUST_OCCUR.iter().copied().filter(|what| coverage.get(what).is_none_or(|times| *times == 0)).collect()
-}

@@ -49,6 +49,7 @@ mod schedule;
 #[path = "../support/seed.rs"]
 #[allow(dead_code, reason = "a schedule is its seed")]
 mod seed;
+#[path = "../support/seeds.rs"]
 mod seeds;
 mod store;
 mod truth;
@@ -69,39 +70,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Schedules of one run of the suite.
 const SCHEDULES: u64 = 1_000;
 
-/// Runs a schedule again with its trace, and tells all of it.
-fn tell(plan: Plan, metrics: &Arc<Metrics>, problems: &[String]) -> String {
-    let again = schedule::run(plan.clone(), metrics, true);
-    let mut text = again.trace.join("\n");
-    text.push_str(&format!("\n\n{plan:?}\n"));
-    for problem in problems {
-        text.push_str(&format!("- {problem}\n"));
-    }
-    if again.problems != problems {
-        text.push_str("the schedule does not replay: the simulation itself is at fault\n");
-    }
-    text
-}
-
 #[test]
 fn schedules_keep_every_promise() {
-    let first = number("ALLOD_SEED").unwrap_or(1);
-    let count = number("ALLOD_SCHEDULES").unwrap_or(SCHEDULES);
-    let plan = |seed| Plan::mostly_short(seed, Rules::ALL);
-    let begun = std::time::Instant::now();
-    let ran = seeds::run(first..first + count, plan);
-    if let Some((seed, problems)) = ran.failed.first() {
-        for (seed, problems) in &ran.failed {
-            println!("seed {seed}: {}", problems[0].chars().take(400).collect::<String>());
-        }
-        panic!("{}", tell(plan(*seed), &Arc::new(Metrics::new()), problems));
-    }
-    println!("{count} schedules in {:?}", begun.elapsed());
-    for (what, times) in &ran.coverage {
-        println!("{times:>9}  {what}");
-    }
-    let missing = coverage::missing(&ran.coverage);
-    assert!(count < SCHEDULES || missing.is_empty(), "never met: {missing:?}");
+    seeds::keep_every_promise(SCHEDULES, |seed| Plan::mostly_short(seed, Rules::ALL), coverage::MUST_OCCUR);
 }
 
 /// Seeds that failed once, of schedules that are still drawn as they were then. A network that yielded was forgotten by the
@@ -112,9 +83,7 @@ const FAILED_ONCE: [u64; 1] = [1_012_760];
 fn seeds_that_failed_once_fail_no_more() {
     let metrics = Arc::new(Metrics::new());
     for seed in FAILED_ONCE {
-        let plan = Plan::mostly_short(seed, Rules::ALL);
-        let outcome = schedule::run(plan.clone(), &metrics, false);
-        assert!(outcome.problems.is_empty(), "{}", tell(plan, &metrics, &outcome.problems));
+        seeds::keeps_every_promise(Plan::mostly_short(seed, Rules::ALL), &metrics);
     }
 }
 
@@ -141,8 +110,7 @@ fn keeps_every_promise_in(seeds: u64, change: impl Fn(&mut Plan)) {
     for seed in 1..=seeds {
         let mut plan = Plan::of(seed, Rules::ALL);
         change(&mut plan);
-        let outcome = schedule::run(plan.clone(), &metrics, false);
-        assert!(outcome.problems.is_empty(), "{}", tell(plan, &metrics, &outcome.problems));
+        seeds::keeps_every_promise(plan, &metrics);
     }
 }
 
@@ -233,7 +201,7 @@ fn with_the_digest_nobody_holds_what_was_taken_for_another_batch() {
         let outcome = schedule::run(plan.clone(), &metrics, false);
         // That something is there of which it was said that it is not is the price of concluding.
         let wrong = outcome.problems.iter().any(|problem| problem.contains(TOLD_OF_WHAT_IS_NOT));
-        assert!(!wrong, "{}", tell(plan, &metrics, &outcome.problems));
+        assert!(!wrong, "{}", seeds::tell(plan, &metrics, &outcome.problems));
     }
 }
 
@@ -283,7 +251,7 @@ fn whoever_watches_is_told_that_a_line_was_cut_off_and_nothing_else_is_lost() {
         let of_lines = ["what happened next is", "was never told", " sees ", "a cursor is lost", "last common"];
         let wrong = |problem: &&String| of_lines.iter().any(|text| problem.contains(text));
         let wrong = outcome.problems.iter().any(|problem| wrong(&problem));
-        assert!(!wrong, "{}", tell(plan, &metrics, &outcome.problems));
+        assert!(!wrong, "{}", seeds::tell(plan, &metrics, &outcome.problems));
     }
     assert!(lost > 5, "{lost} cursors were lost");
 }

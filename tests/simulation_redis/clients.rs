@@ -14,13 +14,7 @@ pub const NETWORKS: [(&str, u32); 4] = [("net-0", 6), ("net-1", 10), ("net-2", 1
 /// Owners of each client.
 const OWNERS: u64 = 4;
 
-/// What came back.
-pub enum Answer {
-    Result(Value),
-    Refused(String, Value),
-    /// Nobody knows.
-    Lost,
-}
+pub use super::in_process::Answer;
 
 /// Asks a node. Tells which process answered.
 pub async fn call(world: &World, node: usize, method: &str, params: Value, patience_ms: u64) -> (Answer, u64) {
@@ -49,18 +43,7 @@ pub async fn call(world: &World, node: usize, method: &str, params: Value, patie
     };
     world.sleep(world.draw(1..3)).await;
     let mut answer: Value = serde_json::from_slice(&text).unwrap();
-    let answer = match answer.get_mut("error").map(Value::take) {
-        None => Answer::Result(answer["result"].take()),
-        Some(error) => {
-            let kind = error["data"]["kind"].as_str().unwrap_or_default().to_owned();
-            let unknown = kind == "unavailable" && error["data"]["applied"] == "unknown";
-            if kind == "internal" {
-                world.problem(format!("a bug: {error}"));
-            }
-            if unknown { Answer::Lost } else { Answer::Refused(kind, error) }
-        }
-    };
-    (answer, number)
+    (Answer::of(&mut answer, |problem| world.problem(problem)), number)
 }
 
 /// Makes the networks, in calm weather.

@@ -2,7 +2,8 @@
 //! a conflict. And where nobody else owned the register since, it is there without a conflict, and what he let go is not.
 //!
 //! Excused is what only a process knew that was killed: nobody waits for replicas here, so what Redis forgets its owner must
-//! remember. The guardian of a grant is the process that wrote it: whoever came later remembers only what it did itself.
+//! remember. The guardian of a grant is the process that wrote it: whoever came later remembers what it did itself, and no more than
+//! the last that it found.
 //!
 //! **Known**, and passed over unless [`Plan::passes_known`](super::plan::Plan) says otherwise:
 //!

@@ -1,4 +1,5 @@
-//! A node in the process of a test, in the time of its runtime: its clocks, its server without sockets, and what a connection does.
+//! A node in the process of a test, in the time of its runtime: its clocks, its server without sockets, what a connection does, and
+//! what a client is told.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -17,10 +18,35 @@ use allod::server::{Bounds, Durability, Server};
 use allod::store::Store;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// What came back to a client.
+pub enum Answer {
+    Result(Value),
+    /// Of which kind, and the error.
+    Refused(String, Value),
+    /// Nobody knows what became of it.
+    Lost,
+}
+
+impl Answer {
+    /// By what a node wrote. A bug of it is a problem.
+    pub fn of(written: &mut Value, problem: impl FnOnce(String)) -> Self {
+        let Some(error) = written.get_mut("error").map(Value::take) else {
+            return Self::Result(written["result"].take());
+        };
+        let kind = error["data"]["kind"].as_str().unwrap_or_default().to_owned();
+        if kind == "internal" {
+            problem(format!("a bug: {error}"));
+        }
+        let unknown = kind == "unavailable" && error["data"]["applied"] == "unknown";
+        if unknown { Self::Lost } else { Self::Refused(kind, error) }
+    }
+}
 
 /// A node's clocks: boot time drifts, wall time jumps.
 #[derive(Debug)]

@@ -158,13 +158,9 @@ pub fn hand_over(size: &Size) -> io::Result<Reading> {
         let (is_over, answers) = (&is_over, &answers);
         let wait = |&server: &SocketAddr| scope.spawn(move || longest_wait(server, is_over, answers));
         let waits: Vec<_> = target.servers.iter().map(wait).collect();
-        let mut drained = until_answered(&mut control, answers, &waits);
-        if drained.is_ok() {
-            drained = control.call("cluster.drain", &json!({"node": owner})).map(drop);
-        }
-        if drained.is_ok() {
-            drained = until_answered(&mut control, answers, &waits);
-        }
+        let drained = until_answered(&mut control, answers, &waits)
+            .and_then(|()| control.call("cluster.drain", &json!({"node": owner})))
+            .and_then(|_| until_answered(&mut control, answers, &waits));
         is_over.store(true, Ordering::Relaxed);
         let ended =
             waits.into_iter().map(|wait| wait.join().map_err(|_| io::Error::other("a client ended in a panic"))?);

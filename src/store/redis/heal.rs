@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, Value};
+use redis::{Pipeline, Value};
 
 use super::awaited;
 use super::failed::{self, Failed};
@@ -35,11 +35,11 @@ use super::journal::{Point, ToReplay};
 use super::late;
 use super::link::Link;
 use super::playing;
+use super::reach;
 use super::redo;
 use super::scripts;
 use super::server::ServerFacts;
 use super::shared::{KnownLine, RedisShared};
-use super::takes::Takes;
 use crate::store::moving::MoveNotice;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 
@@ -269,44 +269,19 @@ pub(super) async fn is_on_line(
     (batch, epoch): (Point, Epoch),
     head: &Head,
 ) -> Result<bool, StoreError> {
-    if head.seq <= batch.seq {
-        return Ok((head.seq, head.digest) == (batch.seq, batch.digest));
-    }
-    let mut command = Cmd::new();
-    let id = format!("{}-0", batch.seq.0);
-    command.arg("XRANGE").arg(shared.keys.log(shard)).arg(&id).arg(&id);
-    let strange = || failed::strange(&shared.place, "the log of a shard is none");
-    let Value::Array(entries) = link.ask(command, ANSWER_WITHIN).await? else { return Err(strange()) };
-    let Some(Value::Array(entry)) = entries.first() else {
-        let takes = takes(shared, link, shard).await?;
-        return Ok(takes.have(batch, epoch, head).unwrap_or_else(|| {
-            tracing::error!(
-                redis = %shared.place,
-                shard = shard.0,
-                batch = batch.seq.0,
-                epoch = epoch.0,
-                goes_on_at = head.seq.0,
-                "it is not known whether the register has what was acknowledged up to this batch: its log does not reach back \
-                 there, and the take-overs since are not all remembered. It is taken to have it"
-            );
-            true
-        }));
-    };
-    let Some(Value::Array(fields)) = entry.get(1) else { return Err(strange()) };
-    let Some(Value::BulkString(there)) = fields.get(1) else { return Err(strange()) };
-    Ok(*there == scripts::hex(batch.digest.0).as_bytes())
-}
-
-async fn takes(shared: &RedisShared, link: &mut Link, shard: ShardId) -> Result<Takes, StoreError> {
-    let mut command = Cmd::new();
-    command.arg("HGET").arg(shared.keys.head(shard)).arg("takes");
-    let takes = match link.ask(command, ANSWER_WITHIN).await? {
-        // Written by a release that did not note them.
-        Value::Nil => Some(Takes::default()),
-        Value::BulkString(text) => std::str::from_utf8(&text).ok().and_then(Takes::parse),
-        _ => None,
-    };
-    takes.ok_or_else(|| failed::strange(&shared.place, "the take-overs of a shard are none"))
+    let is_there = reach::goes_through(link, &shared.keys, (shard, batch, epoch), head, ANSWER_WITHIN).await?;
+    Ok(is_there.unwrap_or_else(|| {
+        tracing::error!(
+            redis = %shared.place,
+            shard = shard.0,
+            batch = batch.seq.0,
+            epoch = epoch.0,
+            goes_on_at = head.seq.0,
+            "it is not known whether the register has what was acknowledged up to this batch: its log does not reach back \
+             there, and the take-overs since are not all remembered. It is taken to have it"
+        );
+        true
+    }))
 }
 
 /// The heads of shards that were taken, in the order of their lines.

@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use redis::{Cmd, RedisError, Value};
 
-use super::history::entry_of;
+use super::history::{LogEntry, entry_of};
 use super::journal::{Deed, Forgotten, LoneBatch, Move, Point};
 use super::scripts::LoadedScript;
 use super::shared::RedisShared;
 use super::written;
-use crate::store::{CommitError, Digest, Seq, ShardId, StoreError, TransactionId, codec};
+use crate::store::{Seq, ShardId, StoreError, TransactionId, codec};
 
 /// Batches of a shard: several times those that a committer has under way.
 const BATCHES_MAX: usize = 8;
@@ -47,25 +47,14 @@ pub(super) fn read(shard: ShardId, until: Point, answer: Result<Value, RedisErro
     };
     let entries = entries.into_iter().map_while(entry_of);
     // What is behind the head is left of a call that broke off (see `surplus`).
-    let entries =
-        entries.map(|entry| (Seq(entry.seq), entry.digest, entry.bytes)).skip_while(|entry| entry.0 > until.seq);
-    leading_to(shard, until, entries)
-}
-
-/// Those of these batches, newest first, by which a shard comes to a point under one token.
-fn leading_to(
-    shard: ShardId,
-    until: Point,
-    entries: impl Iterator<Item = (Seq, Digest, Vec<u8>)>,
-) -> Vec<(Move, LoneBatch)> {
+    let mut entries = entries.skip_while(|entry| entry.seq > until.seq.0).peekable();
     let mut stands = until;
     let mut left = VecDeque::new();
-    let mut entries = entries.peekable();
-    while let Some((seq, digest, bytes)) = entries.next() {
-        let Some(&(seq_before, digest_before, _)) = entries.peek() else { break };
+    while let Some(LogEntry { seq, digest, bytes, .. }) = entries.next() {
+        let Some(earlier) = entries.peek() else { break };
         let Ok(batch) = codec::decode_batch(&bytes) else { break };
-        let before = Point { token: until.token, seq: seq_before, digest: digest_before };
-        let is_next = (seq, digest) == (stands.seq, stands.digest) && seq_before.0 + 1 == seq.0;
+        let before = Point { seq: Seq(earlier.seq), digest: earlier.digest, ..until };
+        let is_next = (Seq(seq), digest) == (stands.seq, stands.digest) && earlier.seq + 1 == seq;
         if !is_next || batch.token != until.token {
             break;
         }
@@ -82,7 +71,7 @@ fn leading_to(
 ///
 /// # Errors
 /// A batch cannot be read.
-pub(super) fn together(shared: &RedisShared, missing: &[Forgotten]) -> Result<Vec<Forgotten>, CommitError> {
+pub(super) fn together(shared: &RedisShared, missing: &[Forgotten]) -> Result<Vec<Forgotten>, StoreError> {
     let mut lines: Vec<VecDeque<Bound>> = Vec::new();
     let mut rest = Vec::new();
     for part in missing {
@@ -107,7 +96,7 @@ pub(super) fn together(shared: &RedisShared, missing: &[Forgotten]) -> Result<Ve
 }
 
 /// The call that commits these. Also while the memory is full: it had room there before.
-fn committed(shared: &RedisShared, bound: &[Bound]) -> Result<Forgotten, CommitError> {
+fn committed(shared: &RedisShared, bound: &[Bound]) -> Result<Forgotten, StoreError> {
     let written: Vec<_> = bound.iter().map(|bound| (&bound.batch.bytes, bound.digests())).collect();
     let call = written::again(shared, LoadedScript::CommitLettingGo, &written)?;
     Ok(Forgotten { deed: Deed::Commit(Arc::new(call)), moves: bound.iter().map(|bound| bound.one).collect() })
@@ -122,10 +111,9 @@ struct Bound {
 }
 
 impl Bound {
-    fn new(one: Move, batch: &Arc<LoneBatch>) -> Result<Self, CommitError> {
-        let decoded = codec::decode_batch(&batch.bytes).map_err(|error| CommitError::NotApplied {
-            cause: StoreError::Damaged(format!("a batch of shard {} cannot be read: it {error}", one.shard.0).into()),
-        })?;
+    fn new(one: Move, batch: &Arc<LoneBatch>) -> Result<Self, StoreError> {
+        let decoded = codec::decode_batch(&batch.bytes);
+        let decoded = decoded.map_err(|error| written::unreadable(format_args!("it {error}")))?;
         let acts = decoded.acts.iter().filter_map(|act| act.transaction).collect();
         Ok(Self { one, batch: Arc::clone(batch), acts })
     }
@@ -175,7 +163,7 @@ fn with_its_acts(lines: &[VecDeque<Bound>], line: usize) -> Option<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Epoch, Token};
+    use crate::store::{Digest, Epoch, Token};
 
     fn bound(shard: u16, seq: u64, acts: &[u128]) -> Bound {
         let point = |seq| Point { token: Token(1), seq: Seq(seq), digest: Digest(u128::from(seq)) };

@@ -31,7 +31,7 @@ use super::scripts::{self, ScriptCall, TakeAnswer, Verdict};
 use super::shared::RedisShared;
 use super::take::TakeOver;
 use crate::limits::{NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
-use crate::store::{CommitError, Epoch, Head, ShardId, StoreError, Token};
+use crate::store::{Epoch, Head, ShardId, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
@@ -64,7 +64,7 @@ pub(super) async fn play(
             "Redis went back: what it lost of this server's changes is played again"
         );
     }
-    let missing = &left::together(shared, missing).map_err(unreadable)?[..];
+    let missing = &left::together(shared, missing).map_err(Unplayed::Later)?[..];
     let (connection, number) = link.connected().await.map_err(later)?;
     let mut playing =
         Playing { shared, connection, under_way: VecDeque::new(), stands: own(shared, heads), is_broken: false };
@@ -99,15 +99,6 @@ pub(super) async fn keep(shared: &RedisShared, link: &mut Link, heads: &[(ShardI
 
 fn later(failed: Failed) -> Unplayed {
     Unplayed::Later(failed.into_error())
-}
-
-fn unreadable(error: CommitError) -> Unplayed {
-    match error {
-        CommitError::NotApplied { cause } | CommitError::Unknown { cause } => Unplayed::Later(cause),
-        other => {
-            Unplayed::Later(StoreError::Damaged(format!("what is missing cannot be written again: {other}").into()))
-        }
-    }
 }
 
 /// The shards that stand under a token of this process.

@@ -1,10 +1,13 @@
-//! How far Redis reaches at a start, where a process before this one noted that it had gone back behind what was acknowledged.
+//! Whether a line goes through a batch; and so how far Redis reaches at a start, where a process before this one noted that it had
+//! gone back behind what was acknowledged.
 //!
 //! By the line, not by numbers: another owner may have gone on to the same number, in an epoch of the same number.
 //!
-//! Called by `begin`; `examine` shows it.
+//! Called by `heal` and `begin`; `examine` shows it.
 
-use redis::{Pipeline, Value};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
 
 use super::failed::strange;
 use super::history::entry_of;
@@ -14,9 +17,10 @@ use super::keys::Keys;
 use super::link::Link;
 use super::scripts::{self, HEAD_FIELDS};
 use super::takes::Takes;
-use crate::store::{Epoch, Head, StoreError};
+use crate::store::{Digest, Epoch, Head, Seq, ShardId, StoreError};
 
-const ANSWER_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+/// How long an answer may take at a start.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// How far Redis reaches now that it had gone back behind what was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,43 +36,74 @@ pub(super) enum RedisReach {
 /// How far it reaches by the head of the shard that was noted.
 pub(super) async fn reach(link: &mut Link, keys: &Keys, noted: &Behind) -> Result<RedisReach, StoreError> {
     let Behind { shard, told, epoch, found } = *noted;
-    let (head, log) = (keys.head(shard), keys.log(shard));
-    let mut pipeline = Pipeline::with_capacity(3);
-    pipeline.cmd("HMGET").arg(&head).arg(&HEAD_FIELDS[..]);
-    pipeline.cmd("HGET").arg(&head).arg("takes");
-    let id = format!("{}-0", told.seq.0);
-    pipeline.cmd("XRANGE").arg(&log).arg(&id).arg(&id);
-    let answers = <[Value; 3]>::try_from(link.read(&pipeline, ANSWER_WITHIN).await?);
-    let read = answers.ok().and_then(|[head, takes, entries]| {
-        let takes = match takes {
-            Value::BulkString(text) => Takes::parse(std::str::from_utf8(&text).ok()?)?,
-            _ => Takes::default(),
-        };
-        let Value::Array(entries) = entries else { return None };
-        Some((scripts::head(head)??, takes, entries.into_iter().next().and_then(entry_of)))
-    });
-    let (head, takes, entry) = read.ok_or_else(|| strange(link.name(), "a head is none"))?;
+    let mut command = Cmd::new();
+    command.arg("HMGET").arg(keys.head(shard)).arg(&HEAD_FIELDS[..]);
+    let head = scripts::head(link.ask(command, ANSWER_WITHIN).await?).flatten();
+    let head = head.ok_or_else(|| strange(link.name(), "a head is none"))?;
     Ok(match found {
         // Written by a release that noted numbers alone.
         None if head.epoch > epoch => RedisReach::WentOn,
         None if head.seq >= told.seq => RedisReach::There,
         None => RedisReach::Behind(head.seq.0),
-        Some(_) if has(&head, &takes, entry.map(|entry| entry.digest.0), (told, epoch)) => RedisReach::There,
+        // Where that is not known it is taken to be there, as while a server runs (see `heal`).
+        Some(_) if goes_through(link, keys, (shard, told, epoch), &head, ANSWER_WITHIN).await?.unwrap_or(true) => {
+            RedisReach::There
+        }
         Some(found) if found == head.token => RedisReach::Behind(head.seq.0),
         Some(_) => RedisReach::WentOn,
     })
 }
 
-/// Does the line of this head go through what was told, of which its log has this digest at that number?
-fn has(head: &Head, takes: &Takes, logged: Option<u128>, (told, epoch): (Point, Epoch)) -> bool {
-    if head.seq <= told.seq {
-        return (head.seq, head.digest) == (told.seq, told.digest);
+/// Does the line of this head go through a batch, which was written in this epoch? The log tells, or what the head remembers of
+/// take-overs; none: neither does. Each answer may take so long.
+pub(super) async fn goes_through(
+    link: &mut Link,
+    keys: &Keys,
+    (shard, batch, epoch): (ShardId, Point, Epoch),
+    head: &Head,
+    within: Duration,
+) -> Result<Option<bool>, StoreError> {
+    let is_behind = head.seq <= batch.seq;
+    let logged = if is_behind { None } else { logged(link, keys, (shard, batch.seq), within).await? };
+    let takes = if is_behind || logged.is_some() { Takes::default() } else { takes(link, keys, shard, within).await? };
+    Ok(has(head, &takes, logged, (batch, epoch)))
+}
+
+/// The same, where the log has this digest at that number, or nothing any more.
+fn has(head: &Head, takes: &Takes, logged: Option<Digest>, (batch, epoch): (Point, Epoch)) -> Option<bool> {
+    if head.seq <= batch.seq {
+        return Some((head.seq, head.digest) == (batch.seq, batch.digest));
     }
-    match logged {
-        Some(digest) => digest == told.digest.0,
-        // Trimmed since. Where that is not known it is taken to be there, as while a server runs (see `heal`).
-        None => takes.have(told, epoch, head).unwrap_or(true),
-    }
+    logged.map_or_else(|| takes.have(batch, epoch, head), |digest| Some(digest == batch.digest))
+}
+
+async fn logged(
+    link: &mut Link,
+    keys: &Keys,
+    (shard, seq): (ShardId, Seq),
+    within: Duration,
+) -> Result<Option<Digest>, StoreError> {
+    let mut command = Cmd::new();
+    let id = format!("{}-0", seq.0);
+    command.arg("XRANGE").arg(keys.log(shard)).arg(&id).arg(&id);
+    let Value::Array(mut entries) = link.ask(command, within).await? else {
+        return Err(strange(link.name(), "the log of a shard is none"));
+    };
+    let Some(entry) = entries.pop() else { return Ok(None) };
+    let entry = entry_of(entry).ok_or_else(|| strange(link.name(), "the log of a shard is none"))?;
+    Ok(Some(entry.digest))
+}
+
+async fn takes(link: &mut Link, keys: &Keys, shard: ShardId, within: Duration) -> Result<Takes, StoreError> {
+    let mut command = Cmd::new();
+    command.arg("HGET").arg(keys.head(shard)).arg("takes");
+    let takes = match link.ask(command, within).await? {
+        // Written by a release that did not note them.
+        Value::Nil => Some(Takes::default()),
+        Value::BulkString(text) => std::str::from_utf8(&text).ok().and_then(Takes::parse),
+        _ => None,
+    };
+    takes.ok_or_else(|| strange(link.name(), "the take-overs of a shard are none"))
 }
 
 /// What a process before this one acknowledged must be there, unless it is `accepted` that it is not: it may be in use.
@@ -122,7 +157,7 @@ pub(super) async fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Digest, Seq, Token};
+    use crate::store::Token;
 
     #[test]
     fn a_number_that_another_line_has_too_is_not_what_was_told() {
@@ -136,12 +171,12 @@ mod tests {
         };
         let told = (point(5, 110, 1), Epoch(5));
         let none = Takes::default();
-        assert!(has(&head(5, 5, 110, 1), &none, Some(1), told));
-        assert!(has(&head(6, 6, 200, 9), &none, Some(1), told));
+        assert_eq!(has(&head(5, 5, 110, 1), &none, Some(Digest(1)), told), Some(true));
+        assert_eq!(has(&head(6, 6, 200, 9), &none, Some(Digest(1)), told), Some(true));
         // Another owner's, in an epoch of the same number.
-        assert!(!has(&head(5, 7, 110, 2), &none, Some(2), told));
-        assert!(!has(&head(5, 7, 200, 9), &none, Some(2), told));
-        assert!(!has(&head(5, 7, 200, 9), &none, None, told), "its log was trimmed");
-        assert!(!has(&head(5, 5, 90, 3), &none, None, told));
+        assert_eq!(has(&head(5, 7, 110, 2), &none, Some(Digest(2)), told), Some(false));
+        assert_eq!(has(&head(5, 7, 200, 9), &none, Some(Digest(2)), told), Some(false));
+        assert_eq!(has(&head(5, 7, 200, 9), &none, None, told), Some(false), "its log was trimmed");
+        assert_eq!(has(&head(5, 5, 90, 3), &none, None, told), Some(false));
     }
 }

@@ -6,8 +6,7 @@
 use super::net::Net;
 use super::scripts::{self, LoadedScript, ScriptCall};
 use super::shared::RedisShared;
-use crate::store::codec::CodecError;
-use crate::store::{Batch, CommitError, Digest, StoreError, codec};
+use crate::store::{Batch, Digest, StoreError, codec};
 
 /// Digests of a line before a batch, and with it.
 pub(super) type Digests = (Digest, Digest);
@@ -46,23 +45,25 @@ pub(super) fn call(
 /// The call that commits what was written before: each batch by its bytes.
 ///
 /// # Errors
-/// What is wrong with one that cannot be read.
+/// One of them cannot be read.
 pub(super) fn again<B: AsRef<[u8]>>(
     shared: &RedisShared,
     script: LoadedScript,
     written: &[(B, Digests)],
-) -> Result<ScriptCall, CommitError> {
+) -> Result<ScriptCall, StoreError> {
     let decoded = written.iter().map(|(bytes, _)| codec::decode_batch(bytes.as_ref()));
-    let unreadable = |error: CodecError| CommitError::NotApplied {
-        cause: StoreError::Damaged(format!("a batch that was written cannot be read: it {error}").into()),
-    };
-    let decoded = decoded.collect::<Result<Vec<Batch>, _>>().map_err(unreadable)?;
+    let decoded = decoded.collect::<Result<Vec<Batch>, _>>().map_err(|error| unreadable(format_args!("it {error}")))?;
     let mut parts = Vec::with_capacity(decoded.len());
     for (batch, (bytes, digests)) in decoded.iter().zip(written) {
-        let net = Net::of(batch.shard, batch.seq, bytes.as_ref())?;
+        let net = Net::of(batch.shard, batch.seq, bytes.as_ref()).map_err(unreadable)?;
         parts.push((batch, bytes.as_ref(), net, Some(*digests)));
     }
     Ok(call(shared, script, &parts))
+}
+
+/// What was written before was right.
+pub(super) fn unreadable(problem: impl std::fmt::Display) -> StoreError {
+    StoreError::Damaged(format!("a batch that was written cannot be read: {problem}").into())
 }
 
 /// The batches of a call, each with its digests; none if it is no call of a commit.

@@ -8,16 +8,9 @@ use serde_json::{Value, json};
 use super::{Ask, Client, Clients, Lingering, Open, Trade};
 use crate::record::{Asked, Call, Holder, Span, Told};
 
+pub(super) use crate::in_process::Answer;
 use crate::truth::Shown;
 use crate::world::{Flaw, World};
-
-/// What came back.
-pub(super) enum Answer {
-    Result(Value),
-    Refused(String, Value),
-    /// Nobody knows.
-    Lost,
-}
 
 impl Clients {
     /// Lines of a node are here.
@@ -63,17 +56,7 @@ impl Clients {
             }
             let open = open.remove(place);
             world.note(|| format!("client {at} is told {}", String::from_utf8_lossy(line)));
-            let answer = match answer.get_mut("error").map(Value::take) {
-                None => Answer::Result(answer["result"].take()),
-                Some(error) => {
-                    let kind = error["data"]["kind"].as_str().unwrap_or_default().to_owned();
-                    let unknown = kind == "unavailable" && error["data"]["applied"] == "unknown";
-                    if kind == "internal" {
-                        world.clients.problem(format!("a bug: {error}"));
-                    }
-                    if unknown { Answer::Lost } else { Answer::Refused(kind, error) }
-                }
-            };
+            let answer = Answer::of(&mut answer, |problem| world.clients.problem(problem));
             Self::told(world, at, open, answer);
             Self::go_on(world, at);
         }
