@@ -82,7 +82,13 @@
 //! one does not know that there is something to give back, and the line of the next one begins behind it.* So whoever takes a
 //! shard remembers the last batches that it found there, too; shown by
 //! `a_batch_that_was_under_way_when_its_owner_was_cut_off_is_given_back_by_who_went_on_from_it`,
-//! `what_was_under_way_when_its_node_was_cut_off_is_given_back_by_who_went_on_from_it`. *Otherwise:* only what a node sent
+//! `what_was_under_way_when_its_node_was_cut_off_is_given_back_by_who_went_on_from_it`. *Redis is down, and everything is started
+//! again: whoever knew what it lost is gone.* So a process that is asked to stop, and cannot know that the register has what it
+//! acknowledged, leaves that on its disk, and the next one has it as if it had sent it; shown by
+//! `a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_is_started_again` and
+//! `what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_meanwhile`. A late claim that was answered by a conflict is
+//! one again where that answer is cut off, too; shown by
+//! `a_conflict_that_was_found_on_a_line_that_is_cut_off_is_claimed_again_until_it_was_decided`. *Otherwise:* only what a node sent
 //! itself and has kept is played, the last `store.redis_heal_bytes`, and of the owner before eight batches a shard. What went
 //! back further stops everything, and is not written over: what is there may be all that anybody has, should whoever writes it
 //! end on the way. What lost everything has nothing to lose.

@@ -133,7 +133,7 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
         let mut parts = VecDeque::from(parts(claims));
         while let Some(mut some) = parts.pop_front() {
             // Somebody else may have brought it since: to this owner, before it was served.
-            some.retain(|(address, _)| !late.is_answered(network, *address));
+            some.retain(|claim| !late.is_answered(network, claim));
             if some.is_empty() {
                 continue;
             }
@@ -141,7 +141,6 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
                 problem.get_or_insert_with(|| "it takes long".to_owned());
                 break;
             }
-            let addresses: Vec<Address> = some.iter().map(|(address, _)| *address).collect();
             // A network does not tell which of them found no room. So that is known before it does anything.
             let tried = if some.len() > 1 { ask(server, first, network, &some, true).await } else { NOT_TRIED };
             let answer = match tried {
@@ -156,7 +155,7 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
                     some.into_iter().rev().for_each(|claim| parts.push_front(vec![claim]));
                 }
                 Ok(Outcome::Healed(Healing { healed, standing, conflicts, left: 0 })) => {
-                    late.answered(network, addresses);
+                    late.answered(network, &some);
                     problem = keep_answered(store, late).err().or(problem);
                     done.healed += healed;
                     done.standing += standing;
@@ -165,7 +164,7 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
                 Ok(other) => problem = Some(format!("network {network} answered something else: {other:?}")),
                 Err(fault) if is_gone(&fault) => {
                     give_up(server, late, network, &some);
-                    late.answered(network, addresses);
+                    late.answered(network, &some);
                     problem = keep_answered(store, late).err().or(problem);
                 }
                 Err(fault) => drop(problem.get_or_insert_with(|| fault.problem())),

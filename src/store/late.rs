@@ -146,6 +146,11 @@ impl Lates {
         Ok(())
     }
 
+    /// Where they lie, if anywhere.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
     /// Where one lies.
     pub fn path(&self, shard: ShardId, digest: Digest) -> Option<PathBuf> {
         Some(self.directory.as_ref()?.join(format!("{PREFIX}{}-{:032x}", shard.0, digest.0)))
@@ -303,15 +308,16 @@ pub(super) mod tests {
         let late = lates.add(ShardId(3), Digest(1), &granted(&["10.0.0.1", "10.0.0.2", "2001:db8::1"])).unwrap();
         assert_eq!(addresses(&late), ["10.0.0.1", "10.0.0.2", "2001:db8::1"]);
         // In another network the same address is another claim.
-        late.answered(NetworkId(8), ["10.0.0.1".parse().unwrap()]);
-        late.answered(NetworkId(7), ["10.0.0.1", "2001:db8::1"].map(|address| address.parse().unwrap()));
+        let claims = late.claims().remove(&NetworkId(7)).unwrap();
+        late.answered(NetworkId(8), &claims[..1]);
+        late.answered(NetworkId(7), &[claims[0].clone(), claims[2].clone()]);
         assert_eq!(addresses(&late), ["10.0.0.2"]);
         assert_eq!(addresses(&open().all()[0]).len(), 3, "nobody kept it");
         lates.keep_answered(&late).unwrap();
         let again = open();
         let [late] = &again.all()[..] else { panic!("one") };
         assert_eq!(addresses(late), ["10.0.0.2"]);
-        late.answered(NetworkId(7), ["10.0.0.2".parse().unwrap()]);
+        late.answered(NetworkId(7), &claims[1..2]);
         again.keep_answered(late).unwrap();
         assert!(addresses(&open().all()[0]).is_empty());
         again.remove(late).unwrap();
@@ -328,7 +334,7 @@ pub(super) mod tests {
         let late = lates.add(ShardId(3), Digest(1), &granted(&["10.0.0.1"])).unwrap();
         let other = lates.add(ShardId(3), Digest(2), &granted(&["10.0.0.1"])).unwrap();
         for late in [&late, &other] {
-            late.answered(NetworkId(7), ["10.0.0.1".parse().unwrap()]);
+            late.answered(NetworkId(7), &late.claims()[&NetworkId(7)]);
             lates.keep_answered(late).unwrap();
         }
         let file = |late: &Late| beside(&lates.path(late.shard, late.digest).unwrap(), ANSWERED);

@@ -248,3 +248,55 @@ async fn a_batch_that_was_under_way_when_its_owner_was_cut_off_is_given_back_by_
     assert_eq!(held, granted.len() + 1, "what was under way is there, too: {listed}");
     assert!(!nodes.logs().contains("which are put aside"), "{}", nodes.logs());
 }
+
+/// It is asked to stop while Redis is away: nobody but it knows what that lost, and its memory ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_is_started_again() {
+    let Some(mut nodes) = Nodes::set(SNAPSHOTS) else { return };
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
+    let mut granted = Vec::new();
+    grant(&mut client, "before", 3, &mut granted).await;
+    nodes.redis.ask(&["SAVE"]);
+    grant(&mut client, "lost", 5, &mut granted).await;
+    let (gone, _) = granted.swap_remove(0);
+    insist(&mut client, "ip.release", &wish(&gone)).await;
+    nodes.redis.end();
+    nodes.cluster.stop(0);
+    assert!(nodes.cluster.log(0).contains("the next start gives back what is missing"), "{}", nodes.logs());
+    nodes.redis.begin();
+    nodes.cluster.again(0);
+    let mut client = nodes.client(0).await;
+    have_what_they_were_told(&nodes, &mut client, &granted).await;
+    let listed = insist(&mut client, "ip.list", &json!({"network": "lan"})).await;
+    assert_eq!(listed["reservations"].as_array().map(Vec::len), Some(granted.len()), "what was let go is: {listed}");
+    eventually("nothing is left to give back", || nodes.figure("allod_store_redo_bytes") == 0.0).await;
+    // With nothing missing a stop leaves nothing.
+    nodes.cluster.restart(0);
+    assert_eq!(nodes.cluster.log(0).matches("the next start gives back").count(), 1, "{}", nodes.logs());
+}
+
+/// Nor can it give back the very changes once another one has gone on: those are claims.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_meanwhile() {
+    let Some(mut nodes) = Nodes::set(Setting { nodes: 2, wired: true, ..SNAPSHOTS }) else { return };
+    let first = nodes.cluster.owner_but(None).await;
+    let mut client = nodes.client(first).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
+    nodes.redis.ask(&["SAVE"]);
+    let mut granted = Vec::new();
+    grant(&mut client, "a", 5, &mut granted).await;
+    nodes.to_redis(first).hold(Way::Both);
+    nodes.redis.crash();
+    nodes.cluster.stop(first);
+    assert!(nodes.cluster.log(first).contains("the next start gives back what is missing"), "{}", nodes.logs());
+    let second = nodes.cluster.owner_but(Some(first)).await;
+    let mut client = nodes.client(second).await;
+    let other = json!({"network": "lan", "owner": "b", "address": "10.0.0.200"});
+    insist(&mut client, "ip.claim", &other).await;
+    nodes.to_redis(first).release();
+    nodes.cluster.again(first);
+    eventually("it has brought them", || nodes.logs().contains("what a failover had cut off was given back")).await;
+    have_what_they_were_told(&nodes, &mut client, &granted).await;
+    eventually("nothing is left to give back", || nodes.figure("allod_store_redo_bytes") == 0.0).await;
+}

@@ -179,7 +179,9 @@ async fn leaves(world: &World) {
     let [owner] = owners[..] else { return };
     let most = world.server.borrow().since_take_over().map_or(20, |since| since - 1).min(20);
     if most > 0 {
-        world.go_back(1 + world.draw(0..most as u64) as usize, 0);
+        // Also for longer than a stop waits.
+        let away_ms = if world.one_in(2) { world.draw(15_000..40_000) } else { 0 };
+        world.go_back(1 + world.draw(0..most as u64) as usize, away_ms);
         world.sleep(world.draw(0..900)).await;
     }
     world.stop(owner, world.draw(50..6_000));

@@ -7,11 +7,8 @@
 //!
 //! **Known**, and passed over unless [`Plan::passes_known`](super::plan::Plan) says otherwise:
 //!
-//! 1. A late claim was answered as a conflict, and its journal is done with; then Redis goes back behind that, and another line
-//!    goes on. What is put aside of the one that is cut off has the claims that were granted in it, and no conflicts.
-//! 2. A node is asked to stop while it waits for another's part, or while Redis is away: what it had to give back ends with it.
-//! 3. A batch was applied and its writer does not know that; who found it, and told somebody of it, ended, or wrote nothing before
-//!    another one took over, who therefore does not remember it.
+//! - A batch was applied and its writer does not know that; who found it, and told somebody of it, ended, or wrote nothing before
+//!   another one took over, who therefore does not remember it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use allod::core::types::NetworkId;
 use serde_json::Value;
 
-use super::plan::Weather;
 use super::world::{Death, World};
 
 /// Somebody was told that he has this.
@@ -172,18 +168,11 @@ impl Judge {
     }
 }
 
-/// Which of the gaps that are known is it, if they are passed over?
+/// Is it the gap that is known, and is that passed over?
 fn known(world: &World, late: &(NetworkId, String, u64)) -> Option<&'static str> {
     let (network, _, generation) = late;
-    if !world.plan.passes_known {
-        None
-    } else if !world.told_writer.borrow().contains(&(*network, *generation)) {
-        Some("known: its writer was not told, and who found it is gone or was not the last")
-    } else if world.contested.borrow().contains(late) {
-        Some("known: a conflict on a line that was cut off")
-    } else {
-        None
-    }
+    let is_known = world.plan.passes_known && !world.told_writer.borrow().contains(&(*network, *generation));
+    is_known.then_some("known: its writer was not told, and who found it is gone or was not the last")
 }
 
 /// Did nobody but this process own the register since, nor was somebody's line put in the place of its own?
@@ -199,7 +188,6 @@ fn is_excused(world: &World, process: u64, grant: (NetworkId, u64)) -> bool {
     let Some(ended) = deaths.get(&process) else { return false };
     match ended.death {
         Death::Killed => true,
-        Death::LeftInDebt if world.plan.weather != Weather::Leaving && world.plan.passes_known => true,
         Death::LeftInDebt | Death::Left | Death::WroteAnew | Death::Stopped => ended.there.contains(&grant),
     }
 }

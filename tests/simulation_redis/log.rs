@@ -11,7 +11,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use super::world::Coverage;
 
 /// Words of a line, and what it counts as.
-const COUNTED: [(&str, &str); 12] = [
+const COUNTED: [(&str, &str); 13] = [
     ("what it lost of this server's changes is played again", "healed"),
     ("take-overs that Redis lacks are played again", "take-overs played again"),
     ("nobody was told of what is not there, so it is taken anew", "line cut off"),
@@ -23,6 +23,7 @@ const COUNTED: [(&str, &str); 12] = [
     ("the register is whole again", "written anew"),
     ("where it stands is looked at once more", "looked at once more"),
     ("whoever took the register", "left to the owner"),
+    ("the process before this one left changes that it acknowledged", "what a process left is given back"),
     ("the store is stopped", "store stopped itself"),
 ];
 
@@ -100,13 +101,14 @@ pub fn count(lines: &[String], coverage: &mut Coverage) {
     }
 }
 
-/// Ids that are drawn at random are nobody's matter.
+/// Ids that are drawn at random are nobody's matter, nor is where directories lie.
 pub fn masked(line: &str) -> String {
     let is_hex = |text: &str| text.len() >= 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_directory = |text: &str| text.len() == "tmp".len() + 6 && text.starts_with("tmp");
     let words = line.split_inclusive(|c: char| !c.is_ascii_alphanumeric());
     let mask = |word: &str| {
         let bare = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
-        if is_hex(bare) { word.replace(bare, "…") } else { word.to_owned() }
+        if is_hex(bare) || is_directory(bare) { word.replace(bare, "…") } else { word.to_owned() }
     };
     words.map(mask).collect()
 }

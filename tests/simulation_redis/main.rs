@@ -25,12 +25,12 @@
 //! | past take-overs | each who owned the register gives back its part, in turn, or puts it aside |
 //! | parting | another goes on from further back; a failover is taken back: what one line lacks is put aside and claimed |
 //! | under way | the owner is cut off with a batch under way, and Redis goes back to before it: whoever went on gives it back |
-//! | leaving | an owner is asked to stop just after Redis went back |
+//! | leaving | an owner is asked to stop just after Redis went back, or while it is away |
 //! | emptied | the register is written anew from memory |
 //! | mixed | anything, and nodes are killed |
 //!
-//! Nodes have no ways to each other here: what is put aside each brings when it owns the register, at the end in turn. Nor have
-//! they directories: what a process has put aside ends with it.
+//! Nodes have no ways to each other here: what is put aside each brings when it owns the register, at the end in turn. Each has a
+//! directory, in which its processes find what those before left.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

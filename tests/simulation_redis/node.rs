@@ -31,9 +31,6 @@ use super::plan::Flaw;
 use super::wire::SimWay;
 use super::world::{Death, Ended as Gone, World};
 
-/// So long after Redis went back it may not be known to all, or one waits for another's part.
-const DEBT_MS: u64 = 15_000;
-
 /// A running process.
 pub struct Process {
     /// Of all processes of a schedule.
@@ -127,6 +124,7 @@ impl Process {
     fn options(world: &World, node: usize) -> RedisOptions {
         let mut options = RedisOptions::new("redis://simulated", world.plan.shards);
         options.owner = format!("node-{node}");
+        options.directory = Some(world.nodes[node].directory.path().to_owned());
         options.move_bytes_max = allod::limits::ACT_BYTES_MAX;
         if world.plan.flaw == Some(Flaw::HealsNothing) {
             options.heal_bytes = 0;
@@ -185,7 +183,6 @@ impl World {
             Death::LeftInDebt => "node stopped in debt",
         });
         self.note(|| format!("node-{} ends as {}: {death:?}", process.node, process.number));
-        self.left_aside.borrow_mut().extend(process.put_aside());
         self.deaths.borrow_mut().insert(process.number, Gone { death, there: self.server.borrow().held() });
         self.wires.break_of(process.number);
         if let Some(abort) = process.abort.get() {
@@ -194,10 +191,11 @@ impl World {
         self.change();
     }
 
-    /// Is something put aside there, or was it not a moment ago that Redis lacked something?
-    fn is_in_debt(&self, store: &RedisStore) -> bool {
-        let since_ms = self.now_ms().saturating_sub(DEBT_MS);
-        !store.late().is_empty() || self.went_back_ms.borrow().last().is_some_and(|at_ms| *at_ms > since_ms)
+    /// Does something lie in the directory of a node that is to be given back?
+    fn is_in_debt(&self, node: usize) -> bool {
+        let files = std::fs::read_dir(self.nodes[node].directory.path()).unwrap();
+        let is_debt = |name: &str| name.starts_with("REDO-") || name.starts_with("LATE-");
+        files.flatten().any(|file| file.file_name().to_str().is_some_and(is_debt))
     }
 
     /// Counts what a process did.
@@ -248,10 +246,11 @@ async fn live(world: Rc<World>, process: Rc<Process>, tasks: mpsc::UnboundedSend
     server.tasks.close();
     let _ = tokio::time::timeout(Duration::from_secs(2), server.tasks.wait()).await;
     keeper.end().await;
+    store.close().await;
     let death = match ended {
         Ended::Failed(_) => Death::Stopped,
         Ended::WrittenAnew(_) => Death::WroteAnew,
-        Ended::Stopped if world.is_in_debt(&store) => Death::LeftInDebt,
+        Ended::Stopped if world.is_in_debt(node) => Death::LeftInDebt,
         Ended::Stopped => Death::Left,
     };
     world.end(&process, death);

@@ -76,7 +76,6 @@ async fn go(plan: Plan, metrics: Arc<Metrics>, traced: bool) -> Rc<World> {
         return world;
     }
     world.note(|| "-- begins --".to_owned());
-    // Whoever starts with an empty Redis makes a new register: that nobody does who has a directory.
     world.server.borrow_mut().is_safe();
     world.calm.set(false);
     let holders: Vec<_> = (0..world.plan.clients)
@@ -228,7 +227,6 @@ async fn end(world: &World) -> Option<End> {
     for node in 0..world.nodes.len() {
         end.late.extend(world.process(node).map(|process| process.put_aside()).unwrap_or_default());
     }
-    end.late.extend(world.left_aside.borrow().iter().cloned());
     Some(end)
 }
 

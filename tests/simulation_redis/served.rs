@@ -1,6 +1,6 @@
 //! What the server does for whom: kept for the judge, and noted in the trace.
 
-use allod::core::state::{Entry, Event, EventKind, Key, State, Step};
+use allod::core::state::{Entry, Key, State, Step};
 use allod::core::types::NetworkId;
 use allod::store::Batch;
 use allod::store::codec::decode_batch;
@@ -37,7 +37,6 @@ pub fn carry_out(world: &World, words: &Words, (node, process): (usize, u64), is
             writers.entry((network, generation)).or_insert(process);
             grants.push((network, generation));
         }
-        world.contested.borrow_mut().extend(commit.contested());
         if let Some(ms) = world.cuts_next_ms.take().filter(|_| !is_orphan) {
             world.hit("cut off with a batch under way");
             world.under_way.set(Some(world.server.borrow().changed));
@@ -109,16 +108,6 @@ impl Commit {
         self.steps().filter_map(|(network, step)| match (&step.state, step.key) {
             (Some(State::Entry(Entry::Held(held))), Key::Address(address)) => {
                 Some((network, held.generation.0, format!("{}={address}", held.holder.owner)))
-            }
-            _ => None,
-        })
-    }
-
-    /// Late claims that are noted as conflicts in it.
-    fn contested(&self) -> impl Iterator<Item = (NetworkId, String, u64)> {
-        self.steps().filter_map(|(network, step)| match (&step.event, step.key) {
-            (Some(Event { kind: EventKind::Conflict, before: Some(late) }), Key::Address(address)) => {
-                Some((network, address.to_string(), late.generation.0))
             }
             _ => None,
         })

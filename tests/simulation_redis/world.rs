@@ -10,6 +10,7 @@ use allod::core::types::NetworkId;
 use allod::metrics::Metrics;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use tempfile::TempDir;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -26,7 +27,6 @@ pub type Coverage = BTreeMap<&'static str, u64>;
 const EPOCH_MS: u64 = 1_772_356_364_031;
 
 /// What befalls a node.
-#[derive(Default)]
 pub struct Fate {
     pub process: RefCell<Option<Rc<Process>>>,
     /// Nothing passes between it and Redis until then.
@@ -38,6 +38,22 @@ pub struct Fate {
     pub down_until_ms: Cell<u64>,
     /// Counts its processes.
     pub starts: Cell<u64>,
+    /// What its processes leave on the disk of its machine.
+    pub directory: TempDir,
+}
+
+impl Fate {
+    fn new() -> Self {
+        Self {
+            process: RefCell::default(),
+            cut_until_ms: Cell::default(),
+            cut_is_silent: Cell::default(),
+            paused: Cell::default(),
+            down_until_ms: Cell::default(),
+            starts: Cell::default(),
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
 }
 
 /// The end of a process.
@@ -50,7 +66,7 @@ pub enum Death {
     WroteAnew,
     /// It was asked to stop.
     Left,
-    /// It was asked to stop while it, or somebody else, had something to give back.
+    /// It was asked to stop while it had something to give back, or could not know.
     LeftInDebt,
 }
 
@@ -100,16 +116,12 @@ pub struct World {
     trace: Option<RefCell<Vec<String>>>,
     /// Something of all this has changed.
     pub changed: Notify,
-    /// What processes that ended had put aside: it would be in files of their directories.
-    pub left_aside: RefCell<BTreeSet<(NetworkId, String, u64)>>,
-    /// Late claims that were noted as conflicts, by network, address and generation.
-    pub contested: RefCell<BTreeSet<(NetworkId, String, u64)>>,
 }
 
 impl World {
     pub fn new(plan: Plan, metrics: Arc<Metrics>, traced: bool, dial: mpsc::UnboundedSender<Dialled>) -> Rc<Self> {
         let draws = SmallRng::seed_from_u64(plan.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 1);
-        let nodes = (0..plan.nodes).map(|_| Fate::default()).collect();
+        let nodes = (0..plan.nodes).map(|_| Fate::new()).collect();
         Rc::new(Self {
             plan,
             metrics,
@@ -135,8 +147,6 @@ impl World {
             problems: RefCell::default(),
             trace: traced.then(RefCell::default),
             changed: Notify::new(),
-            left_aside: RefCell::default(),
-            contested: RefCell::default(),
         })
     }
 

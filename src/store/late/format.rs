@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use super::super::{Digest, ShardId, codec};
 use super::Late;
-use crate::core::address::Address;
-use crate::core::types::NetworkId;
+use super::journal::ClaimName;
+use crate::core::types::Generation;
 
 pub(super) const TITLE: &str = "allod: changes that were acknowledged and that the register lacks";
 const ANSWERED_TITLE: &str = "allod: what was answered of the changes that the register lacks";
@@ -60,23 +60,19 @@ fn answered_front(register: u128, late: &Late) -> String {
     format!("{ANSWERED_TITLE}\n{register:032x} {} {:032x}\n", late.shard.0, late.digest.0)
 }
 
-/// A line for people; register, shard and digest; a line for each claim, network and address; the checksum of all that.
-pub(super) fn answered_text(register: u128, late: &Late, claims: &BTreeSet<(NetworkId, Address)>) -> String {
+/// A line for people; register, shard and digest; a line for each claim, network, address and generation; the checksum of all that.
+pub(super) fn answered_text(register: u128, late: &Late, claims: &BTreeSet<ClaimName>) -> String {
     let mut text = answered_front(register, late);
-    for (network, address) in claims {
+    for (network, address, generation) in claims {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{network} {address}");
+        let _ = writeln!(text, "{network} {address} {}", generation.0);
     }
     let sum = crc32fast::hash(text.as_bytes());
     let _ = writeln!(text, "{sum:08x}");
     text
 }
 
-pub(super) fn decode_answered(
-    text: &str,
-    register: u128,
-    late: &Late,
-) -> Result<BTreeSet<(NetworkId, Address)>, &'static str> {
+pub(super) fn decode_answered(text: &str, register: u128, late: &Late) -> Result<BTreeSet<ClaimName>, &'static str> {
     let (lines, sum) = text.strip_suffix('\n').and_then(|text| text.rsplit_once('\n')).ok_or("ends early")?;
     if format!("{:08x}", crc32fast::hash(&text.as_bytes()[..=lines.len()])) != sum {
         return Err("has another checksum than was written");
@@ -84,8 +80,8 @@ pub(super) fn decode_answered(
     let lines = &text[..=lines.len()];
     let claims = lines.strip_prefix(&answered_front(register, late)).ok_or("is of another journal")?;
     let claim = |line: &str| {
-        let (network, address) = line.split_once(' ')?;
-        Some((network.parse().ok()?, address.parse().ok()?))
+        let [network, address, generation] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+        Some((network.parse().ok()?, address.parse().ok()?, Generation(generation.parse().ok()?)))
     };
     claims.lines().map(|line| claim(line).ok_or("has a line that names no claim")).collect()
 }

@@ -1,13 +1,14 @@
-//! What one late journal says: what was granted in it, is held at its end, and is to be claimed again.
+//! What one late journal says: what was granted in it, is held at its end, and is to be claimed again. And late claims of before,
+//! which were answered in it by a conflict: that is cut off with it, and whoever brought them is done with them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use super::super::{Batch, Digest, ShardId};
+use super::super::{Act, Batch, Digest, ShardId};
 use super::locked;
 use crate::core::address::Address;
-use crate::core::state::{Entry, Event, EventKind, Key, State, Step};
-use crate::core::types::NetworkId;
+use crate::core::state::{Conflict, Entry, Event, EventKind, Key, Reservation, State, Step};
+use crate::core::types::{Generation, NetworkId};
 
 /// What was acknowledged of one shard, behind the last that the register has.
 #[derive(Debug)]
@@ -21,10 +22,14 @@ pub struct Late {
     pub(super) answered: Mutex<AnsweredClaims>,
 }
 
+/// A claim by name: in which network, of which address, under which generation. At one address there may be several: who held it
+/// at the end, and those whose claim was in conflict with that.
+pub(super) type ClaimName = (NetworkId, Address, Generation);
+
 /// Claims of which it is known what became of them.
 #[derive(Debug, Default)]
 pub(super) struct AnsweredClaims {
-    pub(super) claims: BTreeSet<(NetworkId, Address)>,
+    pub(super) claims: BTreeSet<ClaimName>,
     /// How many of them are in the file.
     pub(super) kept: usize,
 }
@@ -45,22 +50,26 @@ impl Late {
 
     /// A network has answered what became of these: it is not to be asked for them again. In memory;
     /// [`Lates::keep_answered`](super::Lates::keep_answered) makes it outlive the process.
-    pub fn answered(&self, network: NetworkId, addresses: impl IntoIterator<Item = Address>) {
-        let claims = addresses.into_iter().map(|address| (network, address));
-        locked(&self.answered).claims.extend(claims);
+    pub fn answered(&self, network: NetworkId, claims: &[(Address, Entry)]) {
+        let names = claims.iter().map(|(address, entry)| (network, *address, entry.generation()));
+        locked(&self.answered).claims.extend(names);
     }
 
     /// Has the network answered what became of this one?
-    pub fn is_answered(&self, network: NetworkId, address: Address) -> bool {
-        locked(&self.answered).claims.contains(&(network, address))
+    pub fn is_answered(&self, network: NetworkId, (address, entry): &(Address, Entry)) -> bool {
+        locked(&self.answered).claims.contains(&(network, *address, entry.generation()))
     }
 
-    /// What was granted in it, is held at its end, and was not answered, by network: what is to be claimed again.
+    /// What is to be claimed again, by network: what was granted in it, is held at its end, and was not answered; and behind that
+    /// what was found there to be in conflict and was not decided.
     pub fn claims(&self) -> BTreeMap<NetworkId, Vec<(Address, Entry)>> {
         let mut claims: BTreeMap<NetworkId, Vec<(Address, Entry)>> = BTreeMap::new();
+        let Reduced { held, contested, .. } = self.reduced();
         let answered = locked(&self.answered);
-        let open = self.reduced().0.into_iter().filter(|(place, _)| !answered.claims.contains(place));
-        for ((network, address), entry) in open {
+        let held = held.into_iter().map(|((network, address), entry)| ((network, address, entry.generation()), entry));
+        let contested = contested.into_iter().map(|(name, late)| (name, Entry::Held(late)));
+        for ((network, address, _), entry) in held.chain(contested).filter(|(name, _)| !answered.claims.contains(name))
+        {
             claims.entry(network).or_default().push((address, entry));
         }
         claims
@@ -69,37 +78,75 @@ impl Late {
     /// How many changes in it were none of these: what let go, renewed, bound or changed something that was there before, and
     /// configuration.
     pub fn others(&self) -> usize {
-        self.reduced().1
+        self.reduced().others
     }
 
-    fn reduced(&self) -> (BTreeMap<(NetworkId, Address), Entry>, usize) {
-        let (mut held, mut others) = (BTreeMap::new(), 0);
-        let acts = self.batches.iter().flat_map(|batch| &batch.acts);
-        for (network, step) in acts.flat_map(|act| act.steps.iter().map(|step| (act.network, step))) {
-            let Key::Address(address) = step.key else {
-                others += 1;
-                continue;
-            };
-            let place = (network, address);
-            match &step.state {
-                // With its subnet it came from another network. That was cut off, too: it is there still.
-                Some(State::Entry(Entry::Held(_))) if is_moved(step, false) => others += 1,
-                // And there it is claimed, where it was granted in it.
-                None if is_moved(step, true) => others += usize::from(!held.contains_key(&place)),
-                Some(State::Entry(entry @ Entry::Held(reservation))) => {
-                    // Under a generation that was given in it, or on something that was.
-                    if step.expect != Some(reservation.generation.0) || held.contains_key(&place) {
-                        held.insert(place, entry.clone());
-                    } else {
-                        others += 1;
-                    }
+    fn reduced(&self) -> Reduced {
+        let mut reduced = Reduced::default();
+        self.batches.iter().flat_map(|batch| &batch.acts).for_each(|act| reduced.act(act));
+        reduced
+    }
+}
+
+/// What is there behind all batches.
+#[derive(Default)]
+struct Reduced {
+    held: BTreeMap<(NetworkId, Address), Entry>,
+    /// Claims of before, that were answered in it by a conflict.
+    contested: BTreeMap<ClaimName, Arc<Reservation>>,
+    others: usize,
+}
+
+impl Reduced {
+    fn act(&mut self, act: &Act) {
+        let is_told = |step: &&Step| step.event.as_ref().is_some_and(|event| event.kind == EventKind::Conflict);
+        let (told, done): (Vec<&Step>, Vec<&Step>) = act.steps.iter().partition(is_told);
+        for step in done {
+            match (step.key, &step.state) {
+                (Key::Address(address), _) => self.step((act.network, address), step),
+                (Key::Config, Some(State::Config(config))) => {
+                    self.conflicts(act.network, &told, &config.conflicts);
+                    // Where it only notes them it is no change of anybody's.
+                    self.others += usize::from(step.event.is_some() || told.is_empty());
                 }
-                Some(_) | None if held.remove(&place).is_some() => {}
-                // What was granted over something that cooled, or cools no more, is nothing by itself.
-                Some(_) | None => others += usize::from(step.event.is_some()),
+                (Key::Config | Key::Subnet(_) | Key::Deployment, _) => self.others += 1,
             }
         }
-        (held, others)
+    }
+
+    /// The network has these conflicts from here on. Whose claims they are is told at their own addresses, and at those of who is
+    /// in their way.
+    fn conflicts(&mut self, network: NetworkId, told: &[&Step], conflicts: &[Conflict]) {
+        let is_open = |address, late: &Reservation| conflicts.iter().any(|conflict| conflict.is_of(address, late));
+        self.contested.retain(|(of, address, _), late| *of != network || is_open(*address, late));
+        for step in told {
+            if let (Key::Address(address), Some(Event { before: Some(late), .. })) = (step.key, &step.event)
+                && is_open(address, late)
+            {
+                self.contested.insert((network, address, late.generation), Arc::clone(late));
+            }
+        }
+    }
+
+    fn step(&mut self, place: (NetworkId, Address), step: &Step) {
+        let held = &mut self.held;
+        match &step.state {
+            // With its subnet it came from another network. That was cut off, too: it is there still.
+            Some(State::Entry(Entry::Held(_))) if is_moved(step, false) => self.others += 1,
+            // And there it is claimed, where it was granted in it.
+            None if is_moved(step, true) => self.others += usize::from(!held.contains_key(&place)),
+            Some(State::Entry(entry @ Entry::Held(reservation))) => {
+                // Under a generation that was given in it, or on something that was.
+                if step.expect != Some(reservation.generation.0) || held.contains_key(&place) {
+                    held.insert(place, entry.clone());
+                } else {
+                    self.others += 1;
+                }
+            }
+            Some(_) | None if held.remove(&place).is_some() => {}
+            // What was granted over something that cooled, or cools no more, is nothing by itself.
+            Some(_) | None => self.others += usize::from(step.event.is_some()),
+        }
     }
 }
 
@@ -111,22 +158,72 @@ fn is_moved(step: &Step, leaves: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::super::tests::first_batch;
     use super::*;
-    use crate::core::state::Reservation;
-    use crate::core::types::{Generation, Scope, SlotKey, WallTime};
-    use crate::store::Act;
+    use crate::core::state::NetworkConfig;
+    use crate::core::types::{Scope, SlotKey, WallTime};
+    use crate::store::codec::samples::sample_config;
+
+    fn act((network, steps): (NetworkId, Vec<Step>)) -> Act {
+        Act { network, wall: WallTime(0), by: "anonymous".into(), reason: None, transaction: None, steps }
+    }
+
+    fn held(owner: &str, generation: u64) -> Arc<Reservation> {
+        let holder = SlotKey { scope: Scope::default(), owner: owner.parse().unwrap(), slot: "0".parse().unwrap() };
+        Arc::new(Reservation::plain(holder, Generation(generation), 32, WallTime(1_772_356_360_000)))
+    }
+
+    /// As a network notes and tells them: at the address of who is in the way, and at its own.
+    #[test]
+    fn a_conflict_that_was_found_on_a_line_that_is_cut_off_is_claimed_again_until_it_was_decided() {
+        let network = NetworkId(7);
+        let (present, late, other) = (held("present", 90), held("late", 77), held("late", 91));
+        let at = |address: &str| Key::Address(address.parse().unwrap());
+        let state = |held: &Arc<Reservation>| Some(State::Entry(Entry::Held(Arc::clone(held))));
+        let granted = |key, held| {
+            let event = Some(Event { kind: EventKind::Granted, before: None });
+            Step { key, expect: None, state: state(held), event }
+        };
+        let told = |key, there: Option<&Arc<Reservation>>| {
+            let event = Some(Event { kind: EventKind::Conflict, before: Some(Arc::clone(&late)) });
+            let expect = there.map(|held| held.generation.0);
+            Step { key, expect, state: there.and_then(state), event }
+        };
+        let noted = |conflicts: Vec<Conflict>, kind: Option<EventKind>| {
+            let config = NetworkConfig { conflicts, ..sample_config(network) };
+            let event = kind.map(|kind| Event { kind, before: None });
+            Step { key: Key::Config, expect: Some(1), state: Some(State::Config(Arc::new(config))), event }
+        };
+        let conflict = Conflict::of("10.0.0.1".parse().unwrap(), &late, WallTime(5));
+        let mut acts = vec![
+            vec![granted(at("10.0.0.1"), &present), granted(at("10.0.0.2"), &other)],
+            vec![
+                told(at("10.0.0.2"), Some(&other)),
+                told(at("10.0.0.1"), Some(&present)),
+                noted(vec![conflict.clone()], None),
+            ],
+            // Something else of the network is changed.
+            vec![noted(vec![conflict], Some(EventKind::NetworkChanged))],
+        ];
+        let claims_of = |acts: &[Vec<Step>]| {
+            let acts = acts.iter().map(|steps| act((network, steps.clone()))).collect();
+            let late = Late::new(ShardId(3), Digest(1), vec![first_batch(acts)]);
+            let claims = late.claims().remove(&network).unwrap_or_default();
+            late.answered(network, &claims[..1]);
+            assert_eq!(late.claims()[&network], claims[1..], "what was answered is one claim, not all of its address");
+            let shown = |(address, entry): &(Address, Entry)| format!("{address} {}", entry.generation().0);
+            (claims.iter().map(shown).collect::<Vec<_>>(), late.others())
+        };
+        let all = ["10.0.0.1 90", "10.0.0.2 91", "10.0.0.1 77"].map(str::to_owned);
+        assert_eq!(claims_of(&acts), (all.to_vec(), 1));
+        acts.push(vec![told(at("10.0.0.1"), Some(&present)), noted(Vec::new(), Some(EventKind::NetworkChanged))]);
+        assert_eq!(claims_of(&acts), (all[..2].to_vec(), 2), "it was given up");
+    }
 
     /// What moved with its subnet, on a line that is cut off, is where it was: nobody claims it where it came to, and what
     /// was granted before it moved is claimed where it was granted.
     #[test]
     fn a_subnet_that_moved_on_a_line_that_is_cut_off_is_claimed_nowhere_else() {
-        let held = |owner: &str| {
-            let holder = SlotKey { scope: Scope::default(), owner: owner.parse().unwrap(), slot: "0".parse().unwrap() };
-            Arc::new(Reservation::plain(holder, Generation(77), 32, WallTime(1_772_356_360_000)))
-        };
         let at = |address: &str| Key::Address(address.parse().unwrap());
         let put = |key, held: &Arc<Reservation>, kind| Step {
             key,
@@ -140,7 +237,7 @@ mod tests {
             state: None,
             event: Some(Event { kind: EventKind::Transferred, before: Some(Arc::clone(held)) }),
         };
-        let (old, new) = (held("old"), held("new"));
+        let (old, new) = (held("old", 77), held("new", 77));
         let (from, to) = (NetworkId(7), NetworkId(8));
         let moved = [
             (from, vec![put(at("10.0.0.2"), &new, EventKind::Granted)]),
@@ -153,14 +250,6 @@ mod tests {
                 ],
             ),
         ];
-        let act = |(network, steps)| Act {
-            network,
-            wall: WallTime(0),
-            by: "anonymous".into(),
-            reason: None,
-            transaction: None,
-            steps,
-        };
         let batch = first_batch(moved.into_iter().map(act).collect());
         let late = Late::new(ShardId(3), Digest(1), vec![batch]);
         let claims: Vec<_> = late

@@ -9,12 +9,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::confirms;
 use super::failed::{self, Failed};
+use super::farewell;
 use super::heal;
 use super::late;
 use super::link::Link;
 use super::moving;
 use super::redo;
-use super::replicas::ReplicaWait;
+use super::replicas::{Counted, ReplicaWait};
 use super::scripts::{self, LoadedScript, Met, ScriptCall, Verdict};
 use super::shared::RedisShared;
 use super::take;
@@ -48,7 +49,7 @@ pub(super) enum CheckJob {
     Meet(bool, oneshot::Sender<Result<Vec<SeenNode>, StoreError>>),
 }
 
-/// Runs until every sender is gone.
+/// Runs until every sender is gone, and looks once more then.
 pub(super) async fn run(
     shared: Arc<RedisShared>,
     mut link: Link,
@@ -81,6 +82,7 @@ pub(super) async fn run(
             CheckJob::Meet(here, reply) => drop(reply.send(meet(&shared, &mut link, here).await)),
         }
     }
+    farewell::say(&shared, &mut link).await;
 }
 
 /// A take-over counts when as many replicas have it as are wanted: nothing is loaded before.
@@ -270,7 +272,8 @@ async fn counted_behind(
 
 /// How far things stood before it is asked whether enough replicas have them.
 struct ReplicaProbe {
-    waiting: ReplicaWait,
+    /// None: it is enough that Redis has them.
+    waiting: Option<ReplicaWait>,
     applied: u64,
     redo_bytes: u64,
     /// By the connection of this number, on which all that Redis lost is there again.
@@ -280,10 +283,10 @@ struct ReplicaProbe {
 }
 
 /// Is it to be asked whether replicas that were missing are there again? Where something may be acknowledged without them no
-/// round of confirmations waits for them.
+/// round of confirmations waits for them. And whether what the process before this one left is there, whoever has it.
 async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe> {
     let redo = shared.redo.as_ref()?;
-    let waiting = shared.waiting()?;
+    let waiting = shared.waiting();
     if redo.bytes() == 0 && !(shared.stand_in().is_some() && shared.lacks_replicas()) {
         return None;
     }
@@ -304,14 +307,16 @@ async fn answered_behind(
     probe: ReplicaProbe,
 ) -> Result<Value, StoreError> {
     let ReplicaProbe { waiting, applied, redo_bytes, number, stand } = probe;
-    let waits = confirms::waits_of(waiting, shared.replicas);
+    let has_enough = |counted: &Counted| shared.replicas_answer(counted).is_ok();
+    let waits = waiting.map(|waiting| confirms::waits_of(waiting, shared.replicas)).unwrap_or_default();
     let (answer, waited) = link.call_then(call, &waits, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    let counted = confirms::counted(&waited, &shared.place);
     // That they are too few is said, and nothing waits for it.
-    let is_enough = counted.is_ok_and(|counted| shared.replicas_answer(&counted).is_ok());
+    let is_enough = waiting.is_none_or(|_| confirms::counted(&waited, &shared.place).is_ok_and(|one| has_enough(&one)));
     // On another connection it is another server's, perhaps, which may lack something.
     if is_enough && link.number() == number {
-        shared.journal().is_safe(applied);
+        if waiting.is_some() {
+            shared.journal().is_safe(applied);
+        }
         if shared.accounts(&stand) {
             redo::empty(shared, redo_bytes).await;
         }

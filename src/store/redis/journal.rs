@@ -10,6 +10,7 @@
 mod ways;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::scripts::ScriptCall;
@@ -232,6 +233,16 @@ impl Journal {
         }
     }
 
+    /// The line on which a shard was taken goes through what was sent under this token, up to this number: Redis did all of that,
+    /// also where nobody heard so because this process was cut off.
+    pub(super) fn found(&mut self, shard: ShardId, token: Token, through: Seq) {
+        let is_there = |one: &Move| one.shard == shard && one.after.token == token && one.after.seq <= through;
+        for entry in self.entries.iter_mut().filter(|entry| !entry.applied && entry.moves.iter().any(is_there)) {
+            (entry.applied, entry.kept) = (true, false);
+            self.applied = self.applied.max(entry.number);
+        }
+    }
+
     /// Redis had forgotten these, and was given them again: all of them, or perhaps not all. Whoever had them before may have
     /// forgotten them as well, so they are as if they had been sent only now. What was asked of replicas before says nothing of
     /// them.
@@ -341,16 +352,26 @@ impl Journal {
         }
         let end = self.entries.iter().rposition(|entry| entry.applied).map_or(0, |last| last + 1);
         // One that was sent again stands where it stood the first time.
-        let is_due = |entry: &&JournalEntry| entry.is_due(self.safe);
+        let is_due = |entry: &JournalEntry| entry.is_due(self.safe);
         let mut begin = if self.is_scattered { 0 } else { end };
-        while begin > 0 && self.entries.range(begin.saturating_sub(RECENT)..begin).any(|entry| is_due(&entry)) {
+        while begin > 0 && self.entries.range(begin.saturating_sub(RECENT)..begin).any(is_due) {
             begin = begin.saturating_sub(RECENT);
         }
-        let due = self.entries.range(begin..end).filter(is_due).map(|entry| {
+        Some(self.due(begin..end))
+    }
+
+    /// The same for the next process, which has nothing else: as far as it is remembered.
+    pub(super) fn remembered(&self) -> Vec<Unkept> {
+        let end = self.entries.iter().rposition(|entry| entry.applied).map_or(0, |last| last + 1);
+        self.due(0..end)
+    }
+
+    fn due(&self, places: Range<usize>) -> Vec<Unkept> {
+        let due = self.entries.range(places).filter(|entry| entry.is_due(self.safe)).map(|entry| {
             let &JournalEntry { number, applied, .. } = entry;
             Unkept { number, deed: entry.deed.clone(), moves: entry.moves.clone(), applied }
         });
-        Some(due.collect())
+        due.collect()
     }
 
     /// These are kept.

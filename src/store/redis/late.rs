@@ -20,6 +20,7 @@ use super::link::Link;
 use super::redo;
 use super::scripts::ScriptCall;
 use super::shared::{KnownLine, RedisShared};
+use super::takes::Takes;
 use super::written;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError, codec};
 
@@ -110,7 +111,8 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
         return Err(shared.went_back(line.shard, None, found));
     }
     for ((line, head), missing) in parted.iter().zip(&late) {
-        if missing.lacks_others && head.epoch < line.told_epoch && !shared.accepts_rollback {
+        let is_nobodys = head.epoch < line.told_epoch && !was_taken_since(shared, line, head)?;
+        if missing.lacks_others && is_nobodys && !shared.accepts_rollback {
             let found = format!(
                 "at batch {} in epoch {}, which is further back than what this server began with, and nobody has gone on since",
                 head.seq.0, head.epoch.0
@@ -137,6 +139,12 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
         shared.journal().cut(shard, stays);
     }
     Ok(())
+}
+
+/// Is it somebody's whom the line of this process does not lead through? Then he took it when Redis had gone back.
+fn was_taken_since(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<bool, StoreError> {
+    let takes = shared.line(line.shard, |line| Takes::parse(line.takes()))?.unwrap_or_default();
+    Ok(takes.token_in(head.epoch).is_some_and(|token| token != head.token))
 }
 
 /// Does it stand where this process brought it, before or behind what somebody was told of? Then nothing is missing, or it is
@@ -253,13 +261,7 @@ async fn put_aside(
     }
     let (count, lates, shard, digest) = (batches.len(), Arc::clone(&shared.lates), line.shard, line.told.digest);
     let path = lates.path(shard, digest);
-    if path.is_some() {
-        // Not here: a disk that is slow would hold up whatever else runs on this thread.
-        let added = tokio::task::spawn_blocking(move || lates.add(shard, digest, &batches).map(drop)).await;
-        added.unwrap_or_else(|_| Err(StoreError::Poisoned("what puts changes aside crashed".into())))?;
-    } else {
-        lates.add(shard, digest, &batches)?;
-    }
+    shared.blocking.run(move || lates.add(shard, digest, &batches).map(drop)).await?;
     tracing::error!(
         redis = %shared.place,
         shard = line.shard.0,

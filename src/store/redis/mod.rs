@@ -27,8 +27,9 @@
 //! seq and digest, whichever connection brings them. A head that is behind what was acknowledged is healed from what this
 //! process sent last, if it lies on its own line (see `heal`, `playing`, `awaited`). One that is gone, or that does not
 //! fit, stops the store: it is never taken for a new or an older register. What too few replicas have may be acknowledged once
-//! it is on this machine's disk (see `redo`). Which register it is stands in a file on this
-//! machine, so that an emptied Redis is refused also by the next process.
+//! it is on this machine's disk (see `redo`); and there a process that ends leaves what it acknowledged and does not know to be
+//! in Redis (see `farewell`). Which register it is stands in a file on this machine, so that an emptied Redis is refused also by
+//! the next process.
 //!
 //! **IPv6** has no fixed buckets: random addresses of a /64 would have a hash each. Its hashes cover from one LOW to the
 //! next, in an ordered index, and are cut when they grow beyond 96 records; dense and sparse ones take the same room.
@@ -43,6 +44,7 @@
 mod anew;
 mod awaited;
 mod begin;
+mod blocking;
 mod calls;
 mod checks;
 mod cluster;
@@ -51,6 +53,7 @@ mod confirms;
 mod connect;
 pub mod examine;
 mod failed;
+mod farewell;
 mod following;
 mod heal;
 mod history;
@@ -91,6 +94,7 @@ use tokio::task::JoinHandle;
 
 use self::anew::Anew;
 use self::begin::Begun;
+use self::blocking::Blocking;
 pub use self::connect::{RedisStream, RedisWay};
 use self::identity::IdentityFile;
 use self::keys::Keys;
@@ -181,6 +185,14 @@ impl Ground {
         match self {
             Self::Threads([_, bulk]) => bulk.handle(),
             Self::Here(here) => here,
+        }
+    }
+
+    /// Where there are no threads but the caller's none is started for a file either.
+    fn blocking(&self) -> Blocking {
+        match self {
+            Self::Threads(_) => Blocking::Threads,
+            Self::Here(_) => Blocking::Here,
         }
     }
 
@@ -311,6 +323,7 @@ impl RedisStore {
             identity,
             accepts_rollback: options.accept_rollback,
             serves: options.opening == Opening::Serve,
+            blocking: ground.blocking(),
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         let shared = Arc::new(RedisShared::new(parts));

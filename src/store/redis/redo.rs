@@ -8,6 +8,9 @@
 //! when enough replicas have all of it and whoever owns the register has it on his line, which is asked for once a second (see
 //! `checks`).
 //!
+//! **A process that ends** and does not know whether the register has all that it acknowledged leaves here what it remembers
+//! ([`leave`]), whether or not replicas are waited for.
+//!
 //! **What leaves it before** is said in it: what a line that goes on lacks and that was put aside elsewhere, or of which nobody was
 //! told. What leads to where that line parted stays: it is acknowledged, and perhaps on one server only.
 //!
@@ -35,6 +38,7 @@ use tokio::time::Instant;
 
 use self::frames::{Redone, TITLE, decode, encode};
 pub(super) use self::restored::restore;
+use super::blocking::Blocking;
 use super::journal::{Deed, Point, Unkept};
 use super::shared::{RedisShared, locked};
 use super::written;
@@ -43,6 +47,8 @@ use crate::store::{ShardId, StoreError, whole};
 const PREFIX: &str = "REDO-";
 /// How long the disk may take: less than a commit is waited for.
 const DISK_WITHIN: Duration = Duration::from_secs(1);
+/// The same for all that is remembered at the end: up to `store.redis_heal_bytes`.
+const LEFT_WITHIN: Duration = Duration::from_secs(10);
 const HANGS: &str = "the disk of the redo journal does not answer";
 
 /// See the module's text.
@@ -117,6 +123,19 @@ impl OpenFile {
     }
 }
 
+fn path_of(directory: &Path, register: u128) -> PathBuf {
+    directory.join(format!("{PREFIX}{register:032x}"))
+}
+
+/// How long a file is; none where there is none.
+fn length(path: &Path) -> Result<Option<u64>, StoreError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata.len())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(whole::io("reading", path)(error)),
+    }
+}
+
 /// What lies in a file of before.
 #[derive(Debug, Default)]
 pub(super) struct Found(Vec<Redone>);
@@ -132,16 +151,13 @@ impl Redo {
         register: u128,
         acknowledges: bool,
     ) -> Result<Option<(Self, Found)>, StoreError> {
-        let path = directory.join(format!("{PREFIX}{register:032x}"));
-        let length = match std::fs::metadata(&path) {
-            Ok(metadata) => Some(metadata.len()),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(whole::io("reading", &path)(error)),
-        };
-        if !acknowledges && length.is_none_or(|length| length <= TITLE.len() as u64) {
-            return Ok(None);
-        }
-        if length.is_none() {
+        let path = path_of(directory, register);
+        let is_empty = length(&path)?.is_none_or(|length| length <= TITLE.len() as u64);
+        if acknowledges || !is_empty { Self::made(path, acknowledges).map(Some) } else { Ok(None) }
+    }
+
+    fn made(path: PathBuf, acknowledges: bool) -> Result<(Self, Found), StoreError> {
+        if length(&path)?.is_none() {
             // Whole, or not at all: what is there is never replaced, or it would be another file than the one that is locked.
             whole::write(&path, TITLE.as_bytes()).map_err(whole::io("writing", &path))?;
         }
@@ -156,8 +172,8 @@ impl Redo {
         let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
         let (found, end) = decode(&bytes).map_err(|what| {
             let text = format!(
-                "{} {what}: it has changes that were acknowledged while too few replicas of Redis had them. Bring it back \
-                 from a copy, or move it away and compare what was granted then with who uses it",
+                "{} {what}: it has changes that were acknowledged and that Redis may lack. Bring it back from a copy, or move \
+                 it away and compare what was granted then with who uses it",
                 path.display()
             );
             StoreError::Damaged(text.into())
@@ -166,7 +182,7 @@ impl Redo {
         file.set_len(end).and_then(|()| file.sync_all()).map_err(whole::io("writing", &path))?;
         let open = Arc::new(tokio::sync::Mutex::new(OpenFile { file: Box::new(file), end, has_rest: false }));
         let bytes = AtomicU64::new(end - TITLE.len() as u64);
-        Ok(Some((Self { path, acknowledges, open, bytes, refuses: Mutex::default() }, Found(found))))
+        Ok((Self { path, acknowledges, open, bytes, refuses: Mutex::default() }, Found(found)))
     }
 
     /// Does it stand in for replicas that are missing?
@@ -207,18 +223,14 @@ impl Redo {
     /// for it would keep the register and confirm nothing, and nobody else could take it.
     async fn works(
         self: &Arc<Self>,
+        blocking: Blocking,
         mut open: OwnedMutexGuard<OpenFile>,
         by: Instant,
         with: impl FnOnce(&Self, &mut OpenFile) -> Result<(), StoreError> + Send + 'static,
     ) -> Result<(), StoreError> {
         let redo = Arc::clone(self);
-        let working = tokio::task::spawn_blocking(move || with(&redo, &mut open));
-        match tokio::time::timeout_at(by, working).await {
-            Ok(done) => {
-                done.unwrap_or_else(|_| Err(StoreError::Poisoned("what keeps the redo journal crashed".into())))
-            }
-            Err(_) => Err(self.refuse(HANGS)),
-        }
+        let working = blocking.run(move || with(&redo, &mut open));
+        tokio::time::timeout_at(by, working).await.unwrap_or_else(|_| Err(self.refuse(HANGS)))
     }
 
     /// Appends these, durably.
@@ -275,7 +287,7 @@ pub(super) async fn put_aside(shared: &RedisShared, shard: ShardId, stays: Point
         return Ok(());
     }
     let stays = shared.journal().kept_last(shard, stays);
-    redo.works(open, by, move |redo, open| redo.append(open, &[Redone::Aside(shard, stays)])).await
+    redo.works(shared.blocking, open, by, move |redo, open| redo.append(open, &[Redone::Aside(shard, stays)])).await
 }
 
 /// Enough replicas have all that was in it when it had so many bytes. Empties it, if nothing came since.
@@ -288,7 +300,7 @@ pub(super) async fn empty(shared: &RedisShared, bytes: u64) {
     }
     // Where that fails it is kept once more, and found once.
     shared.journal().emptied();
-    let emptied = redo.works(open, by, |redo, open| {
+    let emptied = redo.works(shared.blocking, open, by, |redo, open| {
         redo.empty(open);
         Ok(())
     });
@@ -305,7 +317,7 @@ pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Resu
     let Some(redo) = shared.stand_in() else { return Err(too_few) };
     let by = Instant::now() + DISK_WITHIN;
     let (open, shared) = (redo.opened(by).await?, Arc::clone(shared));
-    let keeping = redo.works(open, by, move |redo, open| {
+    let keeping = redo.works(shared.blocking, open, by, move |redo, open| {
         let (unkept, is_full) = {
             let journal = shared.journal();
             (journal.unkept(), journal.is_full())
@@ -321,6 +333,34 @@ pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Resu
         Ok(())
     });
     keeping.await
+}
+
+/// This process ends: what it remembers of what somebody was told is for the next one. Tells how many changes that are, and
+/// where they lie.
+///
+/// # Errors
+/// There is no directory for it; or it cannot be written.
+pub(super) async fn leave(shared: &Arc<RedisShared>) -> Result<Option<(usize, PathBuf)>, StoreError> {
+    let remembered = shared.journal().remembered();
+    if !remembered.iter().any(|one| matches!(one.deed, Deed::Commit(_) | Deed::Batch(_))) {
+        return Ok(None);
+    }
+    let redo = match &shared.redo {
+        Some(redo) => Arc::clone(redo),
+        None => {
+            let nowhere = || StoreError::Invalid("there is no directory to keep it in (`store.directory`)".into());
+            let path = path_of(shared.lates.directory().ok_or_else(nowhere)?, shared.info.register);
+            Arc::new(shared.blocking.run(move || Redo::made(path, false)).await?.0)
+        }
+    };
+    let by = Instant::now() + LEFT_WITHIN;
+    let (open, count) = (redo.opened(by).await?, remembered.len());
+    let keeping = redo.works(shared.blocking, open, by, move |redo, open| {
+        let deeds: Vec<Redone> = remembered.iter().filter_map(redone).collect();
+        redo.append(open, &deeds)
+    });
+    keeping.await?;
+    Ok(Some((count, redo.path.clone())))
 }
 
 fn redone(unkept: &Unkept) -> Option<Redone> {

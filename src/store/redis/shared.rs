@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::awaited::{self, Awaited};
+use super::awaited::Awaited;
+use super::blocking::Blocking;
 use super::identity::IdentityFile;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
@@ -18,13 +18,13 @@ use super::replicas::ReplicaWait;
 use super::scripts::Shas;
 use crate::store::codec::Format;
 use crate::store::late::Lates;
-use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
+use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreInfo, Token};
 
+mod doubts;
+mod health;
 mod settings;
 mod stopped;
-
-/// For how long at least grants are refused without asking after Redis had no memory left. Longer while it says so itself.
-const FULL_RETRY: Duration = Duration::from_secs(1);
+mod tenure;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ pub(super) struct RedisShared {
     pub(super) accepts_rollback: bool,
     /// It is open to be served, not to be moved.
     serves: bool,
+    /// Where files are written.
+    pub(super) blocking: Blocking,
     /// How this node is known to the others.
     card: Mutex<NodeCard>,
     pub(super) keep_seconds: u64,
@@ -145,6 +147,7 @@ pub(super) struct StoreParts {
     pub(super) accepts_rollback: bool,
     /// It is open to be served, not to be moved.
     pub(super) serves: bool,
+    pub(super) blocking: Blocking,
 }
 
 /// What a mutex guards. Nobody leaves it half-changed.
@@ -173,6 +176,7 @@ impl RedisShared {
             identity,
             accepts_rollback,
             serves,
+            blocking,
         } = parts;
         let survives = Mutex::new(info.durability.as_str().into());
         let lines = Mutex::new(vec![RedisLine::new(); usize::from(info.shards)]);
@@ -184,6 +188,7 @@ impl RedisShared {
             identity,
             accepts_rollback,
             serves,
+            blocking,
             card: Mutex::new(card),
             keep_seconds,
             keep_bytes,
@@ -271,6 +276,11 @@ impl RedisShared {
         }
     }
 
+    /// Is it open to be served, not to be moved?
+    pub(super) fn serves(&self) -> bool {
+        self.serves
+    }
+
     /// Can what is in Redis still be trusted?
     pub(super) fn sound(&self) -> Result<(), StoreError> {
         self.failure.get().map_or(Ok(()), |failure| Err(StoreError::Poisoned(Arc::clone(failure))))
@@ -289,91 +299,6 @@ impl RedisShared {
 
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-    }
-
-    pub(super) fn health(&self) -> StoreHealth {
-        if self.open().is_err() {
-            StoreHealth::Failed
-        } else if self.is_full.load(Ordering::Acquire)
-            || self.refused_at.get().is_some_and(|at| at.elapsed() < FULL_RETRY)
-        {
-            StoreHealth::Full
-        } else if self.obstacle().is_some() {
-            StoreHealth::Hindered
-        } else {
-            StoreHealth::Ready
-        }
-    }
-
-    /// Why nothing may be granted although Redis takes changes.
-    pub(super) fn obstacle(&self) -> Option<Arc<str>> {
-        if let Some(policy) = self.evicting.get() {
-            return Some(
-                format!(
-                    "Redis may throw records away when its memory is full (maxmemory-policy {policy}), until \
-                     `redis-cli config set maxmemory-policy noeviction`"
-                )
-                .into(),
-            );
-        }
-        self.bars_taking()
-    }
-
-    /// Why no commit can be confirmed now, and no take-over.
-    pub(super) fn bars_taking(&self) -> Option<Arc<str>> {
-        if let Some(moving) = self.moving.get() {
-            return Some(moving);
-        }
-        if self.emptied.is_there() {
-            return Some(
-                "Redis was emptied, and whoever owned the register last is waited for, to write it anew".into(),
-            );
-        }
-        if self.awaited.is_there() {
-            let text = "Redis went back past a hand-over, and the node that owned the register before gives back its part first";
-            return Some(text.into());
-        }
-        let lacking = self.lacking.get()?;
-        match self.stand_in() {
-            None => Some(lacking),
-            Some(redo) => redo.refuses().map(|why| format!("{lacking}, and {why}").into()),
-        }
-    }
-
-    /// The redo journal, where it stands in for replicas that are missing.
-    pub(super) fn stand_in(&self) -> Option<&Arc<Redo>> {
-        self.redo.as_ref().filter(|redo| redo.acknowledges())
-    }
-
-    /// Did fewer replicas answer last than are wanted, or not as is wanted?
-    pub(super) fn lacks_replicas(&self) -> bool {
-        self.lacking.is_there()
-    }
-
-    /// Is it acknowledged what too few replicas have, because it is on this machine's disk?
-    pub(super) fn is_degraded(&self) -> bool {
-        self.lacks_replicas() && self.obstacle().is_none()
-    }
-
-    /// Are replicas waited for?
-    pub(super) fn waits(&self) -> bool {
-        self.replicas > 0
-    }
-
-    /// How they are, if they are.
-    pub(super) fn waiting(&self) -> Option<ReplicaWait> {
-        self.waits().then_some(self.waiting)
-    }
-
-    /// For how many a round of confirmations waits: for those that are there, where others may be missing.
-    pub(super) fn waited_for(&self) -> u32 {
-        let answering = u32::try_from(self.answering()).unwrap_or(u32::MAX);
-        if self.stand_in().is_some() { answering.min(self.replicas) } else { self.replicas }
-    }
-
-    /// How many replicas answered last.
-    pub(super) fn answering(&self) -> u64 {
-        self.answering.load(Ordering::Relaxed)
     }
 
     /// What was sent last.
@@ -397,159 +322,5 @@ impl RedisShared {
             line.told.seq == Seq(0) || stands.is_some_and(|stands| [held, line.reviewed].contains(&Some(stands)))
         };
         !self.in_doubt() && self.lines().iter().all(is_there)
-    }
-
-    /// Redis may have gone back: nothing is asked of it before that is known.
-    pub(super) fn doubt(&self) {
-        self.doubts.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(super) fn doubts(&self) -> u64 {
-        self.doubts.load(Ordering::Acquire)
-    }
-
-    pub(super) fn in_doubt(&self) -> bool {
-        self.settled.load(Ordering::Acquire) < self.doubts()
-    }
-
-    /// All doubts up to this one.
-    pub(super) fn settled(&self, doubt: u64) {
-        self.settled.fetch_max(doubt, Ordering::AcqRel);
-    }
-
-    /// Something was played again: so many batches, or a take-over.
-    pub(super) fn heals(&self, batches: u64) {
-        self.healed.fetch_add(1, Ordering::AcqRel);
-        self.healed_batches.fetch_add(batches, Ordering::AcqRel);
-    }
-
-    /// How often.
-    pub(super) fn healed(&self) -> u64 {
-        self.healed.load(Ordering::Acquire)
-    }
-
-    pub(super) fn healed_batches(&self) -> u64 {
-        self.healed_batches.load(Ordering::Acquire)
-    }
-
-    /// The leases of all that is owned were renewed, by a call that was sent then.
-    pub(super) fn leased(&self, at: Instant) {
-        self.leased.send_replace(Some(at));
-    }
-
-    /// Waits until they are, by a call that is sent after this instant.
-    pub(super) async fn leased_after(&self, instant: Instant) {
-        let mut leased = self.leased.subscribe();
-        if leased.wait_for(|at| at.is_some_and(|at| at > instant)).await.is_err() {
-            // Whoever tells of it is this very value.
-            std::future::pending().await
-        }
-    }
-
-    /// The shards stand here, and others may have something to give back. Are they still waited for?
-    pub(super) fn awaits(&self, points: &awaited::Points) -> bool {
-        self.awaited.change(|waits| {
-            if waits.is_none() {
-                tracing::warn!(
-                    redis = %self.place,
-                    "Redis went back past a hand-over: the node that owned the register then is waited for, to give back its \
-                     part"
-                );
-            }
-            awaited::looks(waits, points, Instant::now())
-        })
-    }
-
-    pub(super) fn awaits_nobody(&self) {
-        self.awaited.clear();
-    }
-
-    /// What was missing is there again, as far as this process has it.
-    pub(super) fn played(&self) {
-        *locked(&self.played) = Some(Instant::now());
-    }
-
-    /// When that was last.
-    pub(super) fn played_at(&self) -> Option<Instant> {
-        *locked(&self.played)
-    }
-
-    /// The register is somebody else's to own from here on, or is again this process's.
-    pub(super) fn yields(&self, yields: bool) {
-        self.may_have_yielded.store(false, Ordering::Release);
-        self.yielded.store(yields, Ordering::Release);
-    }
-
-    /// Somebody else may take the register from here on.
-    pub(super) fn may_yield(&self) {
-        self.may_have_yielded.store(true, Ordering::Release);
-    }
-
-    /// May somebody else have owned the register since this process did?
-    pub(super) fn may_have_yielded(&self) -> bool {
-        self.may_have_yielded.load(Ordering::Acquire)
-    }
-
-    /// Was the register taken from this run of Redis? Then that knows of all who came after.
-    pub(super) fn is_taken_from(&self, run: Option<&str>) -> bool {
-        run.is_some() && locked(&self.taken_from).as_deref() == run
-    }
-
-    /// This process took the register from this run of Redis, if that says which it is.
-    pub(super) fn took_from(&self, run: Option<String>) {
-        *locked(&self.taken_from) = run;
-    }
-
-    pub(super) fn has_yielded(&self) -> bool {
-        self.yielded.load(Ordering::Acquire)
-    }
-
-    /// Somebody owns the register as far as Redis knows, by the connection of this number.
-    pub(super) fn sees_owner_on(&self, number: u64) {
-        self.saw_owner.store(number, Ordering::Release);
-    }
-
-    pub(super) fn saw_owner_on(&self) -> u64 {
-        self.saw_owner.load(Ordering::Acquire)
-    }
-
-    /// Batches are confirmed on the connection of this number.
-    pub(super) fn confirming(&self, number: u64) {
-        self.confirming.store(number, Ordering::Release);
-    }
-
-    pub(super) fn confirms_on(&self) -> u64 {
-        self.confirming.load(Ordering::Acquire)
-    }
-
-    /// It had no memory left for something.
-    pub(super) fn full(&self) {
-        self.refused_at.set(Some(Instant::now()));
-        self.sees_memory(Some(true));
-    }
-
-    /// It took something that is no letting go.
-    pub(super) fn has_room(&self) {
-        self.refused_at.clear();
-        self.sees_memory(Some(false));
-    }
-
-    /// Is its memory full, by its own word? Where that cannot be asked it is tried again a moment after each refusal.
-    pub(super) fn sees_memory(&self, full: Option<bool>) {
-        let full = full.unwrap_or(false);
-        // Read first: it is told after each commit, and others ask beside that.
-        if self.is_full.load(Ordering::Acquire) == full || self.is_full.swap(full, Ordering::AcqRel) == full {
-            return;
-        }
-        if full {
-            tracing::error!(redis = %self.place, "{}: releases and reads go on, nothing new is taken", self.info.full);
-        } else {
-            tracing::info!(redis = %self.place, "Redis has memory again, as far as it tells");
-        }
-    }
-
-    /// Is it to be asked whether its memory is full still?
-    pub(super) fn may_be_full(&self) -> bool {
-        self.is_full.load(Ordering::Acquire) || self.refused_at.is_there()
     }
 }

@@ -17,6 +17,7 @@ use super::left;
 use super::link::Link;
 use super::scripts::{self, LoadedScript, ScriptCall, TakeAnswer};
 use super::shared::RedisShared;
+use super::takes::Takes;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
 use crate::store::{Digest, Epoch, Head, Holder, Seq, ShardId, StoreError, Token};
@@ -171,6 +172,7 @@ async fn take_once(
              them (`allod cluster nodes` shows their versions), then drain the owner"
         );
     }
+    let past = Takes::parse(&takes).unwrap_or_default();
     let taken = shared.line(shard, |line| {
         line.remember(takes);
         line.take(&head)
@@ -195,6 +197,7 @@ async fn take_once(
         let after = Point::of(&head);
         let before = Point { token: head.parent, ..after };
         let mut journal = shared.journal();
+        past.ended().for_each(|(token, last)| journal.found(shard, token, last));
         if let Some(found) = found.into_iter().next()
             && !journal.is_own(shard, before.token)
             && !journal.knows(shard, after)

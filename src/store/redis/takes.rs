@@ -35,6 +35,16 @@ impl Takes {
         text.split(',').filter(|text| !text.is_empty()).map(take).collect::<Option<_>>().map(Self)
     }
 
+    /// Tokens that they ended, each with the last batch under it.
+    pub(super) fn ended(&self) -> impl Iterator<Item = (Token, Seq)> {
+        self.0.iter().map(|take| (take.parent, take.seq))
+    }
+
+    /// The token of an epoch on this line, where that is remembered.
+    pub(super) fn token_in(&self, epoch: Epoch) -> Option<Token> {
+        self.0.iter().find(|take| take.epoch.0 == epoch.0 + 1).map(|take| take.parent)
+    }
+
     /// Does the line of this head go through a batch that was written in this epoch? None: that is not known.
     pub(super) fn have(&self, batch: Point, epoch: Epoch, head: &Head) -> Option<bool> {
         // A batch has one content under its token for ever.
@@ -48,7 +58,7 @@ impl Takes {
             return Some(take.seq >= batch.seq);
         }
         // Epochs rise by one: on this line that epoch was another token's.
-        self.0.iter().any(|take| take.epoch.0 == epoch.0 + 1).then_some(false)
+        self.token_in(epoch).map(|_| false)
     }
 }
 

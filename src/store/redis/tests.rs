@@ -45,6 +45,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         identity: None,
         accepts_rollback: false,
         serves: true,
+        blocking: Blocking::Threads,
     })
 }
 

@@ -375,3 +375,15 @@ fn what_a_process_did_before_others_came_in_between_is_remembered_as_its_own() {
     journal.took(Move { shard, before: point(1, 5), after: point(2, 5) }, Epoch(2));
     assert_eq!(way(&journal, point(1, 5)), (Vec::new(), false));
 }
+
+/// It was cut off with the last under way, and took the shard again behind another owner who had gone on from that.
+#[test]
+fn what_was_under_way_is_done_where_the_line_that_is_taken_later_goes_through_it() {
+    let mut journal = begun();
+    journal.found(ShardId(1), Token(2), Seq(8));
+    journal.found(ShardId(0), Token(3), Seq(8));
+    journal.found(ShardId(0), Token(2), Seq(7));
+    assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7], "not that one");
+    journal.found(ShardId(0), Token(2), Seq(8));
+    assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7, 8]);
+}

@@ -25,7 +25,8 @@ pub(in crate::store::redis) fn restore(shared: &RedisShared, found: Found) -> Re
     tracing::warn!(
         redis = %shared.place,
         changes = entries.len(),
-        "the process before this one acknowledged changes while too few replicas had them: what Redis lost of them is given back"
+        "the process before this one left changes that it acknowledged and that Redis may lack: what is missing of them is given \
+         back"
     );
     for (redone, moves) in entries {
         let (deed, applied) = match redone {

@@ -1,0 +1,133 @@
+//! Whether the store can take changes, and what stands in the way if not: a full memory, a policy, missing replicas, a move.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::RedisShared;
+use crate::store::StoreHealth;
+use crate::store::redis::redo::Redo;
+use crate::store::redis::replicas::ReplicaWait;
+
+/// For how long at least grants are refused without asking after Redis had no memory left. Longer while it says so itself.
+const FULL_RETRY: Duration = Duration::from_secs(1);
+
+impl RedisShared {
+    pub(in crate::store::redis) fn health(&self) -> StoreHealth {
+        if self.open().is_err() {
+            StoreHealth::Failed
+        } else if self.is_full.load(Ordering::Acquire)
+            || self.refused_at.get().is_some_and(|at| at.elapsed() < FULL_RETRY)
+        {
+            StoreHealth::Full
+        } else if self.obstacle().is_some() {
+            StoreHealth::Hindered
+        } else {
+            StoreHealth::Ready
+        }
+    }
+
+    /// Why nothing may be granted although Redis takes changes.
+    pub(in crate::store::redis) fn obstacle(&self) -> Option<Arc<str>> {
+        if let Some(policy) = self.evicting.get() {
+            return Some(
+                format!(
+                    "Redis may throw records away when its memory is full (maxmemory-policy {policy}), until \
+                     `redis-cli config set maxmemory-policy noeviction`"
+                )
+                .into(),
+            );
+        }
+        self.bars_taking()
+    }
+
+    /// Why no commit can be confirmed now, and no take-over.
+    pub(in crate::store::redis) fn bars_taking(&self) -> Option<Arc<str>> {
+        if let Some(moving) = self.moving.get() {
+            return Some(moving);
+        }
+        if self.emptied.is_there() {
+            return Some(
+                "Redis was emptied, and whoever owned the register last is waited for, to write it anew".into(),
+            );
+        }
+        if self.awaited.is_there() {
+            let text = "Redis went back past a hand-over, and the node that owned the register before gives back its part first";
+            return Some(text.into());
+        }
+        let lacking = self.lacking.get()?;
+        match self.stand_in() {
+            None => Some(lacking),
+            Some(redo) => redo.refuses().map(|why| format!("{lacking}, and {why}").into()),
+        }
+    }
+
+    /// The redo journal, where it stands in for replicas that are missing.
+    pub(in crate::store::redis) fn stand_in(&self) -> Option<&Arc<Redo>> {
+        self.redo.as_ref().filter(|redo| redo.acknowledges())
+    }
+
+    /// Did fewer replicas answer last than are wanted, or not as is wanted?
+    pub(in crate::store::redis) fn lacks_replicas(&self) -> bool {
+        self.lacking.is_there()
+    }
+
+    /// Is it acknowledged what too few replicas have, because it is on this machine's disk?
+    pub(in crate::store::redis) fn is_degraded(&self) -> bool {
+        self.lacks_replicas() && self.obstacle().is_none()
+    }
+
+    /// Are replicas waited for?
+    pub(in crate::store::redis) fn waits(&self) -> bool {
+        self.replicas > 0
+    }
+
+    /// How they are, if they are.
+    pub(in crate::store::redis) fn waiting(&self) -> Option<ReplicaWait> {
+        self.waits().then_some(self.waiting)
+    }
+
+    /// For how many a round of confirmations waits: for those that are there, where others may be missing.
+    pub(in crate::store::redis) fn waited_for(&self) -> u32 {
+        let answering = u32::try_from(self.answering()).unwrap_or(u32::MAX);
+        if self.stand_in().is_some() { answering.min(self.replicas) } else { self.replicas }
+    }
+
+    /// How many replicas answered last.
+    pub(in crate::store::redis) fn answering(&self) -> u64 {
+        self.answering.load(Ordering::Relaxed)
+    }
+
+    /// It had no memory left for something.
+    pub(in crate::store::redis) fn full(&self) {
+        self.refused_at.set(Some(Instant::now()));
+        self.sees_memory(Some(true));
+    }
+
+    /// It took something that is no letting go.
+    pub(in crate::store::redis) fn has_room(&self) {
+        self.refused_at.clear();
+        self.sees_memory(Some(false));
+    }
+
+    /// Is its memory full, by its own word? Where that cannot be asked it is tried again a moment after each refusal.
+    pub(in crate::store::redis) fn sees_memory(&self, full: Option<bool>) {
+        let full = full.unwrap_or(false);
+        // Read first: it is told after each commit, and others ask beside that.
+        if self.is_full.load(Ordering::Acquire) == full || self.is_full.swap(full, Ordering::AcqRel) == full {
+            return;
+        }
+        if full {
+            tracing::error!(redis = %self.place, "{}: releases and reads go on, nothing new is taken", self.info.full);
+        } else {
+            tracing::info!(redis = %self.place, "Redis has memory again, as far as it tells");
+        }
+    }
+
+    /// Is it to be asked whether its memory is full still?
+    pub(in crate::store::redis) fn may_be_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire) || self.refused_at.is_there()
+    }
+}
