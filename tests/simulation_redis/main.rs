@@ -137,7 +137,7 @@ fn where_nothing_is_healed_something_told_is_gone() {
 #[test]
 fn what_was_under_way_when_its_node_was_cut_off_is_given_back_by_who_went_on_from_it() {
     let metrics = Arc::new(Metrics::new());
-    for seed in 1..=60 {
+    for seed in 1..=30 {
         let plan = Plan { passes_known: false, weather: Weather::UnderWay, faults_permille: 0, ..Plan::of(seed) };
         seeds::keeps_every_promise(plan, &metrics);
     }

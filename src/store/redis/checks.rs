@@ -182,7 +182,7 @@ async fn lease_once(
 }
 
 /// By the head of the first shard: whoever has that takes the others (see `actors::service`).
-async fn holder(shared: &RedisShared, link: &mut Link) -> Result<Option<Holder>, StoreError> {
+pub(super) async fn holder(shared: &RedisShared, link: &mut Link) -> Result<Option<Holder>, StoreError> {
     shared.sound()?;
     let RegisterOwner { holder, lease, now } = owner(shared, link).await?;
     // As the script that takes shards sees it: a lease that ends later than any given now is from a clock that went back.

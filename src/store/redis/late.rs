@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use super::checks;
 use super::heal;
 use super::journal::{Deed, Forgotten, Move, Point};
 use super::link::Link;
@@ -111,8 +112,8 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
         return Err(shared.went_back(line.shard, None, found));
     }
     for ((line, head), missing) in parted.iter().zip(&late) {
-        let is_nobodys = head.epoch < line.told_epoch && !was_taken_since(shared, line, head)?;
-        if missing.lacks_others && is_nobodys && !shared.accepts_rollback {
+        let may_be_nobodys = missing.lacks_others && head.epoch < line.told_epoch && !shared.accepts_rollback;
+        if may_be_nobodys && !was_taken_since(shared, link, line, head).await? {
             let found = format!(
                 "at batch {} in epoch {}, which is further back than what this server began with, and nobody has gone on since",
                 head.seq.0, head.epoch.0
@@ -141,10 +142,17 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     Ok(())
 }
 
-/// Is it somebody's whom the line of this process does not lead through? Then he took it when Redis had gone back.
-fn was_taken_since(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<bool, StoreError> {
+/// Did somebody take it when Redis had gone back? It has an owner whom the line of this process does not lead through. Where it has
+/// none that may be the line of a primary of before, which nobody goes on with.
+async fn was_taken_since(
+    shared: &RedisShared,
+    link: &mut Link,
+    line: &KnownLine,
+    head: &Head,
+) -> Result<bool, StoreError> {
     let takes = shared.line(line.shard, |line| Takes::parse(line.takes()))?.unwrap_or_default();
-    Ok(takes.token_in(head.epoch).is_some_and(|token| token != head.token))
+    let is_of_another_line = takes.token_in(head.epoch).is_some_and(|token| token != head.token);
+    Ok(is_of_another_line && checks::holder(shared, link).await?.is_some())
 }
 
 /// Does it stand where this process brought it, before or behind what somebody was told of? Then nothing is missing, or it is
