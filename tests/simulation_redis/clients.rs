@@ -9,8 +9,12 @@ use tokio::sync::mpsc;
 use super::judge::{Claim, Judge};
 use super::world::World;
 
-/// Networks, and how many addresses each has.
-pub const NETWORKS: [(&str, u32); 4] = [("net-0", 6), ("net-1", 10), ("net-2", 14), ("net-3", 24)];
+/// Networks: how many addresses each has, and of how many bits the blocks are that it gives.
+pub const NETWORKS: [(&str, u32, u8); 6] =
+    [("net-0", 6, 0), ("net-1", 10, 0), ("net-2", 14, 0), ("net-3", 24, 0), ("net-4", 12, 0), (BLOCKS, 32, 2)];
+const BLOCKS: &str = "net-5";
+/// Is a network one of IPv6?
+const IS_V6: [bool; NETWORKS.len()] = [false, false, false, false, true, false];
 /// Owners of each client.
 const OWNERS: u64 = 4;
 
@@ -48,10 +52,14 @@ pub async fn call(world: &World, node: usize, method: &str, params: Value, patie
 
 /// Makes the networks, in calm weather.
 pub async fn make_networks(world: &World, judge: &Judge) -> bool {
-    for (at, (name, size)) in NETWORKS.iter().enumerate() {
-        let range = format!("10.{at}.0.4-10.{at}.0.{}", 3 + size);
-        let policy = if at == 3 { "random" } else { "lowest" };
-        let subnet = json!({"cidr": format!("10.{at}.0.0/27"), "pools": [{"range": range}]});
+    for (at, (name, size, _)) in NETWORKS.iter().enumerate() {
+        let last = 3 + size;
+        let (cidr, range) = match IS_V6[at] {
+            false => (format!("10.{at}.0.0/26"), format!("10.{at}.0.4-10.{at}.0.{last}")),
+            true => (format!("fd00:{at}::/64"), format!("fd00:{at}::4-fd00:{at}::{last:x}")),
+        };
+        let policy = if at >= 3 { "random" } else { "lowest" };
+        let subnet = json!({"cidr": cidr, "pools": [{"range": range}]});
         let params =
             json!({"name": name, "policy": policy, "cooldown_seconds": 0, "if_absent": true, "subnets": [subnet]});
         let mut made = false;
@@ -72,11 +80,49 @@ pub async fn make_networks(world: &World, judge: &Judge) -> bool {
     true
 }
 
+/// What an owner asks for: something in one network, or in two at once.
+#[derive(Debug, Clone)]
+struct Wish {
+    networks: Vec<usize>,
+    owner: String,
+}
+
+impl Wish {
+    fn params(&self) -> Value {
+        let one = |network: &usize| {
+            let (name, _, bits) = NETWORKS[*network];
+            let mut params = json!({"network": name});
+            if bits > 0 {
+                params["prefix_length"] = json!(32 - bits);
+            }
+            params
+        };
+        match &self.networks[..] {
+            [network] => {
+                let mut params = one(network);
+                params["owner"] = json!(self.owner);
+                params
+            }
+            networks => json!({"owner": self.owner, "ips": networks.iter().map(one).collect::<Vec<_>>()}),
+        }
+    }
+
+    fn method(&self) -> &'static str {
+        if self.networks.len() == 1 { "ip.allocate" } else { "ip.acquire" }
+    }
+
+    /// What he was told that he has, each with the number of its network.
+    fn granted<'a>(&'a self, result: &'a Value) -> impl Iterator<Item = (usize, &'a Value)> {
+        let each = result["reservations"].as_array().map_or(std::slice::from_ref(result), Vec::as_slice);
+        self.networks.iter().copied().zip(each)
+    }
+}
+
 /// One of those who hold something.
 pub async fn holder(world: Rc<World>, judge: Rc<Judge>, number: usize) {
     let mut has: Vec<(usize, String)> = Vec::new();
     // Of what he asked for he does not know what became of it: he asks again.
-    let mut doubtful: Option<(usize, String)> = None;
+    let mut doubtful: Option<Wish> = None;
     while !world.over.get() {
         // When all is over there is nothing new to be lost.
         world.sleep(if world.calm.get() { 900 } else { [5, 60, 250, 700][world.draw(0..4) as usize] }).await;
@@ -89,11 +135,20 @@ pub async fn holder(world: Rc<World>, judge: Rc<Judge>, number: usize) {
         let any = (world.draw(0..NETWORKS.len() as u64) as usize, format!("c{number}-{}", world.draw(0..OWNERS)));
         let again = doubtful.take();
         let releases = again.is_none() && has.contains(&any) && world.one_in(3);
-        let (network, owner) = again.unwrap_or(any);
+        let (network, owner) = any;
+        let wish = again.unwrap_or_else(|| {
+            let other = (network + 1 + world.draw(0..NETWORKS.len() as u64 - 1) as usize) % NETWORKS.len();
+            let pair = !releases && world.one_in(4);
+            Wish { networks: if pair { vec![network, other] } else { vec![network] }, owner }
+        });
+        let Wish { networks, owner } = wish.clone();
+        let network = networks[0];
         let patience_ms = world.draw(500..4_000);
         let name = NETWORKS[network].0;
-        let params = json!({"network": name, "owner": owner});
-        let method = if releases { "ip.release" } else { "ip.allocate" };
+        let (method, params) = match releases {
+            true => ("ip.release", json!({"network": name, "owner": owner})),
+            false => (wish.method(), wish.params()),
+        };
         if releases {
             has.retain(|one| *one != (network, owner.clone()));
         }
@@ -102,11 +157,18 @@ pub async fn holder(world: Rc<World>, judge: Rc<Judge>, number: usize) {
         let told_ms = world.now_ms();
         match (answer, releases) {
             (Answer::Result(result), false) => {
-                let claim = Claim::of(name, &owner, &result, (process, told_ms));
-                world.hit(if claim.created { "granted" } else { "granted before" });
-                world.note(|| format!("{owner} is told by {process} of {}: {claim:?}", claim.address));
-                judge.claims(&world, claim);
-                has.push((network, owner));
+                for (network, granted) in wish.granted(&result) {
+                    let claim = Claim::of(NETWORKS[network].0, &owner, granted, (process, told_ms));
+                    world.hit(match (claim.created, method) {
+                        (true, "ip.acquire") => "granted in two networks at once",
+                        (true, _) if NETWORKS[network].0 == BLOCKS => "block granted",
+                        (true, _) => "granted",
+                        (false, _) => "granted before",
+                    });
+                    world.note(|| format!("{owner} is told by {process} of {}: {claim:?}", claim.address));
+                    judge.claims(&world, claim);
+                    has.push((network, owner.clone()));
+                }
             }
             (Answer::Result(result), true) => {
                 let released = result["released"].as_array().cloned().unwrap_or_default();
@@ -129,8 +191,8 @@ pub async fn holder(world: Rc<World>, judge: Rc<Judge>, number: usize) {
             }
             (Answer::Lost, _) => {
                 world.hit("outcome unknown");
-                doubtful = (!releases).then(|| (network, owner.clone()));
                 world.note(|| format!("{owner} does not know what became of {method} in {name}"));
+                doubtful = (!releases).then_some(wish);
             }
         }
     }

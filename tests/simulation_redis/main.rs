@@ -10,8 +10,8 @@
 //!
 //! `redis` is a server whose data is a value: a copy of before is what a replica had that lagged. `wire` are the connections to
 //! it, `node` is a process, `world` what all share; `faults` tells what befalls them, in short stories, as the `plan` has
-//! its weather; `happenings` has it happen. `served` keeps what the server did for whom. `clients` hold addresses of tiny networks; `judge` holds what they were told against
-//! what is there in the end; `log` counts what the product says of itself, and `coverage` lists what must have been met.
+//! its weather; `happenings` has it happen. `served` keeps what the server did for whom. `clients` hold addresses and blocks of tiny networks of both families,
+//! in one or in two at once; `judge` holds what they were told against what is there in the end; `log` counts what the product says of itself, and `coverage` lists what must have been met.
 //!
 //! The long run is in a release build; a failing seed alone is `ALLOD_SCHEDULES=1 ALLOD_SEED=…`, and prints its trace:
 //!

@@ -4,6 +4,7 @@
 //! and go on while it sleeps; but nothing that they say leaves it, and nothing comes to them.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -31,6 +32,9 @@ use super::plan::Flaw;
 use super::wire::SimWay;
 use super::world::{Death, Ended as Gone, World};
 
+/// Somebody looks why a node does not start, and lets it go on from what Redis has, when the others had their time.
+const OPERATOR_AFTER_TRIES: u32 = 40;
+
 /// A running process.
 pub struct Process {
     /// Of all processes of a schedule.
@@ -43,6 +47,8 @@ pub struct Process {
     waker: RefCell<Option<Waker>>,
     owned: Cell<bool>,
     healed: Cell<u64>,
+    /// What Redis had when it looked last, where it ended in order.
+    there: RefCell<Option<BTreeSet<(NetworkId, u64)>>>,
 }
 
 /// The set of its tasks, which stands still while it is paused.
@@ -150,6 +156,7 @@ impl World {
             waker: RefCell::default(),
             owned: Cell::default(),
             healed: Cell::default(),
+            there: RefCell::default(),
         });
         self.note(|| format!("node-{node} starts as {number}"));
         let set = LocalSet::new();
@@ -183,7 +190,8 @@ impl World {
             Death::LeftInDebt => "node stopped in debt",
         });
         self.note(|| format!("node-{} ends as {}: {death:?}", process.node, process.number));
-        self.deaths.borrow_mut().insert(process.number, Gone { death, there: self.server.borrow().held() });
+        let there = process.there.take().unwrap_or_else(|| self.server.borrow().held());
+        self.deaths.borrow_mut().insert(process.number, Gone { death, there });
         self.wires.break_of(process.number);
         if let Some(abort) = process.abort.get() {
             abort.abort();
@@ -214,9 +222,15 @@ impl World {
 async fn live(world: Rc<World>, process: Rc<Process>, tasks: mpsc::UnboundedSender<Task>) {
     let (node, number) = (process.node, process.number);
     let way = Arc::new(SimWay { name: format!("node-{node}'s end"), node, process: number, dial: world.dial.clone() });
+    let mut tries = 0..OPERATOR_AFTER_TRIES;
     let store = loop {
         let way = Arc::clone(&way) as Arc<dyn allod::store::redis::RedisWay>;
-        match RedisStore::open_over(Process::options(&world, node), way).await {
+        let mut options = Process::options(&world, node);
+        options.accept_rollback = tries.next().is_none();
+        if options.accept_rollback {
+            world.hit("started by an operator");
+        }
+        match RedisStore::open_over(options, way).await {
             Ok(store) => break Arc::new(store),
             Err(error) => world.note(|| format!("node-{node} cannot open its store: {error}")),
         }
@@ -246,6 +260,8 @@ async fn live(world: Rc<World>, process: Rc<Process>, tasks: mpsc::UnboundedSend
     server.tasks.close();
     let _ = tokio::time::timeout(Duration::from_secs(2), server.tasks.wait()).await;
     keeper.end().await;
+    // What goes back behind its last look nobody can know.
+    *process.there.borrow_mut() = Some(world.server.borrow().held());
     store.close().await;
     let death = match ended {
         Ended::Failed(_) => Death::Stopped,

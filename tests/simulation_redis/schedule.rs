@@ -209,7 +209,7 @@ fn forget(world: &World, node: usize) {
 /// What the owner says at the end.
 async fn end(world: &World) -> Option<End> {
     let mut end = End::default();
-    for (network, _) in NETWORKS {
+    for (network, ..) in NETWORKS {
         let listed = ask(world, "ip.list", &json!({"network": network})).await?;
         for one in listed["reservations"].as_array()? {
             let text = |member: &str| one[member].as_str().unwrap_or_default().to_owned();

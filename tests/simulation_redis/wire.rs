@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use allod::core::types::NetworkId;
 use allod::store::Later;
 use allod::store::redis::{RedisStream, RedisWay};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
@@ -298,7 +299,9 @@ async fn bring(
             if writer.write_all(&bytes).await.is_err() {
                 break;
             }
-            world.told_writer.borrow_mut().extend(grants);
+            // Whoever plays it again later is another one.
+            let is_writer = |grant: &(NetworkId, u64)| world.writers.borrow().get(grant) == Some(&wire.process);
+            world.told_writer.borrow_mut().extend(grants.into_iter().filter(is_writer));
         }
         // Nothing more is answered, and nobody says so.
         wire.near.cancelled().await;

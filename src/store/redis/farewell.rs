@@ -3,8 +3,9 @@
 //! its part first) all that is remembered is left on this machine's disk (see `redo`): its memory ends with the process,
 //! and nobody else knew.
 //!
-//! Not where the store has failed: then it was said what became of it, and what is to be done. Nor of what was emptied: whoever
-//! writes it anew has all of it.
+//! Where the store stopped because Redis went back, too, that is left which was not put aside. Not where it failed of something
+//! else: then it was said what became of the register, and what is to be done. Nor of what was emptied: whoever writes it anew has
+//! all of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,8 @@ const LOOKS_WITHIN: Duration = Duration::from_secs(2);
 /// See the module's text.
 pub(super) async fn say(shared: &Arc<RedisShared>, link: &mut Link) {
     let has_told = shared.lines().iter().any(|line| line.told.seq > Seq(0));
-    if !shared.serves() || shared.was_emptied() || shared.sound().is_err() || !has_told {
+    let has_failed = shared.failed_of().filter(|_| !shared.has_gone_back()).is_some();
+    if !shared.serves() || shared.was_emptied() || has_failed || !has_told {
         return;
     }
     let problem = match tokio::time::timeout(LOOKS_WITHIN, has_everything(shared, link)).await {

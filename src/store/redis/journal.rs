@@ -233,14 +233,23 @@ impl Journal {
         }
     }
 
-    /// The line on which a shard was taken goes through what was sent under this token, up to this number: Redis did all of that,
-    /// also where nobody heard so because this process was cut off.
-    pub(super) fn found(&mut self, shard: ShardId, token: Token, through: Seq) {
-        let is_there = |one: &Move| one.shard == shard && one.after.token == token && one.after.seq <= through;
-        for entry in self.entries.iter_mut().filter(|entry| !entry.applied && entry.moves.iter().any(is_there)) {
-            (entry.applied, entry.kept) = (true, false);
-            self.applied = self.applied.max(entry.number);
+    /// The line that a shard is on goes through what was sent under this token, up to this number: Redis did all of that, also
+    /// where nobody heard so because this process was cut off. The last point of which that was not known.
+    pub(super) fn found(&mut self, shard: ShardId, (token, through): (Token, Seq)) -> Option<Point> {
+        let is_there = |one: &&Move| one.shard == shard && one.after.token == token && one.after.seq <= through;
+        let mut last = None;
+        for entry in self.entries.iter_mut().filter(|entry| !entry.applied) {
+            if let Some(one) = entry.moves.iter().find(is_there) {
+                (entry.applied, entry.kept, last) = (true, false, Some(one.after));
+                self.applied = self.applied.max(entry.number);
+            }
         }
+        last
+    }
+
+    /// Is there something of a shard of which it is not known whether Redis did it?
+    pub(super) fn doubts(&self, shard: ShardId) -> bool {
+        self.entries.iter().any(|entry| !entry.applied && entry.moves.iter().any(|one| one.shard == shard))
     }
 
     /// Redis had forgotten these, and was given them again: all of them, or perhaps not all. Whoever had them before may have

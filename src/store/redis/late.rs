@@ -13,17 +13,22 @@
 //! `store::late` keeps it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::checks;
 use super::heal;
 use super::journal::{Deed, Forgotten, Move, Point};
 use super::link::Link;
+use super::reach;
 use super::redo;
 use super::scripts::ScriptCall;
 use super::shared::{KnownLine, RedisShared};
 use super::takes::Takes;
 use super::written;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError, codec};
+
+/// How long an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// Looks whether everything that somebody was told of is on the lines of those who own the shards now; puts aside what is
 /// not.
@@ -49,6 +54,7 @@ pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), 
         } else if line.reviewed == Some(head.token) {
             // Nothing is missing there.
         } else if heal::is_on_line(shared, link, shard, (line.told, line.told_epoch), &head).await? {
+            learn(shared, link, shard).await?;
             shared.line(shard, |line| line.review(head.token))?;
         } else {
             parted.push((*line, head));
@@ -74,6 +80,20 @@ pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), 
     put_all_aside(shared, link, &parted).await
 }
 
+/// Of what was under way when this process was cut off: did others go on from it? Then that is known from here on, and given back
+/// as all else.
+async fn learn(shared: &RedisShared, link: &mut Link, shard: ShardId) -> Result<(), StoreError> {
+    if !shared.journal().doubts(shard) {
+        return Ok(());
+    }
+    let takes = reach::takes(link, &shared.keys, shard, ANSWER_WITHIN).await?;
+    for last in takes.ended() {
+        let found = shared.journal().found(shard, last);
+        found.map_or(Ok(()), |point| shared.line(shard, |line| line.learns(point)))?;
+    }
+    Ok(())
+}
+
 /// Puts aside what forks of the own line lack, in shards whose tenure was ended for it.
 ///
 /// # Errors
@@ -94,39 +114,27 @@ pub(super) async fn put_aside_forks(
 }
 
 async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLine, Head)]) -> Result<(), StoreError> {
-    let mut late: Vec<Missing> = Vec::with_capacity(parted.len());
-    let mut forgotten = None;
+    let mut late: Vec<Option<Missing>> = Vec::with_capacity(parted.len());
     for (line, head) in parted {
-        let missing = missing(shared, link, line, head).await?;
-        if missing.is_none() {
-            forgotten.get_or_insert(line);
-        }
-        late.push(missing.unwrap_or_default());
+        late.push(missing(shared, link, line, head).await?);
     }
     // Durable before anything ends this process; also where of one shard nobody knows what it lacks.
     for ((line, head), missing) in parted.iter().zip(&mut late) {
-        put_aside(shared, line, head, std::mem::take(&mut missing.batches)).await?;
+        let batches = missing.as_mut().map(|missing| std::mem::take(&mut missing.batches)).unwrap_or_default();
+        put_aside(shared, line, head, batches).await?;
     }
-    if let Some(line) = forgotten {
-        let found = "another owner's, who went on from further back than this server remembers what it changed";
-        return Err(shared.went_back(line.shard, None, found));
-    }
-    for ((line, head), missing) in parted.iter().zip(&late) {
-        let may_be_nobodys = missing.lacks_others && head.epoch < line.told_epoch && !shared.accepts_rollback;
-        if may_be_nobodys && !was_taken_since(shared, link, line, head).await? {
-            let found = format!(
-                "at batch {} in epoch {}, which is further back than what this server began with, and nobody has gone on since",
-                head.seq.0, head.epoch.0
-            );
-            // All that this one acknowledged is put aside, so whoever takes the shard from there on settles it.
-            return Err(shared.went_back(line.shard, Some(head.token), &found));
-        }
-    }
+    let refusal = refusal(shared, link, parted, &late).await?;
     let mut cuts = Vec::with_capacity(parted.len());
-    for ((line, head), Missing { common, .. }) in parted.iter().zip(late) {
-        let common = common.unwrap_or((Point::NOWHERE, Epoch(0)));
+    for ((line, head), missing) in parted.iter().zip(&late) {
+        let missing = match missing {
+            Some(missing) => missing,
+            // An operator gives up what nobody knows.
+            None if shared.accepts_rollback => &Missing::default(),
+            None => continue,
+        };
         // What is there on a line of this process's own may be taken for told: nobody else says so when it goes back again.
         let (point, own) = (Point::of(head), heal::is_own(shared, line, head));
+        let common = missing.common.unwrap_or((Point::NOWHERE, Epoch(0)));
         let told = if own { (point, head.epoch) } else { common };
         let stays = if own && shared.journal().knows(line.shard, point) { point } else { common.0 };
         // Before it is forgotten: the next process would put it aside once more, after others dealt with it. What both lines have
@@ -139,7 +147,35 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     for (shard, stays) in cuts {
         shared.journal().cut(shard, stays);
     }
-    Ok(())
+    refusal.map_or(Ok(()), Err)
+}
+
+/// Why nothing more may be granted here before an operator, or somebody who goes on, has decided; the store is stopped then.
+async fn refusal(
+    shared: &RedisShared,
+    link: &mut Link,
+    parted: &[(KnownLine, Head)],
+    late: &[Option<Missing>],
+) -> Result<Option<StoreError>, StoreError> {
+    if shared.accepts_rollback {
+        return Ok(None);
+    }
+    for ((line, head), missing) in parted.iter().zip(late) {
+        let Some(missing) = missing else {
+            let found = "another owner's, who went on from further back than this server remembers what it changed";
+            return Ok(Some(shared.went_back(line.shard, None, found)));
+        };
+        let may_be_nobodys = missing.lacks_others && head.epoch < line.told_epoch;
+        if may_be_nobodys && !was_taken_since(shared, link, line, head).await? {
+            let found = format!(
+                "at batch {} in epoch {}, which is further back than what this server began with, and nobody has gone on since",
+                head.seq.0, head.epoch.0
+            );
+            // All that this one acknowledged is put aside, so whoever takes the shard from there on settles it.
+            return Ok(Some(shared.went_back(line.shard, Some(head.token), &found)));
+        }
+    }
+    Ok(None)
 }
 
 /// Did somebody take it when Redis had gone back? It has an owner whom the line of this process does not lead through. Where it has

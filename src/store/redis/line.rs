@@ -175,6 +175,13 @@ impl RedisLine {
         self.token = token;
     }
 
+    /// What this process sent behind that, and did not hear of, is on the line of who owns it now: he may have told somebody.
+    pub(super) fn learns(&mut self, point: Point) {
+        if self.told.0.token == point.token && self.told.0.seq < point.seq {
+            self.told.0 = point;
+        }
+    }
+
     /// The line of the owner of this token has everything that somebody was told of.
     pub(super) fn review(&mut self, token: Token) {
         self.reviewed = Some(token);

@@ -94,7 +94,7 @@ async fn logged(
     Ok(Some(entry.digest))
 }
 
-async fn takes(link: &mut Link, keys: &Keys, shard: ShardId, within: Duration) -> Result<Takes, StoreError> {
+pub(super) async fn takes(link: &mut Link, keys: &Keys, shard: ShardId, within: Duration) -> Result<Takes, StoreError> {
     let mut command = Cmd::new();
     command.arg("HGET").arg(keys.head(shard)).arg("takes");
     let takes = match link.ask(command, within).await? {

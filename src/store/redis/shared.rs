@@ -52,6 +52,8 @@ pub(super) struct RedisShared {
     lines: Mutex<Vec<RedisLine>>,
     closed: AtomicBool,
     failure: OnceLock<Arc<str>>,
+    /// It is stopped because Redis went back.
+    gone_back: AtomicBool,
     /// When it had no memory left for something last, since it took something.
     refused_at: Rare<Instant>,
     /// It has none, by its own word; or by a refusal since which it was not asked.
@@ -197,6 +199,7 @@ impl RedisShared {
             lines,
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
+            gone_back: AtomicBool::new(false),
             refused_at: Rare::default(),
             is_full: AtomicBool::new(false),
             replicas,

@@ -197,7 +197,9 @@ async fn take_once(
         let after = Point::of(&head);
         let before = Point { token: head.parent, ..after };
         let mut journal = shared.journal();
-        past.ended().for_each(|(token, last)| journal.found(shard, token, last));
+        for last in past.ended() {
+            journal.found(shard, last);
+        }
         if let Some(found) = found.into_iter().next()
             && !journal.is_own(shard, before.token)
             && !journal.knows(shard, after)

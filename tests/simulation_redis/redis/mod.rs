@@ -171,7 +171,8 @@ impl Server {
     /// What is held there: network and generation.
     pub fn held(&self) -> BTreeSet<(NetworkId, u64)> {
         let mut held = BTreeSet::new();
-        for (name, records) in self.data.hashes("{allod}:", ":4:") {
+        let of_both = [":4:", ":6:"].map(|kind| self.data.hashes("{allod}:", kind));
+        for (name, records) in of_both.into_iter().flatten() {
             let Some(network) = name.split(':').nth(3).and_then(|id| id.parse().ok()) else { continue };
             for record in records {
                 if let Ok(State::Entry(Entry::Held(one))) = decode_state(record) {

@@ -380,10 +380,12 @@ fn what_a_process_did_before_others_came_in_between_is_remembered_as_its_own() {
 #[test]
 fn what_was_under_way_is_done_where_the_line_that_is_taken_later_goes_through_it() {
     let mut journal = begun();
-    journal.found(ShardId(1), Token(2), Seq(8));
-    journal.found(ShardId(0), Token(3), Seq(8));
-    journal.found(ShardId(0), Token(2), Seq(7));
-    assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7], "not that one");
-    journal.found(ShardId(0), Token(2), Seq(8));
+    for (shard, token, through) in [(1, 2, 8), (0, 3, 8), (0, 2, 7)] {
+        assert_eq!(journal.found(ShardId(shard), (Token(token), Seq(through))), None);
+    }
+    assert!(journal.doubts(ShardId(0)) && !journal.doubts(ShardId(1)));
+    assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7], "none of those");
+    assert_eq!(journal.found(ShardId(0), (Token(2), Seq(8))), Some(point(2, 8)));
+    assert!(!journal.doubts(ShardId(0)));
     assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7, 8]);
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
@@ -107,12 +108,18 @@ impl RedisShared {
         ))
     }
 
+    /// Is it stopped because Redis went back? Then this process remembers what is missing elsewhere, too.
+    pub(in crate::store::redis) fn has_gone_back(&self) -> bool {
+        self.gone_back.load(Ordering::Acquire)
+    }
+
     /// A shard that ends before what was acknowledged: under which token it stands as nobody's, or none where another owner
     /// has gone on; and where, in words.
     pub(in crate::store::redis) fn went_back(&self, shard: ShardId, stands: Option<Token>, found: &str) -> StoreError {
         let known = self.line(shard, |line| line.known(shard));
         let (told, epoch) = known.map_or((Point::NOWHERE, Epoch(0)), |known| (known.told, known.told_epoch));
         let acknowledged = told.seq.0;
+        self.gone_back.store(true, Ordering::Release);
         let behind = Behind { shard, told, epoch, found: Some(stands.unwrap_or(Token(0))) };
         if let Some(identity) = &self.identity
             && let Err(error) = identity.went_back(self.info.register, &behind)
