@@ -352,6 +352,22 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn what_a_release_before_noted_without_generations_is_asked_by_nobody_either() {
+        let directory = tempfile::tempdir().unwrap();
+        let lates = Lates::open(Some(directory.path()), 5, false).unwrap();
+        let late = lates.add(ShardId(3), Digest(1), &granted(&["10.0.0.1", "10.0.0.2"])).unwrap();
+        late.answered(NetworkId(7), &late.claims()[&NetworkId(7)][..1]);
+        lates.keep_answered(&late).unwrap();
+        let path = beside(&lates.path(late.shard, late.digest).unwrap(), ANSWERED);
+        let written = std::fs::read_to_string(&path).unwrap();
+        let (lines, _) = written.trim_end().rsplit_once('\n').unwrap();
+        let before = format!("{}\n", lines.strip_suffix(" 77").unwrap());
+        std::fs::write(&path, format!("{before}{:08x}\n", crc32fast::hash(before.as_bytes()))).unwrap();
+        let again = Lates::open(Some(directory.path()), 5, false).unwrap();
+        assert_eq!(addresses(&again.all()[0]), ["10.0.0.2"]);
+    }
+
+    #[test]
     fn a_file_with_one_changed_byte_or_cut_anywhere_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let lates = Lates::open(Some(directory.path()), 5, false).unwrap();

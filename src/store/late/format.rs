@@ -79,9 +79,20 @@ pub(super) fn decode_answered(text: &str, register: u128, late: &Late) -> Result
     }
     let lines = &text[..=lines.len()];
     let claims = lines.strip_prefix(&answered_front(register, late)).ok_or("is of another journal")?;
+    let known = late.claims();
     let claim = |line: &str| {
-        let [network, address, generation] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
-        Some((network.parse().ok()?, address.parse().ok()?, Generation(generation.parse().ok()?)))
+        let words: Vec<&str> = line.split(' ').collect();
+        let (network, address) = (words.first()?.parse().ok()?, words.get(1)?.parse().ok()?);
+        match words[2..] {
+            [generation] => Some(vec![(network, address, Generation(generation.parse().ok()?))]),
+            // Of a release that named no generation: whatever there was.
+            [] => {
+                let there = known.get(&network).into_iter().flatten().filter(|(at, _)| *at == address);
+                Some(there.map(|(at, entry)| (network, *at, entry.generation())).collect())
+            }
+            _ => None,
+        }
     };
-    claims.lines().map(|line| claim(line).ok_or("has a line that names no claim")).collect()
+    let claims = claims.lines().map(claim).collect::<Option<Vec<Vec<ClaimName>>>>();
+    Ok(claims.ok_or("has a line that names no claim")?.into_iter().flatten().collect())
 }
