@@ -15,7 +15,7 @@ use super::late;
 use super::link::Link;
 use super::moving;
 use super::redo;
-use super::replicas::{Counted, ReplicaWait};
+use super::replicas::ReplicaWait;
 use super::scripts::{self, LoadedScript, Met, ScriptCall, Verdict};
 use super::shared::RedisShared;
 use super::take;
@@ -307,11 +307,11 @@ async fn answered_behind(
     probe: ReplicaProbe,
 ) -> Result<Value, StoreError> {
     let ReplicaProbe { waiting, applied, redo_bytes, number, stand } = probe;
-    let has_enough = |counted: &Counted| shared.replicas_answer(counted).is_ok();
     let waits = waiting.map(|waiting| confirms::waits_of(waiting, shared.replicas)).unwrap_or_default();
     let (answer, waited) = link.call_then(call, &waits, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     // That they are too few is said, and nothing waits for it.
-    let is_enough = waiting.is_none_or(|_| confirms::counted(&waited, &shared.place).is_ok_and(|one| has_enough(&one)));
+    let is_enough = waiting.is_none()
+        || confirms::counted(&waited, &shared.place).is_ok_and(|counted| shared.replicas_answer(&counted).is_ok());
     // On another connection it is another server's, perhaps, which may lack something.
     if is_enough && link.number() == number {
         if waiting.is_some() {

@@ -7,7 +7,6 @@
 //! else: then it was said what became of the register, and what is to be done. Nor of what was emptied: whoever writes it anew has
 //! all of it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::failed::Failed;
@@ -22,7 +21,7 @@ use crate::store::{Seq, StoreError};
 const LOOKS_WITHIN: Duration = Duration::from_secs(2);
 
 /// See the module's text.
-pub(super) async fn say(shared: &Arc<RedisShared>, link: &mut Link) {
+pub(super) async fn say(shared: &RedisShared, link: &mut Link) {
     let has_told = shared.lines().iter().any(|line| line.told.seq > Seq(0));
     let has_failed = shared.failed_of().filter(|_| !shared.has_gone_back()).is_some();
     if !shared.serves() || shared.was_emptied() || has_failed || !has_told {

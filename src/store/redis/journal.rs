@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::scripts::ScriptCall;
+use super::takes::Takes;
 use super::written;
 use crate::store::{Digest, Epoch, Head, Seq, ShardId, Token, codec};
 
@@ -233,18 +234,19 @@ impl Journal {
         }
     }
 
-    /// The line that a shard is on goes through what was sent under this token, up to this number: Redis did all of that, also
-    /// where nobody heard so because this process was cut off. The last point of which that was not known.
-    pub(super) fn found(&mut self, shard: ShardId, (token, through): (Token, Seq)) -> Option<Point> {
-        let is_there = |one: &&Move| one.shard == shard && one.after.token == token && one.after.seq <= through;
-        let mut last = None;
+    /// A shard's line remembers these take-overs: Redis did all that it goes through, also where nobody heard so because this
+    /// process was cut off. The points of which that was not known, in the order of sending.
+    pub(super) fn found(&mut self, shard: ShardId, takes: &Takes) -> Vec<Point> {
+        let is_there = |one: &&Move| one.shard == shard && takes.lead_through(one.after);
+        let mut found = Vec::new();
         for entry in self.entries.iter_mut().filter(|entry| !entry.applied) {
             if let Some(one) = entry.moves.iter().find(is_there) {
-                (entry.applied, entry.kept, last) = (true, false, Some(one.after));
+                found.push(one.after);
+                (entry.applied, entry.kept) = (true, false);
                 self.applied = self.applied.max(entry.number);
             }
         }
-        last
+        found
     }
 
     /// Is there something of a shard of which it is not known whether Redis did it?
@@ -359,7 +361,7 @@ impl Journal {
         if self.dropped > self.safe {
             return None;
         }
-        let end = self.entries.iter().rposition(|entry| entry.applied).map_or(0, |last| last + 1);
+        let end = self.applied_end();
         // One that was sent again stands where it stood the first time.
         let is_due = |entry: &JournalEntry| entry.is_due(self.safe);
         let mut begin = if self.is_scattered { 0 } else { end };
@@ -371,8 +373,12 @@ impl Journal {
 
     /// The same for the next process, which has nothing else: as far as it is remembered.
     pub(super) fn remembered(&self) -> Vec<Unkept> {
-        let end = self.entries.iter().rposition(|entry| entry.applied).map_or(0, |last| last + 1);
-        self.due(0..end)
+        self.due(0..self.applied_end())
+    }
+
+    /// Behind the last of which Redis said that it did it.
+    fn applied_end(&self) -> usize {
+        self.entries.iter().rposition(|entry| entry.applied).map_or(0, |last| last + 1)
     }
 
     fn due(&self, places: Range<usize>) -> Vec<Unkept> {

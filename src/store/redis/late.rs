@@ -87,11 +87,8 @@ async fn learn(shared: &RedisShared, link: &mut Link, shard: ShardId) -> Result<
         return Ok(());
     }
     let takes = reach::takes(link, &shared.keys, shard, ANSWER_WITHIN).await?;
-    for last in takes.ended() {
-        let found = shared.journal().found(shard, last);
-        found.map_or(Ok(()), |point| shared.line(shard, |line| line.learns(point)))?;
-    }
-    Ok(())
+    let found = shared.journal().found(shard, &takes);
+    shared.line(shard, |line| found.into_iter().for_each(|point| line.learns(point)))
 }
 
 /// Puts aside what forks of the own line lack, in shards whose tenure was ended for it.

@@ -340,7 +340,7 @@ pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Resu
 ///
 /// # Errors
 /// There is no directory for it; or it cannot be written.
-pub(super) async fn leave(shared: &Arc<RedisShared>) -> Result<Option<(usize, PathBuf)>, StoreError> {
+pub(super) async fn leave(shared: &RedisShared) -> Result<Option<(usize, PathBuf)>, StoreError> {
     let remembered = shared.journal().remembered();
     if !remembered.iter().any(|one| matches!(one.deed, Deed::Commit(_) | Deed::Batch(_))) {
         return Ok(None);

@@ -197,9 +197,7 @@ async fn take_once(
         let after = Point::of(&head);
         let before = Point { token: head.parent, ..after };
         let mut journal = shared.journal();
-        for last in past.ended() {
-            journal.found(shard, last);
-        }
+        journal.found(shard, &past);
         if let Some(found) = found.into_iter().next()
             && !journal.is_own(shard, before.token)
             && !journal.knows(shard, after)

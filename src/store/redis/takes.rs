@@ -35,9 +35,9 @@ impl Takes {
         text.split(',').filter(|text| !text.is_empty()).map(take).collect::<Option<_>>().map(Self)
     }
 
-    /// Tokens that they ended, each with the last batch under it.
-    pub(super) fn ended(&self) -> impl Iterator<Item = (Token, Seq)> {
-        self.0.iter().map(|take| (take.parent, take.seq))
+    /// Did one of them end the token of this batch at it, or behind it?
+    pub(super) fn lead_through(&self, batch: Point) -> bool {
+        self.0.iter().any(|take| take.parent == batch.token && batch.seq <= take.seq)
     }
 
     /// The token of an epoch on this line, where that is remembered.

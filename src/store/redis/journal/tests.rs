@@ -380,12 +380,14 @@ fn what_a_process_did_before_others_came_in_between_is_remembered_as_its_own() {
 #[test]
 fn what_was_under_way_is_done_where_the_line_that_is_taken_later_goes_through_it() {
     let mut journal = begun();
-    for (shard, token, through) in [(1, 2, 8), (0, 3, 8), (0, 2, 7)] {
-        assert_eq!(journal.found(ShardId(shard), (Token(token), Seq(through))), None);
+    let found =
+        |journal: &mut Journal, shard, takes: &str| journal.found(ShardId(shard), &Takes::parse(takes).unwrap());
+    for (shard, takes) in [(1, "3 2 8"), (0, "3 3 8"), (0, "3 2 7")] {
+        assert_eq!(found(&mut journal, shard, takes), []);
     }
     assert!(journal.doubts(ShardId(0)) && !journal.doubts(ShardId(1)));
     assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7], "none of those");
-    assert_eq!(journal.found(ShardId(0), (Token(2), Seq(8))), Some(point(2, 8)));
+    assert_eq!(found(&mut journal, 0, "4 3 9,3 2 8,2 1 5"), [point(2, 8)]);
     assert!(!journal.doubts(ShardId(0)));
     assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7, 8]);
 }
