@@ -27,6 +27,16 @@ fn wish(owner: &str) -> Value {
     json!({"network": "lan", "owner": owner})
 }
 
+/// Two nodes with a network, and Redis with a snapshot in which nobody holds anything. Who owns the register, and a client there.
+async fn two_nodes() -> Option<(Nodes, usize, Client)> {
+    let nodes = Nodes::set(Setting { nodes: 2, wired: true, ..SNAPSHOTS })?;
+    let first = nodes.cluster.owner_but(None).await;
+    let mut client = nodes.client(first).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
+    nodes.redis.ask(&["SAVE"]);
+    Some((nodes, first, client))
+}
+
 /// So many owners are granted an address each; what each was told.
 async fn grant(client: &mut Client, name: &str, count: usize, granted: &mut Vec<(String, Value)>) {
     for n in 0..count {
@@ -195,11 +205,7 @@ async fn a_redis_that_lacks_nothing_but_a_take_over_is_not_said_to_have_gone_bac
 /// under way when the first one is cut off: of that nobody would know what became of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that() {
-    let Some(mut nodes) = Nodes::set(Setting { nodes: 2, wired: true, ..SNAPSHOTS }) else { return };
-    let first = nodes.cluster.owner_but(None).await;
-    let mut client = nodes.client(first).await;
-    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
-    nodes.redis.ask(&["SAVE"]);
+    let Some((mut nodes, first, mut client)) = two_nodes().await else { return };
     let mut granted = Vec::new();
     grant(&mut client, "a", 5, &mut granted).await;
     nodes.to_redis(first).hold(Way::Both);
@@ -223,11 +229,7 @@ async fn a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has
 /// given back. What that one acknowledged before is more than the next one found, so both have to give back a part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_was_under_way_when_its_owner_was_cut_off_is_given_back_by_who_went_on_from_it() {
-    let Some(mut nodes) = Nodes::set(Setting { nodes: 2, wired: true, ..SNAPSHOTS }) else { return };
-    let first = nodes.cluster.owner_but(None).await;
-    let mut client = nodes.client(first).await;
-    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
-    nodes.redis.ask(&["SAVE"]);
+    let Some((mut nodes, first, mut client)) = two_nodes().await else { return };
     let mut granted = Vec::new();
     grant(&mut client, "a", 20, &mut granted).await;
     nodes.to_redis(first).hold(Way::Back);
@@ -279,11 +281,7 @@ async fn a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_
 /// Nor can it give back the very changes once another one has gone on: those are claims.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_meanwhile() {
-    let Some(mut nodes) = Nodes::set(Setting { nodes: 2, wired: true, ..SNAPSHOTS }) else { return };
-    let first = nodes.cluster.owner_but(None).await;
-    let mut client = nodes.client(first).await;
-    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
-    nodes.redis.ask(&["SAVE"]);
+    let Some((mut nodes, first, mut client)) = two_nodes().await else { return };
     let mut granted = Vec::new();
     grant(&mut client, "a", 5, &mut granted).await;
     nodes.to_redis(first).hold(Way::Both);

@@ -9,12 +9,24 @@ use tokio::sync::mpsc;
 use super::judge::{Claim, Judge};
 use super::world::World;
 
-/// Networks: how many addresses each has, and of how many bits the blocks are that it gives.
-pub const NETWORKS: [(&str, u32, u8); 6] =
-    [("net-0", 6, 0), ("net-1", 10, 0), ("net-2", 14, 0), ("net-3", 24, 0), ("net-4", 12, 0), (BLOCKS, 32, 2)];
-const BLOCKS: &str = "net-5";
-/// Is a network one of IPv6?
-const IS_V6: [bool; NETWORKS.len()] = [false, false, false, false, true, false];
+/// What a network gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gives {
+    V4,
+    V6,
+    /// Of four addresses.
+    Blocks,
+}
+
+/// Networks, and how many addresses each has.
+pub const NETWORKS: [(&str, u32, Gives); 6] = [
+    ("net-0", 6, Gives::V4),
+    ("net-1", 10, Gives::V4),
+    ("net-2", 14, Gives::V4),
+    ("net-3", 24, Gives::V4),
+    ("net-4", 12, Gives::V6),
+    ("net-5", 32, Gives::Blocks),
+];
 /// Owners of each client.
 const OWNERS: u64 = 4;
 
@@ -52,11 +64,11 @@ pub async fn call(world: &World, node: usize, method: &str, params: Value, patie
 
 /// Makes the networks, in calm weather.
 pub async fn make_networks(world: &World, judge: &Judge) -> bool {
-    for (at, (name, size, _)) in NETWORKS.iter().enumerate() {
+    for (at, (name, size, gives)) in NETWORKS.iter().enumerate() {
         let last = 3 + size;
-        let (cidr, range) = match IS_V6[at] {
-            false => (format!("10.{at}.0.0/26"), format!("10.{at}.0.4-10.{at}.0.{last}")),
-            true => (format!("fd00:{at}::/64"), format!("fd00:{at}::4-fd00:{at}::{last:x}")),
+        let (cidr, range) = match gives {
+            Gives::V4 | Gives::Blocks => (format!("10.{at}.0.0/26"), format!("10.{at}.0.4-10.{at}.0.{last}")),
+            Gives::V6 => (format!("fd00:{at}::/64"), format!("fd00:{at}::4-fd00:{at}::{last:x}")),
         };
         let policy = if at >= 3 { "random" } else { "lowest" };
         let subnet = json!({"cidr": cidr, "pools": [{"range": range}]});
@@ -90,10 +102,10 @@ struct Wish {
 impl Wish {
     fn params(&self) -> Value {
         let one = |network: &usize| {
-            let (name, _, bits) = NETWORKS[*network];
+            let (name, _, gives) = NETWORKS[*network];
             let mut params = json!({"network": name});
-            if bits > 0 {
-                params["prefix_length"] = json!(32 - bits);
+            if gives == Gives::Blocks {
+                params["prefix_length"] = json!(30);
             }
             params
         };
@@ -158,10 +170,11 @@ pub async fn holder(world: Rc<World>, judge: Rc<Judge>, number: usize) {
         match (answer, releases) {
             (Answer::Result(result), false) => {
                 for (network, granted) in wish.granted(&result) {
-                    let claim = Claim::of(NETWORKS[network].0, &owner, granted, (process, told_ms));
+                    let (name, _, gives) = NETWORKS[network];
+                    let claim = Claim::of(name, &owner, granted, (process, told_ms));
                     world.hit(match (claim.created, method) {
                         (true, "ip.acquire") => "granted in two networks at once",
-                        (true, _) if NETWORKS[network].0 == BLOCKS => "block granted",
+                        (true, _) if gives == Gives::Blocks => "block granted",
                         (true, _) => "granted",
                         (false, _) => "granted before",
                     });

@@ -158,14 +158,15 @@ impl Judge {
         for gone in &*self.gone.borrow() {
             let key = (gone.network.clone(), gone.address.clone(), gone.owner.clone(), gone.generation);
             let lives = !world.deaths.borrow().contains_key(&gone.process);
-            // A take-over that it followed was lost with its process: then it was put aside, and its log said that it is not repeated.
-            let is_said = world.coverage.borrow().contains_key("late changes not repeated");
-            if end.held.contains(&key) && lives && is_said {
-                world.hit("held again, and said so");
-            } else if end.held.contains(&key) && lives && alone_since(world, gone.process, gone.told_ms) {
-                world.problem(format!(
-                    "what was let go is held, although nobody else owned the register since: {gone:?}"
-                ));
+            let is_alone = lives && alone_since(world, gone.process, gone.told_ms);
+            if end.held.contains(&key) && is_alone {
+                if follows_one_that_is_gone(world, gone.process) {
+                    world.hit("held again, and said so");
+                } else {
+                    world.problem(format!(
+                        "what was let go is held, although nobody else owned the register since: {gone:?}"
+                    ));
+                }
             }
             world.hit("let go of at the end");
         }
@@ -183,6 +184,15 @@ fn known(world: &World, late: &(NetworkId, String, u64)) -> Option<&'static str>
 fn alone_since(world: &World, process: u64, since_ms: u64) -> bool {
     world.put_back_ms.get().is_none_or(|back_ms| back_ms < since_ms)
         && !world.written.borrow().iter().any(|(other, at_ms)| *other != process && *at_ms >= since_ms)
+}
+
+/// Did this process take the register from one that is no more, whose take-over nobody can repeat, and was it said that a release was
+/// put aside and is not repeated?
+fn follows_one_that_is_gone(world: &World, process: u64) -> bool {
+    let (written, deaths) = (world.written.borrow(), world.deaths.borrow());
+    let before = written.iter().take_while(|(writer, _)| *writer != process).last();
+    let is_said = world.coverage.borrow().contains_key("late changes not repeated");
+    is_said && before.is_some_and(|(writer, _)| deaths.contains_key(writer))
 }
 
 /// Is the process no more that must remember this? Killed it gives back nothing. Otherwise what it acknowledged was there when it
