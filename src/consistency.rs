@@ -43,9 +43,11 @@
 //! `where_there_are_no_blocks_nothing_is_read_because_of_them`. *Otherwise:* what is counted are the blocks of a shard: beside a
 //! network with blocks the others of its shard pay one read of a hash that is not there.
 //!
-//! **Memory never runs on after doubt.** *Not applied* is sent again, in order, for two seconds; then, and where the
-//! outcome is unknown, what was decided on that memory is given up, refusals and reads included, and loaded anew. Nothing of
-//! it ever leaves. [`actors::committer`](crate::actors::committer); shown by `whichever_commit_fails_answers_and_store_agree`.
+//! **Memory never runs on after doubt.** *Not applied* is sent again, in order, for two seconds, and a large move for up to
+//! six; then, and where the outcome is unknown, what was decided on that memory is given up, refusals and reads included, and
+//! loaded anew. Nothing of it ever leaves. [`actors::committer`](crate::actors::committer); shown by
+//! `whichever_commit_fails_answers_and_store_agree`,
+//! `a_large_subnet_may_take_longer_to_move_than_the_store_has_for_other_changes`.
 //!
 //! **Confirming is not committing.** *WAIT between commits holds up each of them; on a connection that wrote nothing it
 //! says yes to nothing.* So there are two connections: one commits, the other writes a mark behind all that is to be confirmed

@@ -54,7 +54,7 @@ use super::clock::LOOKED_AT_EVERY;
 use super::service::Shared;
 use super::{Applied, Fatal, unproved};
 use crate::core::types::NetworkId;
-use crate::limits::{BATCH_CHANGES_MAX, TIME_MARK_SECONDS};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, TIME_MARK_SECONDS};
 use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth};
 use crate::telemetry::Seldom;
 
@@ -70,6 +70,11 @@ const GATHERING_TURNS: u32 = 6;
 const FEW_CHANGES: usize = 4;
 /// How long a commit may be tried before its memory is given up.
 pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
+/// How much longer for each MiB of an act beyond [`BATCH_BYTES_MAX`], which only the move of a subnet is: several times what
+/// a processor of a server needs for it. A slow one must not be told each time anew that nobody knows whether it moved.
+const DEADLINE_FOR_A_MIB: Duration = Duration::from_millis(500);
+/// However large it is, others wait for it.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(6);
 /// How often it is looked for shards whose time must be written down.
 const LOOK_AT_TIME_EVERY: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_millis(10);
@@ -85,6 +90,8 @@ struct Group {
     proofs: Vec<ShardId>,
     units: Vec<Unit>,
     begun: Instant,
+    /// Until when it is tried.
+    ends: Instant,
     sent: u64,
     /// Of one of its attempts nobody knows what became: it may have been applied, whatever later ones said.
     doubtful: bool,
@@ -231,8 +238,10 @@ impl Committer {
             self.shared.metrics.batch_changes.observe(changes as f64);
             let number = self.next_group;
             tracing::trace!(group = number, changes, shards = batches.len(), "handed to the store");
-            let group =
-                Group { number, batches, proofs, units, begun: Instant::now(), sent: 0, doubtful: false, result: None };
+            let begun = Instant::now();
+            let before = self.in_flight.back().map_or(begun, |group| group.ends);
+            let ends = before.max(begun + deadline_of(units.iter().map(Unit::bytes).sum()));
+            let group = Group { number, batches, proofs, units, begun, ends, sent: 0, doubtful: false, result: None };
             self.in_flight.push_back(group);
             self.send(number, ctx);
         }
@@ -317,7 +326,7 @@ impl Committer {
         let Some(group) = self.in_flight.iter_mut().find(|group| group.number == number) else { return };
         group.sent = attempt;
         group.result = None;
-        let left = COMMIT_DEADLINE.saturating_sub(group.begun.elapsed()).max(RETRY_AFTER);
+        let left = group.ends.saturating_duration_since(Instant::now()).max(RETRY_AFTER);
         let names = group.proofs.iter().filter_map(|&shard| {
             let line = self.lines.get(&shard)?;
             Some((shard, line.token, line.durable.0, line.durable.1))
@@ -398,6 +407,12 @@ impl Committer {
             }
         }
     }
+}
+
+/// How long a group of so many bytes may be tried.
+fn deadline_of(bytes: usize) -> Duration {
+    let beyond = bytes.saturating_sub(BATCH_BYTES_MAX) as f64 / f64::from(1 << 20);
+    (COMMIT_DEADLINE + DEADLINE_FOR_A_MIB.mul_f64(beyond)).min(LONGEST_DEADLINE)
 }
 
 impl Drop for Committer {

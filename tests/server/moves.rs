@@ -1,5 +1,9 @@
 //! Subnets that move to another network, and who holds something in them.
 
+use std::time::Duration;
+
+use allod::actors::committer::COMMIT_DEADLINE;
+use allod::limits::BATCH_BYTES_MAX;
 use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer};
@@ -83,4 +87,30 @@ fn nobody_holds_more_than_may_be_by_a_move() {
         client.ok("ip.release", json!({"network": from, "owner": "o", "slot": "2"}));
         client.ok("subnet.move", ask);
     }
+}
+
+/// What is large takes longer, and longest where processors are slow: told each time that nobody knows whether it was done,
+/// somebody who repeats it would never get on.
+#[test]
+fn a_large_subnet_may_take_longer_to_move_than_the_store_has_for_other_changes() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    create(&mut client, "n", "10.0.0.0/22", json!({}));
+    client.ok("network.create", json!({"name": "m"}));
+    let labels: Value =
+        (0..16).map(|n| (format!("label-{n:02}"), json!("x".repeat(256)))).collect::<serde_json::Map<_, _>>().into();
+    let ips = vec![json!({"network": "n"}); 100];
+    for n in 0..8 {
+        client.ok("ip.acquire", json!({"owner": format!("o{n}"), "ips": ips, "labels": labels, "brief": true}));
+    }
+    server.store.measure();
+    server.store.hold();
+    client.send("subnet.move", json!({"network": "n", "subnet": "10.0.0.0/22", "to": "m"}));
+    let early = (!client.silent_for(COMMIT_DEADLINE + Duration::from_millis(200))).then(|| client.answer());
+    assert_eq!(early, None);
+    server.store.let_go();
+    let moved = client.answer();
+    assert!(moved.get("result").is_some(), "{moved}");
+    assert_eq!(client.ok("ip.list", json!({"network": "m", "count_only": true}))["count"], 800);
+    assert!(server.store.longest() > 4 * BATCH_BYTES_MAX, "{} bytes", server.store.longest());
 }

@@ -18,6 +18,13 @@ use crate::actors::{Applied, unproved};
 use crate::core::types::NetworkId;
 use crate::store::{CommitError, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token};
 
+impl Group {
+    /// Is there no time for another attempt?
+    fn is_over(&self) -> bool {
+        Instant::now() + RETRY_AFTER >= self.ends
+    }
+}
+
 impl Committer {
     /// The front group did not end well. What is behind it may still be under way: it is waited for, then all of it goes
     /// out again in order, or is given up.
@@ -25,8 +32,7 @@ impl Committer {
         if self.shared.store.health() == StoreHealth::Failed {
             return self.stop(&format!("the store failed: {}", chain(error)));
         }
-        let begun = self.in_flight.front().map_or_else(Instant::now, |group| group.begun);
-        let over = begun.elapsed() + RETRY_AFTER >= COMMIT_DEADLINE;
+        let over = self.in_flight.front().is_some_and(Group::is_over);
         let (again, retake, applied) = match error {
             CommitError::NotApplied { cause: StoreError::Full } => (false, false, Applied::No),
             CommitError::NotApplied { .. } => (!over, false, Applied::No),
@@ -77,7 +83,7 @@ impl Committer {
         }
         // Where it is known what stands in the way, trying again would only make everybody wait.
         let hindrance = self.shared.hindrance();
-        let is_given_up = |group: &Group| hindrance.is_some() || group.begun.elapsed() + RETRY_AFTER >= COMMIT_DEADLINE;
+        let is_given_up = |group: &Group| hindrance.is_some() || group.is_over();
         if !self.in_flight.front().is_some_and(|group| group.batches.is_empty() && is_given_up(group)) {
             return false;
         }

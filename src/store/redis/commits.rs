@@ -24,11 +24,17 @@ use super::shared::RedisShared;
 use super::written;
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
+use crate::limits::BATCH_BYTES_MAX;
 use crate::store::{Batch, CommitError, Committed, Seq, StoreError, codec, fence};
 
 /// How long an answer may take before it is unknown and the connection is replaced. Shorter than the deadline of the
 /// committer, so that the same bytes can be sent once more within it.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// How much longer an answer may take for each MiB of a call beyond what most are: of it every record is looked at twice.
+const LONGER_FOR_A_MIB: Duration = Duration::from_millis(200);
+/// Bytes of the longest call that is not of one act alone: a record stands in it twice.
+const USUAL_CALL_BYTES: usize = 2 * BATCH_BYTES_MAX;
 
 /// A call of `commit`.
 pub(super) struct CommitJob {
@@ -78,10 +84,11 @@ pub(super) async fn run(
         let moves = moves_of(&batches, &links);
         shared.journal().sends(&call, moves.clone());
         let since = shared.confirms_on();
+        let within = answer_within(call.bytes());
         let answer = link::begin(connection, call).await;
         let (shared, broken, confirms) = (Arc::clone(&shared), broken.clone(), confirms.clone());
         under_way.spawn(async move {
-            let (answer, over) = link::finish(answer, ANSWER_WITHIN, &shared.place).await;
+            let (answer, over) = link::finish(answer, within, &shared.place).await;
             if over {
                 // A full queue tells of the same connection already.
                 let _ = broken.try_send(number);
@@ -99,6 +106,12 @@ pub(super) async fn run(
     }
     under_way.close();
     under_way.wait().await;
+}
+
+/// How long the answer to a call of so many bytes may take.
+fn answer_within(bytes: usize) -> Duration {
+    let beyond = bytes.saturating_sub(USUAL_CALL_BYTES) as f64 / f64::from(1 << 20);
+    ANSWER_WITHIN + LONGER_FOR_A_MIB.mul_f64(beyond)
 }
 
 /// The call that commits these batches, and the digests with which it does.
