@@ -125,8 +125,10 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     for ((line, head), missing) in parted.iter().zip(&late) {
         let missing = match missing {
             Some(missing) => missing,
-            // An operator gives up what nobody knows.
-            None if shared.accepts_rollback => &Missing::default(),
+            None if shared.accepts_rollback => {
+                given_up(shared, line, head);
+                &Missing::default()
+            }
             None => continue,
         };
         // What is there on a line of this process's own may be taken for told: nobody else says so when it goes back again.
@@ -145,6 +147,19 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
         shared.journal().cut(shard, stays);
     }
     refusal.map_or(Ok(()), Err)
+}
+
+/// An operator gives up what nobody knows. Of what is remembered it is not known whether the line that goes on had it once and
+/// let go of it since, so none of it is claimed again.
+fn given_up(shared: &RedisShared, line: &KnownLine, head: &Head) {
+    tracing::error!(
+        redis = %shared.place,
+        shard = line.shard.0,
+        acknowledged = line.told.seq.0,
+        goes_on_at = head.seq.0,
+        "`--accept-rollback`: it is not known here since when the register lacks what this node acknowledged, so nothing of \
+         this shard is given back. `ip.claim` for whoever has what is not listed any more"
+    );
 }
 
 /// Why nothing more may be granted here before an operator, or somebody who goes on, has decided; the store is stopped then.
