@@ -207,7 +207,9 @@ fn with_the_digest_nobody_holds_what_was_taken_for_another_batch() {
 
 #[test]
 fn without_confirmation_something_acknowledged_is_lost() {
-    found_in(Rules { confirmation: false, ..Rules::ALL }, 300, "", |plan| plan.cast.watcher = false);
+    for says in ["holds None, after", "two holders"] {
+        found_in(Rules { confirmation: false, ..Rules::ALL }, 300, says, |plan| plan.cast.watcher = false);
+    }
 }
 
 #[test]
