@@ -83,6 +83,10 @@ use crate::server::steward::Steward;
 use crate::server::{Durability, Server};
 use crate::store::{NodeCard, Store};
 
+/// How long the store may take to close, however short a stop shall be: a Redis that is away is asked for two seconds, and then what
+/// only this process remembers is flushed, ten seconds at most.
+const STORE_CLOSES_WITHIN: Duration = Duration::from_secs(13);
+
 /// What `allod serve` was asked for.
 #[derive(Debug, Clone, Default)]
 pub struct ServeArgs {
@@ -284,7 +288,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
             tracing::error!("a reactor thread crashed");
         }
     }
-    if tokio::time::timeout(shutdown, store.close()).await.is_err() {
+    if tokio::time::timeout(shutdown.max(STORE_CLOSES_WITHIN), store.close()).await.is_err() {
         tracing::error!("the store did not close in time");
     }
     ended

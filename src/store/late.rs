@@ -83,12 +83,14 @@ impl Lates {
         Ok(Self { directory: directory.map(Path::to_owned), register, pending: Mutex::new(pending) })
     }
 
-    /// Notes one, durably. The same once more is the same.
+    /// Notes one, durably. The same once more is the same; one that ends there too and begins earlier, as Redis went back further
+    /// since, is in place of what was noted: what was answered of that stays answered.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn add(&self, shard: ShardId, digest: Digest, batches: &[Vec<u8>]) -> Result<Arc<Late>, StoreError> {
-        if let Some(known) = self.all().iter().find(|late| (late.shard, late.digest) == (shard, digest)) {
+        let known = self.all().into_iter().find(|late| (late.shard, late.digest) == (shard, digest));
+        if let Some(known) = known.as_ref().filter(|known| known.batches.len() >= batches.len()) {
             return Ok(Arc::clone(known));
         }
         let bytes = encode(self.register, shard, digest, batches);
@@ -96,8 +98,13 @@ impl Lates {
         if let Some(path) = self.path(shard, digest) {
             whole::write(&path, &bytes).map_err(whole::io("writing", &path))?;
         }
+        if let Some(known) = &known {
+            *locked(&late.answered) = locked(&known.answered).clone();
+        }
         let late = Arc::new(late);
-        self.locked().push(Arc::clone(&late));
+        let mut pending = self.locked();
+        pending.retain(|other| Some(other) != known.as_ref());
+        pending.push(Arc::clone(&late));
         Ok(late)
     }
 
@@ -111,6 +118,10 @@ impl Lates {
     /// # Errors
     /// It cannot be written. It is in memory, and can be tried again.
     pub fn keep_answered(&self, late: &Late) -> Result<(), StoreError> {
+        if let Some(longer) = self.longer_than(late) {
+            locked(&longer.answered).claims.extend(locked(&late.answered).claims.iter().copied());
+            return self.keep_answered(&longer);
+        }
         let (text, count) = {
             let answered = locked(&late.answered);
             if answered.claims.len() == answered.kept {
@@ -130,6 +141,10 @@ impl Lates {
     /// # Errors
     /// It cannot be named so.
     pub fn remove(&self, late: &Late) -> Result<(), StoreError> {
+        if self.longer_than(late).is_some() {
+            // That is dealt with in its place.
+            return self.keep_answered(late);
+        }
         if let Some(path) = self.path(late.shard, late.digest) {
             std::fs::rename(&path, beside(&path, PAST)).map_err(whole::io("renaming", &path))?;
             // Only then: a journal without it is brought again from its beginning.
@@ -144,6 +159,13 @@ impl Lates {
         }
         self.locked().retain(|other| **other != *late);
         Ok(())
+    }
+
+    /// The one that was noted in place of one that somebody has still at hand.
+    fn longer_than(&self, late: &Late) -> Option<Arc<Late>> {
+        let is_longer =
+            |other: &&Arc<Late>| (other.shard, other.digest) == (late.shard, late.digest) && ***other != *late;
+        self.locked().iter().find(is_longer).cloned()
     }
 
     /// Where they lie, if anywhere.
@@ -349,6 +371,36 @@ pub(super) mod tests {
         }
         std::fs::write(&path, &whole).unwrap();
         assert_eq!(Lates::open(Some(directory.path()), 5, false).unwrap().all().len(), 2);
+    }
+
+    #[test]
+    fn one_that_begins_earlier_is_in_place_of_what_was_noted_and_what_was_answered_of_that_stays_answered() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Lates::open(Some(directory.path()), 5, false).unwrap();
+        let lates = open();
+        let (first, second) = (granted(&["10.0.0.9"]), granted(&["10.0.0.1", "10.0.0.2"]));
+        let shorter = lates.add(ShardId(3), Digest(1), &second).unwrap();
+        let name = |late: &Late, at: usize| (NetworkId(7), late.claims()[&NetworkId(7)][at].clone());
+        let (network, claim) = name(&shorter, 0);
+        shorter.answered(network, &[claim]);
+        lates.keep_answered(&shorter).unwrap();
+        // Redis went back further before it was dealt with.
+        let both = [first, second.clone()].concat();
+        let longer = lates.add(ShardId(3), Digest(1), &both).unwrap();
+        assert_eq!(addresses(&longer), ["10.0.0.2", "10.0.0.9"]);
+        for lates in [&lates, &open()] {
+            assert_eq!(lates.all().iter().map(|late| addresses(late)).collect::<Vec<_>>(), [["10.0.0.2", "10.0.0.9"]]);
+        }
+        assert_eq!(lates.add(ShardId(3), Digest(1), &second).unwrap(), longer, "it has that, too");
+        // Whoever deals with the shorter one still, deals with a part of the other.
+        let (network, claim) = name(&shorter, 0);
+        shorter.answered(network, &[claim]);
+        lates.remove(&shorter).unwrap();
+        for lates in [&lates, &open()] {
+            assert_eq!(lates.all().iter().map(|late| addresses(late)).collect::<Vec<_>>(), [["10.0.0.9"]]);
+        }
+        lates.remove(&longer).unwrap();
+        assert!(open().all().is_empty());
     }
 
     #[test]

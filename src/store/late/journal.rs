@@ -27,7 +27,7 @@ pub struct Late {
 pub(super) type ClaimName = (NetworkId, Address, Generation);
 
 /// Claims of which it is known what became of them.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct AnsweredClaims {
     pub(super) claims: BTreeSet<ClaimName>,
     /// How many of them are in the file.

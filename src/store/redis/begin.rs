@@ -28,6 +28,8 @@ pub(super) struct Begun {
     pub(super) register: u128,
     pub(super) shards: u16,
     pub(super) notice: Option<MoveNotice>,
+    /// Redis had gone back behind what a process before this one acknowledged, and somebody went on without it.
+    pub(super) went_on: bool,
 }
 
 /// Checks the server, and opens or makes the register; what is to be begun `anew` is begun before.
@@ -82,14 +84,15 @@ pub(super) async fn begin(
     let said = if let Initialised::Register { notice, .. } = &found { notice.as_str() } else { "" };
     let notice = moving::check_notice(&place, keys, &options.opening, said)?;
     let register = check_register(found, &place, keys, (options, shards), identity)?;
+    let mut went_on = false;
     if let Some(identity) = identity {
         // Of another register nothing was acknowledged.
         if identity.known == Some(register) {
-            reach::check(link, keys, identity, options.accept_rollback).await?;
+            went_on = reach::check(link, keys, identity, options.accept_rollback).await?;
         }
         identity.remember(register)?;
     }
-    Ok(Begun { server, shas, register, shards, notice })
+    Ok(Begun { server, shas, register, shards, notice, went_on })
 }
 
 /// What `init` found must be the register that this server is to keep, whole.

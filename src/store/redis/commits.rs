@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::confirms;
@@ -52,6 +53,8 @@ pub(super) async fn run(
     let under_way = TaskTracker::new();
     // Connections on which an answer did not come: told by the tasks that wait for answers.
     let (broken, mut breaks) = mpsc::channel(64);
+    // When the answer to the last call must be there: what is sent behind a long one is not answered before that.
+    let mut until = Instant::now();
     while let Some(CommitJob { batches, reply }) = jobs.recv().await {
         while let Ok(number) = breaks.try_recv() {
             link.broken(number);
@@ -84,7 +87,9 @@ pub(super) async fn run(
         let moves = moves_of(&batches, &links);
         shared.journal().sends(&call, moves.clone());
         let since = shared.confirms_on();
-        let within = answer_within(call.bytes());
+        let now = Instant::now();
+        until = until.max(now + answer_within(call.bytes()));
+        let within = until - now;
         let answer = link::begin(connection, call).await;
         let (shared, broken, confirms) = (Arc::clone(&shared), broken.clone(), confirms.clone());
         under_way.spawn(async move {

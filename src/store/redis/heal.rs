@@ -111,6 +111,12 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
             }
             Err(Unplayed::Never(shard)) => {
                 let head = read_heads(shared, link, vec![shard]).await?.pop().and_then(|(_, head)| head);
+                let is_given_up = shared.line(shard, |line| line.known(shard).given_up)?;
+                if let Some(head) = head.filter(|_| is_given_up) {
+                    part(shared, shard, &head)?;
+                    late::put_aside_forks(shared, link, &[shard]).await?;
+                    return Err(behind(shared));
+                }
                 return Err(gone_back(shared, shard, head, "where what is missing does not fit any more"));
             }
         }
@@ -167,7 +173,11 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
         if is_cut {
             match has_told(shared, link, line, &head).await? {
                 true => cut.push(shard),
-                false if own && !late::knows(shared, link, line, &head).await.map_err(Unplayed::Later)? => {
+                false
+                    if own
+                        && !line.given_up
+                        && !late::knows(shared, link, line, &head).await.map_err(Unplayed::Later)? =>
+                {
                     let why = "which is further back than this server remembers what it changed";
                     return Err(Unplayed::Later(gone_back(shared, shard, Some(head), why)));
                 }

@@ -77,6 +77,19 @@ impl Deed {
     pub(super) fn is_left(&self) -> bool {
         matches!(self, Self::Batch(batch) if batch.is_left)
     }
+
+    /// In which epoch it changes a shard; no shard: whichever it changes.
+    fn epochs(&self) -> Vec<(Option<ShardId>, Epoch)> {
+        match self {
+            Self::Take(epoch) => vec![(None, *epoch)],
+            Self::Batch(batch) => vec![(None, batch.epoch)],
+            Self::Commit(call) => {
+                let batches = written::read(call).unwrap_or_default();
+                let decoded = batches.into_iter().filter_map(|(bytes, _)| codec::decode_batch(bytes).ok());
+                decoded.map(|batch| (Some(batch.shard), batch.epoch)).collect()
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -235,13 +248,17 @@ impl Journal {
     }
 
     /// A shard's line remembers these take-overs: Redis did all that it goes through, also where nobody heard so because this
-    /// process was cut off. The points of which that was not known, in the order of sending.
-    pub(super) fn found(&mut self, shard: ShardId, takes: &Takes) -> Vec<Point> {
+    /// process was cut off. Of which that was not known, in the order of sending: where it brought each of its shards, and the epoch
+    /// in which it did.
+    pub(super) fn found(&mut self, shard: ShardId, takes: &Takes) -> Vec<(ShardId, Point, Epoch)> {
         let is_there = |one: &&Move| one.shard == shard && takes.lead_through(one.after);
         let mut found = Vec::new();
         for entry in self.entries.iter_mut().filter(|entry| !entry.applied) {
-            if let Some(one) = entry.moves.iter().find(is_there) {
-                found.push(one.after);
+            if entry.moves.iter().any(|one| is_there(&one)) {
+                let epochs = entry.deed.epochs();
+                let epoch =
+                    |one: &Move| Some(epochs.iter().find(|(shard, _)| shard.is_none_or(|shard| shard == one.shard))?.1);
+                found.extend(entry.moves.iter().filter_map(|one| Some((one.shard, one.after, epoch(one)?))));
                 (entry.applied, entry.kept) = (true, false);
                 self.applied = self.applied.max(entry.number);
             }
@@ -368,12 +385,13 @@ impl Journal {
         while begin > 0 && self.entries.range(begin.saturating_sub(RECENT)..begin).any(is_due) {
             begin = begin.saturating_sub(RECENT);
         }
-        Some(self.due(begin..end))
+        Some(self.unkept_of(begin..end, is_due))
     }
 
-    /// The same for the next process, which has nothing else: as far as it is remembered.
+    /// The same for the next process, which has nothing else: as far as it is remembered, also what replicas had. They may come back
+    /// without it, as this process would find out, and give it back.
     pub(super) fn remembered(&self) -> Vec<Unkept> {
-        self.due(0..self.applied_end())
+        self.unkept_of(0..self.applied_end(), |entry| !entry.kept && !entry.deed.is_left())
     }
 
     /// Behind the last of which Redis said that it did it.
@@ -381,12 +399,12 @@ impl Journal {
         self.entries.iter().rposition(|entry| entry.applied).map_or(0, |last| last + 1)
     }
 
-    fn due(&self, places: Range<usize>) -> Vec<Unkept> {
-        let due = self.entries.range(places).filter(|entry| entry.is_due(self.safe)).map(|entry| {
+    fn unkept_of(&self, places: Range<usize>, which: impl Fn(&JournalEntry) -> bool) -> Vec<Unkept> {
+        let unkept = self.entries.range(places).filter(|&entry| which(entry)).map(|entry| {
             let &JournalEntry { number, applied, .. } = entry;
             Unkept { number, deed: entry.deed.clone(), moves: entry.moves.clone(), applied }
         });
-        due.collect()
+        unkept.collect()
     }
 
     /// These are kept.

@@ -88,7 +88,8 @@ async fn learn(shared: &RedisShared, link: &mut Link, shard: ShardId) -> Result<
     }
     let takes = reach::takes(link, &shared.keys, shard, ANSWER_WITHIN).await?;
     let found = shared.journal().found(shard, &takes);
-    shared.line(shard, |line| found.into_iter().for_each(|point| line.learns(point)))
+    // A call was done in all its shards, and after this one nobody asks for it again.
+    found.into_iter().try_for_each(|(shard, point, epoch)| shared.line(shard, |line| line.learns(point, epoch)))
 }
 
 /// Puts aside what forks of the own line lack, in shards whose tenure was ended for it.
@@ -121,11 +122,11 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
         put_aside(shared, line, head, batches).await?;
     }
     let refusal = refusal(shared, link, parted, &late).await?;
-    let mut cuts = Vec::with_capacity(parted.len());
+    let mut stand = Vec::with_capacity(parted.len());
     for ((line, head), missing) in parted.iter().zip(&late) {
         let missing = match missing {
             Some(missing) => missing,
-            None if shared.accepts_rollback => {
+            None if line.given_up => {
                 given_up(shared, line, head);
                 &Missing::default()
             }
@@ -139,17 +140,20 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
         // Before it is forgotten: the next process would put it aside once more, after others dealt with it. What both lines have
         // is not: few servers may have it, and this one gives it back as long as it lies on the line that goes on.
         redo::put_aside(shared, line.shard, stays).await?;
-        shared.line(line.shard, |line| line.forget(head, told))?;
-        cuts.push((line.shard, stays));
+        stand.push((line.shard, head, told, stays));
     }
-    // Only now: a call that changed several shards is in the journal once.
-    for (shard, stays) in cuts {
+    // Only now, when all of it is written: else one of them would be forgotten here, and looked for on its own way.
+    for &(shard, head, told, _) in &stand {
+        shared.line(shard, |line| line.forget(head, told))?;
+    }
+    // And only now: a call that changed several shards is in the journal once.
+    for (shard, .., stays) in stand {
         shared.journal().cut(shard, stays);
     }
     refusal.map_or(Ok(()), Err)
 }
 
-/// An operator gives up what nobody knows. Of what is remembered it is not known whether the line that goes on had it once and
+/// An operator gives up what nobody knows, or who went on without it did. Of what is remembered it is not known whether the line that goes on had it once and
 /// let go of it since, so none of it is claimed again.
 fn given_up(shared: &RedisShared, line: &KnownLine, head: &Head) {
     tracing::error!(
@@ -157,8 +161,8 @@ fn given_up(shared: &RedisShared, line: &KnownLine, head: &Head) {
         shard = line.shard.0,
         acknowledged = line.told.seq.0,
         goes_on_at = head.seq.0,
-        "`--accept-rollback`: it is not known here since when the register lacks what this node acknowledged, so nothing of \
-         this shard is given back. `ip.claim` for whoever has what is not listed any more"
+        "it is not known here since when the register lacks what this node acknowledged before it was started, so nothing of this \
+         shard is given back: `allod ip claim` for whoever has what is not listed any more"
     );
 }
 
@@ -169,10 +173,7 @@ async fn refusal(
     parted: &[(KnownLine, Head)],
     late: &[Option<Missing>],
 ) -> Result<Option<StoreError>, StoreError> {
-    if shared.accepts_rollback {
-        return Ok(None);
-    }
-    for ((line, head), missing) in parted.iter().zip(late) {
+    for ((line, head), missing) in parted.iter().zip(late).filter(|((line, _), _)| !line.given_up) {
         let Some(missing) = missing else {
             let found = "another owner's, who went on from further back than this server remembers what it changed";
             return Ok(Some(shared.went_back(line.shard, None, found)));

@@ -41,6 +41,9 @@ pub(super) struct RedisLine {
     format: Format,
     /// The last take-overs, as its head had them when it was taken.
     takes: String,
+    /// What a process before this one acknowledged may be given up where nobody knows it: an operator says so, or somebody went on
+    /// without it.
+    given_up: bool,
 }
 
 /// What a batch is sent with.
@@ -71,12 +74,15 @@ impl RedisLine {
             reviewed: None,
             format: Format::FIRST,
             takes: String::new(),
+            given_up: false,
         }
     }
 
-    /// A process before this one brought it here, told somebody of it, and ended: as if this one had, and had let go.
-    pub(super) fn restore(&mut self, stands: Point, epoch: Epoch) {
+    /// A process before this one brought it here, told somebody of it, and ended: as if this one had, and had let go. Until it is
+    /// taken, it may be `given_up` where nobody knows what of it is missing.
+    pub(super) fn restore(&mut self, stands: Point, epoch: Epoch, given_up: bool) {
         (self.epoch, self.token, self.told) = (epoch, stands.token, (stands, epoch));
+        self.given_up = given_up;
         self.known = VecDeque::from([(stands.seq, stands.digest)]);
     }
 
@@ -95,7 +101,7 @@ impl RedisLine {
             self.known = VecDeque::from([(head.seq, head.digest)]);
         }
         (self.owned, self.cut, self.reviewed) = (Some(self.token), None, None);
-        self.format = head.format;
+        (self.format, self.given_up) = (head.format, false);
         Ok(())
     }
 
@@ -176,9 +182,9 @@ impl RedisLine {
     }
 
     /// What this process sent behind that, and did not hear of, is on the line of who owns it now: he may have told somebody.
-    pub(super) fn learns(&mut self, point: Point) {
-        if self.told.0.token == point.token && self.told.0.seq < point.seq {
-            self.told.0 = point;
+    pub(super) fn learns(&mut self, point: Point, epoch: Epoch) {
+        if self.told.0.seq < point.seq {
+            self.told = (point, epoch);
         }
     }
 
@@ -206,8 +212,8 @@ impl RedisLine {
 
     /// What is known of it.
     pub(super) fn known(&self, shard: ShardId) -> KnownLine {
-        let &Self { epoch, token, told: (told, told_epoch), owned, cut, reviewed, .. } = self;
-        KnownLine { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed }
+        let &Self { epoch, token, told: (told, told_epoch), owned, cut, reviewed, given_up, .. } = self;
+        KnownLine { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed, given_up }
     }
 }
 

@@ -287,7 +287,7 @@ impl RedisStore {
     /// Runs what was opened.
     fn run((opening, begun, link): (StoreOpening, Begun, Link), ground: Ground) -> Result<Self, StoreError> {
         let StoreOpening { keys, options, place, lock, identity, anew } = opening;
-        let Begun { server, shas, register, shards, notice } = begun;
+        let Begun { server, shas, register, shards, notice, went_on } = begun;
         tracing::info!(redis = %place.name(), engine = server.engine(), "connected");
         let info = StoreInfo {
             kind: "redis",
@@ -321,13 +321,13 @@ impl RedisStore {
             lates: Lates::open(options.directory.as_deref(), register, options.accept_new_store)?,
             redo,
             identity,
-            accepts_rollback: options.accept_rollback,
             serves: options.opening == Opening::Serve,
             blocking: ground.blocking(),
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         let shared = Arc::new(RedisShared::new(parts));
-        kept.map_or(Ok(()), |kept| redo::restore(&shared, kept))?;
+        let given_up = went_on || options.accept_rollback;
+        kept.map_or(Ok(()), |kept| redo::restore(&shared, kept, given_up))?;
         anew.map_or(Ok(()), |anew| anew.is_owned(&shared))?;
         Ok(Self::start((shared, options), place, (url, notice), link, (ground, lock)))
     }

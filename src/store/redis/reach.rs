@@ -106,16 +106,18 @@ pub(super) async fn takes(link: &mut Link, keys: &Keys, shard: ShardId, within: 
     takes.ok_or_else(|| strange(link.name(), "the take-overs of a shard are none"))
 }
 
-/// What a process before this one acknowledged must be there, unless it is `accepted` that it is not: it may be in use.
+/// What a process before this one acknowledged must be there, unless it is `accepted` that it is not: it may be in use. Tells
+/// whether somebody went on without it.
 pub(super) async fn check(
     link: &mut Link,
     keys: &Keys,
     identity: &IdentityFile,
     accepted: bool,
-) -> Result<(), StoreError> {
-    let Some(noted) = &identity.behind else { return Ok(()) };
+) -> Result<bool, StoreError> {
+    let Some(noted) = &identity.behind else { return Ok(false) };
     let &Behind { shard, told, epoch, .. } = noted;
-    match reach(link, keys, noted).await? {
+    let reach = reach(link, keys, noted).await?;
+    match reach {
         RedisReach::WentOn => tracing::error!(
             redis = %link.name(),
             shard = shard.0,
@@ -151,7 +153,7 @@ pub(super) async fn check(
             return Err(StoreError::Damaged(text.into()));
         }
     }
-    Ok(())
+    Ok(reach == RedisReach::WentOn)
 }
 
 #[cfg(test)]

@@ -36,8 +36,6 @@ pub(super) struct RedisShared {
     pub(super) place: Arc<str>,
     /// What the next start shall know of it; none where nothing is kept on this machine.
     identity: Option<IdentityFile>,
-    /// An operator gives up what Redis lost of others: the store goes on from what there is.
-    pub(super) accepts_rollback: bool,
     /// It is open to be served, not to be moved.
     serves: bool,
     /// Where files are written.
@@ -126,6 +124,8 @@ pub(super) struct KnownLine {
     pub(super) cut: Option<Token>,
     /// Whose line has everything that somebody was told of.
     pub(super) reviewed: Option<Token>,
+    /// What is missing of it may be given up, where nobody knows what that is.
+    pub(super) given_up: bool,
 }
 
 /// How a store is described to its tasks.
@@ -145,8 +145,6 @@ pub(super) struct StoreParts {
     pub(super) lates: Lates,
     pub(super) redo: Option<Redo>,
     pub(super) identity: Option<IdentityFile>,
-    /// An operator gives up what Redis lost of others: the store goes on from what there is.
-    pub(super) accepts_rollback: bool,
     /// It is open to be served, not to be moved.
     pub(super) serves: bool,
     pub(super) blocking: Blocking,
@@ -176,7 +174,6 @@ impl RedisShared {
             lates,
             redo,
             identity,
-            accepts_rollback,
             serves,
             blocking,
         } = parts;
@@ -188,7 +185,6 @@ impl RedisShared {
             info,
             place,
             identity,
-            accepts_rollback,
             serves,
             blocking,
             card: Mutex::new(card),

@@ -43,7 +43,6 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         lates: Lates::default(),
         redo,
         identity: None,
-        accepts_rollback: false,
         serves: true,
         blocking: Blocking::Threads,
     })

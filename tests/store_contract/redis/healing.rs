@@ -212,7 +212,9 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
 #[test]
 fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops() {
     for heal_bytes in [0, 2_000] {
-        let Some(mut replicated) = begun(|options| RedisOptions { heal_bytes, ..options }) else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let noted = |options: RedisOptions| RedisOptions { directory: Some(directory.path().to_owned()), ..options };
+        let Some(mut replicated) = begun(|options| noted(RedisOptions { heal_bytes, ..options })) else { return };
         replicated.cut_off(0);
         lose(&mut replicated, 20);
         replicated.promote();
@@ -227,6 +229,11 @@ fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops
         let refused = wait(store.review()).unwrap_err();
         assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("went back")), "{refused:?}");
         assert!(store.late().is_empty());
+        // Once. The register has an owner, and what this one remembers is to stop no other start.
+        wait(store.close());
+        let again = RedisStore::open(noted(replicated.replicas[0].options())).unwrap();
+        until("it follows", || wait(again.review()).is_ok());
+        assert_eq!(again.health(), StoreHealth::Ready);
     }
 }
 
@@ -297,9 +304,15 @@ fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody
         let seen = examine(&there).unwrap();
         let last = begun.head.seq.0;
         assert_eq!(seen.behind, Some(WentBack { acknowledged: last, stands_at: last - 20 }));
-        RedisStore::open(RedisOptions { accept_rollback: true, ..there.clone() }).unwrap();
+        let accepts = RedisStore::open(RedisOptions { accept_rollback: true, ..there.clone() }).unwrap();
         assert_eq!(examine(&there).unwrap().behind, None);
-        RedisStore::open(there).unwrap();
+        // Once: what the process before remembered of it, and left, stops nobody any more.
+        replicas[0].lapse();
+        until("it goes on from what there is", || wait(accepts.take(ShardId(0), token(8))).is_ok());
+        wait(accepts.release()).unwrap();
+        wait(accepts.close());
+        let again = RedisStore::open(there).unwrap();
+        until("and so does the next", || wait(again.take(ShardId(0), token(9))).is_ok());
     }
 }
 

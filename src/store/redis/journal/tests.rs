@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::store::redis::scripts::{LoadedScript, Shas};
+use crate::store::redis::tests::shared;
+use crate::store::{Batch, fence};
 
 fn point(token: u128, seq: u64) -> Point {
     Point { token: Token(token), seq: Seq(seq), digest: Digest(u128::from(seq) * 7) }
@@ -380,14 +382,49 @@ fn what_a_process_did_before_others_came_in_between_is_remembered_as_its_own() {
 #[test]
 fn what_was_under_way_is_done_where_the_line_that_is_taken_later_goes_through_it() {
     let mut journal = begun();
+    // It changes two shards: what one of them goes through, the other one has.
+    let both = vec![step(0, 2, 9), step(1, 2, 4)];
+    journal.sends(&committing(&[(0, 9), (1, 4)]), both.clone());
     let found =
         |journal: &mut Journal, shard, takes: &str| journal.found(ShardId(shard), &Takes::parse(takes).unwrap());
-    for (shard, takes) in [(1, "3 2 8"), (0, "3 3 8"), (0, "3 2 7")] {
+    for (shard, takes) in [(1, "3 2 3"), (0, "3 3 8"), (0, "3 2 7")] {
         assert_eq!(found(&mut journal, shard, takes), []);
     }
-    assert!(journal.doubts(ShardId(0)) && !journal.doubts(ShardId(1)));
+    assert!(journal.doubts(ShardId(0)) && journal.doubts(ShardId(1)));
     assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7], "none of those");
-    assert_eq!(found(&mut journal, 0, "4 3 9,3 2 8,2 1 5"), [point(2, 8)]);
+    journal.cut(ShardId(0), point(2, 7));
+    journal.sends(&committing(&[(0, 8)]), vec![step(0, 2, 8)]);
+    assert_eq!(found(&mut journal, 0, "4 3 9,3 2 8,2 1 5"), [(ShardId(0), point(2, 8), Epoch(4))]);
+    journal.sends(&committing(&[(0, 9), (1, 4)]), both.clone());
+    let of_both = both.iter().map(|one| (one.shard, one.after, Epoch(4))).collect::<Vec<_>>();
+    assert_eq!(found(&mut journal, 0, "4 3 9,3 2 9,2 1 5"), of_both);
     assert!(!journal.doubts(ShardId(0)));
-    assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7, 8]);
+    assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7, 8, 9]);
+}
+
+/// A call that commits these batches of shards, by token 2 in epoch 4.
+fn committing(batches: &[(u16, u64)]) -> Arc<ScriptCall> {
+    let written = batches.iter().map(|&(shard, seq)| {
+        let (shard, token, seq) = (ShardId(shard), Token(2), Seq(seq));
+        let (generation, time) = (crate::core::types::Generation(1), crate::core::types::ShardTime(1));
+        let batch = Batch { shard, epoch: Epoch(4), token, seq, time, generation, acts: Vec::new() };
+        let mut bytes = Vec::new();
+        fence::encode(&batch, codec::Format::FIRST, &mut bytes).unwrap();
+        (bytes, (point(2, seq.0 - 1).digest, point(2, seq.0).digest))
+    });
+    let written: Vec<_> = written.collect();
+    Arc::new(written::again(&shared(None), LoadedScript::Commit, &written).unwrap().fitted())
+}
+
+/// They may come back without it, all at once.
+#[test]
+fn what_replicas_had_is_for_the_next_process_too_and_what_another_owner_left_is_not() {
+    let mut journal = left();
+    journal.is_safe(journal.applied_last());
+    assert_eq!(journal.unkept().unwrap().len(), 0);
+    let remembered = journal.remembered();
+    let after: Vec<Point> = remembered.iter().map(|one| one.moves[0].after).collect();
+    assert_eq!(after, [point(2, 5), point(2, 6)]);
+    journal.kept(&remembered);
+    assert_eq!(journal.remembered().len(), 0, "it is there");
 }

@@ -7,17 +7,18 @@ use std::sync::Arc;
 
 use super::Found;
 use super::frames::Redone;
-use crate::store::redis::journal::{Deed, Move, Point};
+use crate::store::redis::journal::{Deed, LoneBatch, Move, Point};
 use crate::store::redis::scripts::LoadedScript;
 use crate::store::redis::shared::RedisShared;
 use crate::store::redis::written::{self, Digests};
 use crate::store::{Batch, Epoch, Seq, ShardId, StoreError, codec};
 
-/// What a process before this one kept is as if this one had sent it.
+/// What a process before this one kept is as if this one had sent it. Until a shard is taken, it may be `given_up` where nobody
+/// knows what of it is missing.
 ///
 /// # Errors
 /// It cannot be read.
-pub(in crate::store::redis) fn restore(shared: &RedisShared, found: Found) -> Result<(), StoreError> {
+pub(in crate::store::redis) fn restore(shared: &RedisShared, found: Found, given_up: bool) -> Result<(), StoreError> {
     let entries = remaining(found.0)?;
     if entries.is_empty() {
         return Ok(());
@@ -29,21 +30,37 @@ pub(in crate::store::redis) fn restore(shared: &RedisShared, found: Found) -> Re
          back"
     );
     for (redone, moves) in entries {
-        let (deed, applied) = match redone {
-            Redone::Commit { applied, batches } => {
-                let call =
-                    written::again(shared, LoadedScript::Commit, &batches).map_err(|error| unreadable(&error))?;
-                (Deed::Commit(Arc::new(call.fitted())), applied)
-            }
-            Redone::Take(_, epoch) => (Deed::Take(epoch), true),
-            Redone::Aside(..) => continue,
-        };
+        let applied = !matches!(redone, Redone::Commit { applied: false, .. });
         for (one, epoch) in moves.iter().filter(|_| applied) {
-            shared.line(one.shard, |line| line.restore(one.after, *epoch))?;
+            shared.line(one.shard, |line| line.restore(one.after, *epoch, given_up))?;
         }
-        shared.journal().restore(deed, moves.into_iter().map(|(one, _)| one).collect(), applied);
+        for (deed, moves) in deeds(shared, redone, moves)? {
+            shared.journal().restore(deed, moves, applied);
+        }
     }
     Ok(())
+}
+
+/// What is played again of it. Where it was put aside in some of its shards, the rest is batches by themselves, as in the journal
+/// that is in memory.
+fn deeds(shared: &RedisShared, redone: Redone, moves: Moves) -> Result<Vec<(Deed, Vec<Move>)>, StoreError> {
+    let all = |moves: Moves| moves.into_iter().map(|(one, _)| one).collect();
+    Ok(match redone {
+        Redone::Commit { batches, .. } if batches.len() == moves.len() => {
+            let call = written::again(shared, LoadedScript::Commit, &batches).map_err(|error| unreadable(&error))?;
+            vec![(Deed::Commit(Arc::new(call.fitted())), all(moves))]
+        }
+        Redone::Commit { batches, .. } => {
+            let shards: Vec<ShardId> = decoded(&batches)?.iter().map(|batch| batch.shard).collect();
+            let alone = |(shard, (bytes, _)): (ShardId, (Vec<u8>, Digests))| {
+                let &(one, epoch) = moves.iter().find(|(one, _)| one.shard == shard)?;
+                Some((Deed::Batch(Arc::new(LoneBatch { bytes, epoch, is_left: false })), vec![one]))
+            };
+            shards.into_iter().zip(batches).filter_map(alone).collect()
+        }
+        Redone::Take(_, epoch) => vec![(Deed::Take(epoch), all(moves))],
+        Redone::Aside(..) => Vec::new(),
+    })
 }
 
 /// What was not put aside since, each once, in the order of the lines.

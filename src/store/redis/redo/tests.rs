@@ -3,7 +3,7 @@
 
 use super::restored::{Moves, remaining};
 use super::*;
-use crate::store::redis::journal::Move;
+use crate::store::redis::journal::{Forgotten, Move};
 use crate::store::redis::tests::shared;
 use crate::store::{Batch, Digest, Epoch, Seq, Token, codec};
 
@@ -250,7 +250,7 @@ fn what_is_kept_twice_is_played_once_where_it_was_kept_first_and_nobody_is_taken
     let once = [5, 6, 7].map(|seq| (true, vec![(3, point(2, seq))]));
     assert_eq!(left(found()), once);
     let register = shared(None);
-    restore(&register, Found(found())).unwrap();
+    restore(&register, Found(found()), false).unwrap();
     let line = register.lines().pop().unwrap();
     assert_eq!((line.shard, line.told), (ShardId(3), point(2, 7)));
     assert_eq!(register.journal().standing(), [(ShardId(3), point(2, 7))]);
@@ -263,7 +263,7 @@ fn what_is_kept_behind_what_follows_it_stands_in_front_of_it() {
     for seqs in [&[6, 7, 5][..], &[7, 6, 5], &[6, 5, 7], &[7, 5, 6]] {
         assert_eq!(left(found(seqs)), [5, 6, 7].map(|seq| (true, vec![(3, point(2, seq))])), "{seqs:?}");
         let register = shared(None);
-        restore(&register, Found(found(seqs))).unwrap();
+        restore(&register, Found(found(seqs)), false).unwrap();
         assert_eq!(register.lines().pop().unwrap().told, point(2, 7), "{seqs:?}");
         assert_eq!(register.journal().standing(), [(ShardId(3), point(2, 7))]);
     }
@@ -271,6 +271,22 @@ fn what_is_kept_behind_what_follows_it_stands_in_front_of_it() {
     let mut aside = found(&[6, 7, 5]);
     aside.push(Redone::Aside(ShardId(3), Some(point(2, 6))));
     assert_eq!(left(aside), [5, 6].map(|seq| (true, vec![(3, point(2, seq))])));
+}
+
+/// The process ended between the two shards of one act: what was put aside of it is played by nobody, and the rest by itself.
+#[test]
+fn what_was_put_aside_in_one_of_its_shards_is_played_in_the_others_alone() {
+    let found = vec![commit(true, &[2, 3], 2, 6), Redone::Aside(ShardId(2), Some(point(2, 5)))];
+    let register = shared(None);
+    restore(&register, Found(found), true).unwrap();
+    let line = register.lines().pop().unwrap();
+    assert_eq!((register.lines().len(), line.shard, line.told, line.given_up), (1, ShardId(3), point(2, 6), true));
+    let heads = [(ShardId(2), point(2, 5)), (ShardId(3), point(2, 5))];
+    let standing = register.journal().standing();
+    let missing = register.journal().missing(&heads, &standing).missing;
+    let [Forgotten { deed: Deed::Batch(batch), moves }] = &missing[..] else { panic!("{missing:?}") };
+    assert_eq!((moves[0].shard, moves[0].after), (ShardId(3), point(2, 6)));
+    assert_eq!(codec::decode_batch(&batch.bytes).unwrap().shard, ShardId(3));
 }
 
 /// A disk that hangs until it is let go.
