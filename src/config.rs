@@ -292,6 +292,7 @@ impl Config {
                 .set_override(key.as_str(), value.as_str())
                 .map_err(|error| format!("`{key}` cannot be set: {error}"))?;
         }
+        problems.extend(sources.environment.keys().filter_map(|name| near_miss(name)));
         let built = builder.build().map_err(|error| error.to_string())?;
         let tree: serde_json::Value =
             built.clone().try_deserialize().map_err(|error| format!("the configuration cannot be read: {error}"))?;
@@ -326,6 +327,15 @@ impl Config {
             threads => threads,
         }
     }
+}
+
+/// What is wrong with a variable that would be a key of ours, but for an underscore: alone it would be passed over, and the server
+/// begin with another store than was meant.
+fn near_miss(name: &str) -> Option<String> {
+    let given = name.strip_prefix("ALLOD_")?.to_lowercase();
+    let key = known_keys().into_iter().find(|key| key.replace('.', "_") == given)?;
+    let variable = key.replace('.', "__").to_uppercase();
+    Some(format!("`{name}` sets nothing: two underscores part a table from its key; did you mean `ALLOD_{variable}`?"))
 }
 
 /// Every key there is.
@@ -426,6 +436,16 @@ mod tests {
         assert_eq!(config.server.threads, 3);
         assert_eq!(config.server.max_connections, 20);
         assert_eq!(config.server.listen, "127.0.0.1:1");
+    }
+
+    #[test]
+    fn a_variable_with_one_underscore_for_two_is_refused_and_others_are_not_ours() {
+        let problem = load("", &[("ALLOD_STORE_KIND", "redis")], &[]).unwrap_err();
+        assert_eq!(
+            problem,
+            "`ALLOD_STORE_KIND` sets nothing: two underscores part a table from its key; did you mean `ALLOD_STORE__KIND`?"
+        );
+        load("", &[("ALLOD_SERVER", "x"), ("ALLOD_STORE", "y"), ("ALLOD_NODE_KIND", "z")], &[]).unwrap();
     }
 
     #[test]

@@ -93,7 +93,9 @@
 //! `a_conflict_that_was_found_on_a_line_that_is_cut_off_is_claimed_again_until_it_was_decided`. *Otherwise:* only what a node sent
 //! itself and has kept is played, the last `store.redis_heal_bytes`, and of the owner before eight batches a shard. What went
 //! back further stops everything, and is not written over: what is there may be all that anybody has, should whoever writes it
-//! end on the way. What lost everything has nothing to lose.
+//! end on the way. What lost everything has nothing to lose. *All nodes are stopped, and an older copy of Redis is brought
+//! back: nobody lives who would notice.* So a stop in order notes how far was acknowledged, and no start goes on from before it;
+//! shown by `an_older_copy_that_is_brought_back_while_no_node_runs_is_refused_until_somebody_accepts_it`.
 //!
 //! **An empty store is not a new one.** *FLUSHALL, or a restart without its file: a node finds no head, and everything is
 //! free again.* So the first start writes the register's name and a head for each shard; nodes keep the name in a file, and

@@ -1,5 +1,7 @@
 //! `allod cluster shards`: how each shard stands, asked of the node that owns the register, wherever that is.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use super::exit::Exit;
@@ -8,8 +10,12 @@ use super::output::table::Table;
 use super::output::{Format, list, print, text_of};
 use super::session::{Done, Session};
 
-/// Asks for the nodes, and the owner for what it owns.
-pub async fn run(session: &mut Session) -> Done<Exit> {
+/// Right behind a hand-over not everybody knows the new owner, and it may not say yet what it owns. So often it is asked again.
+const ASKED_AGAIN: u32 = 20;
+const ASKED_EVERY: Duration = Duration::from_millis(100);
+
+/// What the owner says of its nodes and shards, and its name, as far as either is known.
+async fn ask(session: &mut Session) -> Done<(Value, Option<String>)> {
     let mut known = session.call("cluster.nodes", json!({})).await?;
     let owner = list(&known, "nodes").find(|node| node["owner"] == true).cloned();
     let name = owner.as_ref().map(|owner| text_of(&owner["name"]));
@@ -19,6 +25,20 @@ pub async fn run(session: &mut Session) -> Done<Exit> {
         let mut options = session.options.clone();
         options.server = text_of(address);
         known = Session::new(options).call("cluster.nodes", json!({})).await?;
+    }
+    Ok((known, name))
+}
+
+/// Asks for the nodes, and the owner for what it owns.
+pub async fn run(session: &mut Session) -> Done<Exit> {
+    let (mut known, mut name) = ask(session).await?;
+    for _ in 0..ASKED_AGAIN {
+        let is_alone = name.is_some() && list(&known, "nodes").count() == 1;
+        if is_alone || name.is_some() && list(&known, "shards").next().is_some() {
+            break;
+        }
+        tokio::time::sleep(ASKED_EVERY).await;
+        (known, name) = ask(session).await?;
     }
     let shards: Vec<Value> = list(&known, "shards").cloned().collect();
     let nodes = list(&known, "nodes").count();

@@ -40,7 +40,15 @@ impl Keeper {
             (CannotOwn::Damaged(_), _) => "what is stored cannot be loaded",
         };
         if !matches!(&*role, Role::Waiting { why: present, .. } if *present == why) {
-            tracing::warn!(?cannot, "this node does not own the register");
+            let problem = match cannot {
+                CannotOwn::Held { owner, left_ms, .. } => {
+                    format!("`{owner}` owns it, for another {left_ms} ms at least")
+                }
+                CannotOwn::Overtaken(problem) | CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem) => {
+                    problem.clone()
+                }
+            };
+            tracing::warn!(problem, "this node does not own the register: {why}");
             self.wait(why, NotReadyReason::NoOwner);
         }
     }

@@ -1,5 +1,5 @@
 //! The last that is asked of Redis before this process ends: has it all that somebody was told of? What it lost is given back as
-//! ever, and what others went on without is put aside. Where that cannot be known now (Redis is away, or another node gives back
+//! ever, and what others went on without is put aside; and it is noted how far that is, for the next start (see `identity`). Where that cannot be known now (Redis is away, or another node gives back
 //! its part first) all that is remembered is left on this machine's disk (see `redo`): its memory ends with the process,
 //! and nobody else knew.
 //!
@@ -28,7 +28,7 @@ pub(super) async fn say(shared: &RedisShared, link: &mut Link) {
         return;
     }
     let problem = match tokio::time::timeout(LOOKS_WITHIN, has_everything(shared, link)).await {
-        Ok(Ok(())) => return,
+        Ok(Ok(())) => return shared.stands(),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "Redis does not answer".to_owned(),
     };

@@ -1,6 +1,7 @@
 //! Which register this server kept in Redis before: a small file, so that an emptied Redis is not taken for a new one.
 //! And whether Redis went back behind what was acknowledged of it: what is missing may be in use, and a supervisor that
-//! starts the server again must not have it granted once more.
+//! starts the server again must not have it granted once more. And how far it had been acknowledged when this server was stopped
+//! in order: nobody who lives may notice when an older copy of it is brought back before the next start.
 
 use std::path::{Path, PathBuf};
 
@@ -42,6 +43,37 @@ impl Behind {
     }
 }
 
+/// How far a shard had been acknowledged at a stop in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stood {
+    pub(super) shard: ShardId,
+    pub(super) told: Point,
+    /// Its epoch.
+    pub(super) epoch: Epoch,
+    /// That of `told`, and those that the line had before, as far as they are remembered: where it stands under one of them and
+    /// without what was told, it is an older copy.
+    pub(super) tokens: Vec<Token>,
+}
+
+impl Stood {
+    /// `SHARD SEQ EPOCH DIGEST TOKEN…`, from the digest on in hex.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let (shard, seq, epoch) = (ShardId(number()?.try_into().ok()?), Seq(number()?), Epoch(number()?));
+        let hex: Option<Vec<u128>> = words.map(|word| u128::from_str_radix(word, 16).ok()).collect();
+        let (digest, tokens) = hex?.split_first().map(|(digest, tokens)| (Digest(*digest), tokens.to_vec()))?;
+        let tokens: Vec<Token> = tokens.into_iter().map(Token).collect();
+        Some(Self { shard, told: Point { token: *tokens.first()?, seq, digest }, epoch, tokens })
+    }
+
+    fn text(&self) -> String {
+        let Self { shard, told, epoch, tokens } = self;
+        let tokens: String = tokens.iter().map(|token| format!(" {:032x}", token.0)).collect();
+        format!("stood {} {} {} {:032x}{tokens}\n", shard.0, told.seq.0, epoch.0, told.digest.0)
+    }
+}
+
 /// The file in a directory of this machine.
 #[derive(Debug)]
 pub(super) struct IdentityFile {
@@ -50,16 +82,19 @@ pub(super) struct IdentityFile {
     pub(super) known: Option<u128>,
     /// Redis went back, and what was missing was not seen there again.
     pub(super) behind: Option<Behind>,
+    /// How far it had been acknowledged, if the process before this one was stopped in order.
+    pub(super) stood: Vec<Stood>,
 }
 
 impl IdentityFile {
     /// Reads it; none where there is none yet.
     pub(super) fn read(directory: &Path) -> Result<Self, StoreError> {
         let path = directory.join(FILE);
-        let mut behind = None;
+        let (mut behind, mut stood) = (None, Vec::new());
         let known = match std::fs::read_to_string(&path) {
             Ok(text) => {
                 behind = text.lines().find_map(|line| Behind::parse(line.strip_prefix("behind ")?));
+                stood = text.lines().filter_map(|line| Stood::parse(line.strip_prefix("stood ")?)).collect();
                 let register = text.lines().find_map(|line| line.strip_prefix("register "));
                 let known = register.and_then(|hex| u128::from_str_radix(hex, 16).ok());
                 let unreadable = || StoreError::Damaged(format!("{} names no register", path.display()).into());
@@ -68,20 +103,28 @@ impl IdentityFile {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(whole::io("reading", &path)(error)),
         };
-        Ok(Self { path, known, behind })
+        Ok(Self { path, known, behind, stood })
     }
 
-    /// Writes down which register it is, durably.
-    pub(super) fn remember(&self, register: u128) -> Result<(), StoreError> {
-        if self.known == Some(register) && self.behind.is_none() {
+    /// Writes down which register it is, durably. How far that had been acknowledged is known until the next stop in order, unless
+    /// it is `accepted` that it went back.
+    pub(super) fn remember(&self, register: u128, accepted: bool) -> Result<(), StoreError> {
+        let stood = if self.known == Some(register) && !accepted { &self.stood[..] } else { &[] };
+        if self.known == Some(register) && self.behind.is_none() && stood.len() == self.stood.len() {
             return Ok(());
         }
-        self.write(&format!("{TITLE}\nregister {register:032x}\n"))
+        self.stood(register, stood)
     }
 
     /// Writes down that a shard was acknowledged up to this batch, and stood further back.
     pub(super) fn went_back(&self, register: u128, behind: &Behind) -> Result<(), StoreError> {
         self.write(&format!("{TITLE}\nregister {register:032x}\nbehind {}\n", behind.text()))
+    }
+
+    /// Writes down how far it has been acknowledged, at a stop in order.
+    pub(super) fn stood(&self, register: u128, stood: &[Stood]) -> Result<(), StoreError> {
+        let stood: String = stood.iter().map(Stood::text).collect();
+        self.write(&format!("{TITLE}\nregister {register:032x}\n{stood}"))
     }
 
     fn write(&self, text: &str) -> Result<(), StoreError> {
@@ -104,17 +147,28 @@ mod tests {
         let inside = directory.path().join("new");
         let identity = IdentityFile::read(&inside).unwrap();
         assert_eq!(identity.known, None);
-        identity.remember(7).unwrap();
+        identity.remember(7, false).unwrap();
         assert_eq!(IdentityFile::read(&inside).unwrap().known, Some(7));
-        IdentityFile::read(&inside).unwrap().remember(8).unwrap();
+        IdentityFile::read(&inside).unwrap().remember(8, false).unwrap();
         assert_eq!(IdentityFile::read(&inside).unwrap().known, Some(8));
         let told = Point { token: Token(u128::MAX), seq: Seq(17), digest: Digest(5) };
         let behind = Behind { shard: ShardId(3), told, epoch: Epoch(2), found: Some(Token(9)) };
         identity.went_back(8, &behind).unwrap();
         let read = IdentityFile::read(&inside).unwrap();
         assert_eq!((read.known, &read.behind), (Some(8), &Some(behind.clone())));
-        read.remember(8).unwrap();
+        read.remember(8, false).unwrap();
         assert_eq!(IdentityFile::read(&inside).unwrap().behind, None);
+        let tokens = vec![Token(u128::MAX), Token(3)];
+        let stood = [3, 4].map(|shard| Stood { shard: ShardId(shard), told, epoch: Epoch(2), tokens: tokens.clone() });
+        identity.stood(8, &stood).unwrap();
+        let read = IdentityFile::read(&inside).unwrap();
+        assert_eq!((read.known, &read.behind, &read.stood[..]), (Some(8), &None, &stood[..]));
+        for (register, accepted, left) in [(8, false, 2), (8, true, 0), (9, false, 0)] {
+            identity.stood(8, &stood).unwrap();
+            IdentityFile::read(&inside).unwrap().remember(register, accepted).unwrap();
+            let read = IdentityFile::read(&inside).unwrap();
+            assert_eq!((read.known, read.stood.len()), (Some(register), left));
+        }
         // As releases before wrote it.
         let told = Point { token: Token(0), digest: Digest(0), ..told };
         assert_eq!(Behind::parse("3 17 2"), Some(Behind { told, found: None, ..behind }));

@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 
 use super::failed::strange;
 use super::history::entry_of;
-use super::identity::{Behind, IdentityFile};
+use super::identity::{Behind, IdentityFile, Stood};
 use super::journal::Point;
 use super::keys::Keys;
 use super::link::Link;
@@ -132,28 +132,61 @@ pub(super) async fn check(
             batch = told.seq.0,
             "what was missing in Redis is there again"
         ),
-        RedisReach::Behind(there) if accepted => tracing::warn!(
+        RedisReach::Behind(there) => is_accepted(link, identity, (shard, told.seq, there), accepted)?,
+    }
+    Ok(reach == RedisReach::WentOn)
+}
+
+/// What was acknowledged when this server was stopped in order must be there, unless it is `accepted` that it is not: an older copy
+/// of Redis may have been brought back since. Where somebody else went on, that is his line.
+pub(super) async fn check_stood(
+    link: &mut Link,
+    keys: &Keys,
+    identity: &IdentityFile,
+    accepted: bool,
+) -> Result<(), StoreError> {
+    for Stood { shard, told, epoch, tokens } in &identity.stood {
+        let mut command = Cmd::new();
+        command.arg("HMGET").arg(keys.head(*shard)).arg(&HEAD_FIELDS[..]);
+        let head = scripts::head(link.ask(command, ANSWER_WITHIN).await?).flatten();
+        let head = head.ok_or_else(|| strange(link.name(), "a head is none"))?;
+        if tokens.contains(&head.token)
+            && goes_through(link, keys, (*shard, *told, *epoch), &head, ANSWER_WITHIN).await? == Some(false)
+        {
+            return is_accepted(link, identity, (*shard, told.seq, head.seq.0), accepted);
+        }
+    }
+    Ok(())
+}
+
+/// That a shard stands at a batch, and was told of up to a later one.
+fn is_accepted(
+    link: &Link,
+    identity: &IdentityFile,
+    (shard, told, there): (ShardId, Seq, u64),
+    accepted: bool,
+) -> Result<(), StoreError> {
+    if accepted {
+        tracing::warn!(
             redis = %link.name(),
             shard = shard.0,
             batch = there,
-            acknowledged = told.seq.0,
+            acknowledged = told.0,
             "going on from what Redis has, as `--accept-rollback` says"
-        ),
-        RedisReach::Behind(there) => {
-            let text = format!(
-                "Redis at {} went back behind what this server acknowledged: shard {} was told of up to batch {} \
-                 and stands at {there} ({} says so). What is missing may be in use, and would be granted once more. Bring the \
-                 data of Redis back; or go on from what it has with `--accept-rollback`, once, and claim what is in use \
-                 (`allod ip claim`) before others are granted",
-                link.name(),
-                shard.0,
-                told.seq.0,
-                identity.path().display()
-            );
-            return Err(StoreError::Damaged(text.into()));
-        }
+        );
+        return Ok(());
     }
-    Ok(reach == RedisReach::WentOn)
+    let text = format!(
+        "Redis at {} went back behind what this server acknowledged: shard {} was told of up to batch {} \
+         and stands at {there} ({} says so). What is missing may be in use, and would be granted once more. Bring the \
+         data of Redis back; or go on from what it has with `--accept-rollback`, once, and claim what is in use \
+         (`allod ip claim`) before others are granted",
+        link.name(),
+        shard.0,
+        told.0,
+        identity.path().display()
+    );
+    Err(StoreError::Damaged(text.into()))
 }
 
 #[cfg(test)]

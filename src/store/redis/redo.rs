@@ -136,6 +136,14 @@ fn length(path: &Path) -> Result<Option<u64>, StoreError> {
     }
 }
 
+/// Did a process before this one leave anything there?
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn is_left(directory: &Path, register: u128) -> Result<bool, StoreError> {
+    Ok(length(&path_of(directory, register))?.is_some_and(|length| length > TITLE.len() as u64))
+}
+
 /// What lies in a file of before.
 #[derive(Debug, Default)]
 pub(super) struct Found(Vec<Redone>);
@@ -151,9 +159,8 @@ impl Redo {
         register: u128,
         acknowledges: bool,
     ) -> Result<Option<(Self, Found)>, StoreError> {
-        let path = path_of(directory, register);
-        let is_empty = length(&path)?.is_none_or(|length| length <= TITLE.len() as u64);
-        if acknowledges || !is_empty { Self::made(path, acknowledges).map(Some) } else { Ok(None) }
+        let is_wanted = acknowledges || is_left(directory, register)?;
+        if is_wanted { Self::made(path_of(directory, register), acknowledges).map(Some) } else { Ok(None) }
     }
 
     fn made(path: PathBuf, acknowledges: bool) -> Result<(Self, Found), StoreError> {

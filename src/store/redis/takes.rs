@@ -40,6 +40,11 @@ impl Takes {
         self.0.iter().any(|take| take.parent == batch.token && batch.seq <= take.seq)
     }
 
+    /// The tokens that they ended.
+    pub(super) fn ended(&self) -> impl Iterator<Item = Token> {
+        self.0.iter().map(|take| take.parent)
+    }
+
     /// The token of an epoch on this line, where that is remembered.
     pub(super) fn token_in(&self, epoch: Epoch) -> Option<Token> {
         self.0.iter().find(|take| take.epoch.0 == epoch.0 + 1).map(|take| take.parent)

@@ -398,3 +398,41 @@ fn what_an_owner_left_that_has_ended_is_given_back_by_the_one_that_went_on_from_
     y.holds(18);
     assert_eq!((y.store.health(), y.store.late().len()), (StoreHealth::Ready, 0));
 }
+
+/// All nodes were stopped in order, so none lives that would notice: an older copy of Redis is brought back, and what was granted
+/// since would be granted once more.
+#[test]
+fn an_older_copy_that_is_brought_back_while_no_node_runs_is_refused_until_somebody_accepts_it() {
+    let Some((mut server, directories, mut x, mut y)) = two() else { return };
+    x.takes(1);
+    x.grants(5);
+    let () = server.ask(&["SAVE"]);
+    x.grants(5);
+    wait(x.store.release()).unwrap();
+    y.takes(2);
+    y.grants(3);
+    wait(y.store.release()).unwrap();
+    for node in [x, y] {
+        wait(node.store.close());
+    }
+    let opened = |server: &Server, node: usize, accept_rollback: bool| {
+        let directory = Some(directories[node].path().to_owned());
+        RedisStore::open(RedisOptions { directory, accept_rollback, ..server.options() })
+    };
+    // As it was left: each of them starts, in any order.
+    for node in [0, 1] {
+        wait(opened(&server, node, false).unwrap().close());
+    }
+    goes_back(&mut server);
+    for node in [0, 1, 0, 1] {
+        let refused = opened(&server, node, false).unwrap_err();
+        assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("--accept-rollback")), "{refused:?}");
+    }
+    let mut accepts = Node { store: opened(&server, 0, true).unwrap(), head: Head::default(), n: 0 };
+    until("it goes on from what there is", || wait(accepts.store.take(ShardId(0), token(4))).is_ok());
+    accepts.takes(4);
+    accepts.grants(1);
+    wait(accepts.store.release()).unwrap();
+    wait(accepts.store.close());
+    opened(&server, 0, false).unwrap();
+}

@@ -9,11 +9,12 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::Instant;
 
-use super::RedisShared;
-use crate::store::redis::identity::Behind;
+use super::{KnownLine, RedisShared};
+use crate::store::redis::identity::{Behind, Stood};
 use crate::store::redis::journal::Point;
+use crate::store::redis::takes::Takes;
 use crate::store::redis::{failed, moving};
-use crate::store::{Epoch, ShardId, StoreError, Token};
+use crate::store::{Epoch, Seq, ShardId, StoreError, Token};
 
 /// For so long nodes that do not own the register wait for the one that writes it anew: it has to notice, and all may have been
 /// restarted beside it.
@@ -106,6 +107,24 @@ impl RedisShared {
              and start again",
             self.place
         ))
+    }
+
+    /// Redis has all that was acknowledged here, and this process ends: the next start shall know how far that is. An older copy may
+    /// have been brought back by then.
+    pub(in crate::store::redis) fn stands(&self) {
+        let Some(identity) = &self.identity else { return };
+        let takes = |line: &KnownLine| self.line(line.shard, |line| Takes::parse(line.takes()).unwrap_or_default());
+        let stood = |line: KnownLine| {
+            let ended = takes(&line).unwrap_or_default();
+            let before = ended.ended().filter(|token| *token != Token(0) && *token != line.told.token);
+            let tokens = std::iter::once(line.told.token).chain(before).collect();
+            Stood { shard: line.shard, told: line.told, epoch: line.told_epoch, tokens }
+        };
+        let lines = self.lines().into_iter().filter(|line| line.told.seq > Seq(0));
+        let stood: Vec<Stood> = lines.map(stood).collect();
+        if let Err(error) = identity.stood(self.info.register, &stood) {
+            tracing::warn!(%error, "the next start will not know whether an older copy of Redis was brought back");
+        }
     }
 
     /// Is it stopped because Redis went back? Then this process remembers what is missing elsewhere, too.
