@@ -89,15 +89,19 @@ impl CannotStart {
                 "nothing was changed there; `store.redis`, `store.prefix` and `store.shards` say which register it is (in \
                  config/server.toml, or as ALLOD_STORE__PREFIX, ALLOD_STORE__SHARDS)"
             }
+            StoreError::Locked(_) => {
+                "stop the server that has it open, or choose another directory with `--data DIR` (`store.directory`)"
+            }
+            StoreError::Io { source, .. } if store == StoreKind::Redis && is_of_files(source) => {
+                "see who may write in `store.directory`, or choose another one with `--data DIR`: each node keeps there what it knows \
+                 of its register"
+            }
             StoreError::Io { .. } if store == StoreKind::Redis && !may_pass(error) => {
                 "give that user his rights (deploy/README.md has the whole line, under \"Redis\"), or name another one by \
                  `--redis URL` (`store.redis`)"
             }
             _ if store == StoreKind::Redis => {
                 "see that Redis runs and lets this server in, or name another by `--redis URL` (`store.redis`)"
-            }
-            StoreError::Locked(_) => {
-                "stop the server that has it open, or choose another directory with `--data DIR` (`store.directory`)"
             }
             StoreError::Foreign(_) => {
                 "nothing was changed there; `store.directory` (`--data DIR`) and `store.shards` (in config/server.toml, or \
@@ -147,8 +151,33 @@ impl CannotStart {
     }
 }
 
+/// Did the machine refuse a file? What Redis refuses is no error of the machine's, and a connection fails otherwise.
+fn is_of_files(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem, StorageFull};
+    error.raw_os_error().is_some()
+        && matches!(error.kind(), NotADirectory | PermissionDenied | ReadOnlyFilesystem | StorageFull)
+}
+
 impl From<CannotStart> for String {
     fn from(cannot: CannotStart) -> Self {
         cannot.problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn what_a_directory_refuses_is_not_taken_for_something_that_redis_does() {
+        let hint = |error: &StoreError| CannotStart::store(String::new(), error, StoreKind::Redis).hint;
+        let io = |source| StoreError::Io { context: "locking a file".into(), source: Arc::new(source) };
+        let may_not = io::Error::from_raw_os_error(rustix::io::Errno::ACCESS.raw_os_error());
+        for error in [io(may_not), StoreError::Locked("in use by process 7".into())] {
+            assert!(hint(&error).contains("--data DIR"), "{error:?}: {}", hint(&error));
+        }
+        assert!(hint(&io(io::Error::other("NOPERM"))).contains("--redis URL"));
     }
 }

@@ -33,7 +33,7 @@ use super::wire::SimWay;
 use super::world::{Death, Ended as Gone, World};
 
 /// Somebody looks why a node does not start, and lets it go on from what Redis has, when the others had their time.
-const OPERATOR_AFTER_TRIES: u32 = 40;
+const OPERATOR_AFTER_MS: u64 = 28_000;
 
 /// A running process.
 pub struct Process {
@@ -222,11 +222,11 @@ impl World {
 async fn live(world: Rc<World>, process: Rc<Process>, tasks: mpsc::UnboundedSender<Task>) {
     let (node, number) = (process.node, process.number);
     let way = Arc::new(SimWay { name: format!("node-{node}'s end"), node, process: number, dial: world.dial.clone() });
-    let mut tries = 0..OPERATOR_AFTER_TRIES;
+    let operator_at = world.now_ms() + OPERATOR_AFTER_MS;
     let store = loop {
         let way = Arc::clone(&way) as Arc<dyn allod::store::redis::RedisWay>;
         let mut options = Process::options(&world, node);
-        options.accept_rollback = tries.next().is_none();
+        options.accept_rollback = world.now_ms() >= operator_at;
         if options.accept_rollback {
             world.hit("started by an operator");
         }

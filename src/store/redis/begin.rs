@@ -12,7 +12,7 @@ use super::keys::{FORMAT, Keys};
 use super::link::Link;
 use super::scripts::{self, Initialised, LoadedScript, ScriptCall, Shas};
 use super::server::ServerFacts;
-use super::{RedisOptions, checks, moving, reach, redo};
+use super::{RedisOptions, checks, moving, reach};
 use crate::store::codec::Format;
 use crate::store::moving::{MoveNotice, Opening};
 use crate::store::{ShardId, StoreError};
@@ -89,11 +89,7 @@ pub(super) async fn begin(
         // Of another register nothing was acknowledged.
         if identity.known == Some(register) {
             went_on = reach::check(link, keys, identity, options.accept_rollback).await?;
-            // What was left on this machine's disk is given back where it is missing.
-            let left = options.directory.as_deref().map(|directory| redo::is_left(directory, register)).transpose()?;
-            if left != Some(true) {
-                reach::check_stood(link, keys, identity, options.accept_rollback).await?;
-            }
+            reach::check_stood(link, keys, identity, options.accept_rollback).await?;
         }
         identity.remember(register, options.accept_rollback)?;
     }

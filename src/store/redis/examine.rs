@@ -141,13 +141,16 @@ async fn look(
     let known = identity.and_then(|identity| identity.known).map(|register| format!("{register:032x}"));
     // Of another register nothing was acknowledged.
     let is_known = held.as_ref().is_some_and(|held| known.as_ref() == Some(&held.register));
-    let behind = match identity.and_then(|identity| identity.behind.as_ref()).filter(|_| is_known) {
-        Some(noted) => match reach::reach(&mut link, keys, noted).await? {
-            RedisReach::Behind(stands_at) => Some(WentBack { acknowledged: noted.told.seq.0, stands_at }),
-            RedisReach::There | RedisReach::WentOn => None,
-        },
-        None => None,
-    };
+    let mut behind = None;
+    if let Some(identity) = identity.filter(|_| is_known) {
+        if let Some(noted) = &identity.behind
+            && let RedisReach::Behind(stands_at) = reach::reach(&mut link, keys, noted).await?
+        {
+            behind = Some(WentBack { acknowledged: noted.told.seq.0, stands_at });
+        } else if let Some((_, told, stands_at)) = reach::behind_stop(&mut link, keys, identity).await? {
+            behind = Some(WentBack { acknowledged: told.0, stands_at });
+        }
+    }
     Ok(ExaminedServer {
         place: link.name().to_string(),
         engine: server.engine(),

@@ -108,8 +108,31 @@ pub(super) fn classify(error: &RedisError, name: &Arc<str>) -> Failed {
 pub(super) fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> StoreError {
     // As one sentence: the error repeats the one below it.
     let kind = if is_denied(error) { std::io::ErrorKind::PermissionDenied } else { std::io::ErrorKind::Other };
-    let source = std::io::Error::new(kind, error.to_string());
+    let source = std::io::Error::new(kind, said(error));
     StoreError::Io { context: format!("{doing} Redis at {name}").into(), source: Arc::new(source) }
+}
+
+/// Its words. Of several commands that were asked together the first says what there is to say; and that a client found it is said
+/// by who says it.
+fn said(error: &RedisError) -> String {
+    let text = error.to_string();
+    let of_first = text.strip_prefix("Pipeline failure").and_then(|rest| rest.split_once(", error: "));
+    let first = of_first.map(|(_, rest)| rest.split_once("), (Index ").map_or(rest, |(first, _)| first));
+    first.map_or(&*text, |first| first.trim_end_matches(")]")).trim_end_matches(" - Client").to_owned()
+}
+
+/// What the making of a connection failed of, as this user.
+pub(super) fn of_connecting(doing: &str, error: &RedisError, user: &str, name: &Arc<str>) -> StoreError {
+    match store_error(doing, name, error) {
+        StoreError::Io { context, source } if is_denied(error) => {
+            let told = format!(
+                "user `{user}` lacks a right that each connection needs (+ping +role +script|load +evalsha and more: \
+                 deploy/README.md has the whole line, under \"Redis\"): {source}"
+            );
+            StoreError::Io { context, source: Arc::new(std::io::Error::new(source.kind(), told)) }
+        }
+        other => other,
+    }
 }
 
 pub(super) fn timed_out(doing: &str, name: &Arc<str>) -> StoreError {

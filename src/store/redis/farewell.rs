@@ -1,7 +1,7 @@
 //! The last that is asked of Redis before this process ends: has it all that somebody was told of? What it lost is given back as
-//! ever, and what others went on without is put aside; and it is noted how far that is, for the next start (see `identity`). Where that cannot be known now (Redis is away, or another node gives back
-//! its part first) all that is remembered is left on this machine's disk (see `redo`): its memory ends with the process,
-//! and nobody else knew.
+//! ever, and what others went on without is put aside; and it is noted how far that is, for the next start (see `identity`).
+//! Where that cannot be known now (Redis is away, or another node gives back its part first) all that is remembered is left on
+//! this machine's disk (see `redo`): its memory ends with the process, and nobody else knew.
 //!
 //! Where the store stopped because Redis went back, too, that is left which was not put aside. Not where it failed of something
 //! else: then it was said what became of the register, and what is to be done. Nor of what was emptied: whoever writes it anew has

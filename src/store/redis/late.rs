@@ -153,8 +153,8 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     refusal.map_or(Ok(()), Err)
 }
 
-/// An operator gives up what nobody knows, or who went on without it did. Of what is remembered it is not known whether the line that goes on had it once and
-/// let go of it since, so none of it is claimed again.
+/// An operator gives up what nobody knows, or who went on without it did. Of what is remembered it is not known whether the line
+/// that goes on had it once and let go of it since, so none of it is claimed again.
 fn given_up(shared: &RedisShared, line: &KnownLine, head: &Head) {
     tracing::error!(
         redis = %shared.place,

@@ -14,7 +14,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
 use tokio::time::Instant;
 
-use super::failed::{Failed, classify, is_over, of_reading, of_script, store_error, strange, timed_out};
+use super::failed::{Failed, classify, is_over, of_connecting, of_reading, of_script, strange, timed_out};
 use super::place::RedisPlace;
 use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
@@ -109,7 +109,10 @@ impl Link {
         let doing = self.place.connecting_to(gone_to.as_ref());
         let (connection, shas, changes) = match timed {
             Ok(Ok(made)) => made,
-            Ok(Err(error)) => return Err(Failed::NotApplied(store_error(&doing, self.name(), &error))),
+            Ok(Err(error)) => {
+                let user = gone_to.as_ref().map_or("default", |server| server.user());
+                return Err(Failed::NotApplied(of_connecting(&doing, &error, user, self.name())));
+            }
             Err(_) => return Err(Failed::NotApplied(timed_out(&doing, self.name()))),
         };
         self.shas.get_or_insert_with(|| Arc::new(shas));
@@ -275,6 +278,12 @@ impl Link {
 /// A replica answers what only reads from wherever it is, or from nothing while it has not begun to follow.
 async fn is_replica(connection: &mut MultiplexedConnection) -> Result<bool, RedisError> {
     match redis::cmd("ROLE").query_async::<Value>(connection).await {
+        Ok(Value::Array(values)) if values.first() == Some(&Value::BulkString(b"sentinel".to_vec())) => {
+            Err(RedisError::from((
+                redis::ErrorKind::Client,
+                "it is a sentinel, which keeps nothing: name it by `redis+sentinel://HOST:PORT/NAME`, by the name of what it watches",
+            )))
+        }
         Ok(Value::Array(values)) => Ok(values.first() != Some(&Value::BulkString(b"master".to_vec()))),
         Err(error) if error.code() != Some("NOPERM") => Err(error),
         // Where ROLE is not permitted, writes tell.

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 
 use super::failed::strange;
 use super::history::entry_of;
@@ -15,12 +16,17 @@ use super::identity::{Behind, IdentityFile, Stood};
 use super::journal::Point;
 use super::keys::Keys;
 use super::link::Link;
+use super::redo;
 use super::scripts::{self, HEAD_FIELDS};
 use super::takes::Takes;
+use crate::limits::NODE_LEASE_MS;
 use crate::store::{Digest, Epoch, Head, Seq, ShardId, StoreError};
 
 /// How long an answer may take at a start.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long a start waits for another node to give back what Redis lost: the time of two leases.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_millis(2 * NODE_LEASE_MS);
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(500);
 
 /// How far Redis reaches now that it had gone back behind what was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,13 +144,34 @@ pub(super) async fn check(
 }
 
 /// What was acknowledged when this server was stopped in order must be there, unless it is `accepted` that it is not: an older copy
-/// of Redis may have been brought back since. Where somebody else went on, that is his line.
+/// of Redis may have been brought back since. Another node, which lives, is given time to give it back: then it was a failover.
 pub(super) async fn check_stood(
     link: &mut Link,
     keys: &Keys,
     identity: &IdentityFile,
     accepted: bool,
 ) -> Result<(), StoreError> {
+    let end = Instant::now() + GIVEN_BACK_WITHIN;
+    while let Some(found) = behind_stop(link, keys, identity).await? {
+        if accepted || Instant::now() >= end {
+            return is_accepted(link, identity, found, accepted);
+        }
+        tokio::time::sleep(LOOKED_AT_EVERY).await;
+    }
+    Ok(())
+}
+
+/// A shard that stands further back than was acknowledged of it at the last stop in order: up to where, and where it stands. Where
+/// somebody else went on, that is his line; where what was left on this machine's disk is still to be given back, it is no loss.
+pub(super) async fn behind_stop(
+    link: &mut Link,
+    keys: &Keys,
+    identity: &IdentityFile,
+) -> Result<Option<(ShardId, Seq, u64)>, StoreError> {
+    let left = identity.path().parent().zip(identity.known).map(|(directory, known)| redo::is_left(directory, known));
+    if left.transpose()? == Some(true) {
+        return Ok(None);
+    }
     for Stood { shard, told, epoch, tokens } in &identity.stood {
         let mut command = Cmd::new();
         command.arg("HMGET").arg(keys.head(*shard)).arg(&HEAD_FIELDS[..]);
@@ -153,10 +180,10 @@ pub(super) async fn check_stood(
         if tokens.contains(&head.token)
             && goes_through(link, keys, (*shard, *told, *epoch), &head, ANSWER_WITHIN).await? == Some(false)
         {
-            return is_accepted(link, identity, (*shard, told.seq, head.seq.0), accepted);
+            return Ok(Some((*shard, told.seq, head.seq.0)));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// That a shard stands at a batch, and was told of up to a later one.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use allod::store::redis::RedisOptions;
+use allod::store::redis::examine::examine;
 
 use super::replicated::{Replicated, until};
 use super::*;
@@ -424,8 +425,12 @@ fn an_older_copy_that_is_brought_back_while_no_node_runs_is_refused_until_somebo
         wait(opened(&server, node, false).unwrap().close());
     }
     goes_back(&mut server);
-    for node in [0, 1, 0, 1] {
-        let refused = opened(&server, node, false).unwrap_err();
+    let refused = [0, 1].map(|node| {
+        let there = RedisOptions { directory: Some(directories[node].path().to_owned()), ..server.options() };
+        assert_eq!(examine(&there).unwrap().behind.unwrap().stands_at, 6);
+        std::thread::spawn(move || RedisStore::open(there).unwrap_err())
+    });
+    for refused in refused.map(|refused| refused.join().unwrap()) {
         assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("--accept-rollback")), "{refused:?}");
     }
     let mut accepts = Node { store: opened(&server, 0, true).unwrap(), head: Head::default(), n: 0 };

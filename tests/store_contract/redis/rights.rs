@@ -110,3 +110,27 @@ fn a_right_that_is_missing_is_told_with_its_user_its_script_and_all_that_it_need
     let said = source.to_string();
     assert!(said.contains("user `allod` lacks a right") && said.contains("'time'"), "{said}");
 }
+
+/// What each connection asks first is asked of a user, too, and of a server that may be another one than was meant.
+#[test]
+fn what_a_connection_may_not_ask_is_told_once_with_its_user_and_a_sentinel_is_told_for_what_it_is() {
+    let Some(server) = Server::start(&[]) else { return };
+    let refused = |url: String| {
+        let refused = RedisStore::open(RedisOptions { url, ..server.options() }).unwrap_err();
+        let StoreError::Io { source, .. } = &refused else { panic!("{refused:?}") };
+        source.to_string()
+    };
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all", "-script"]);
+    let told = refused(server.url().replace("redis://", "redis://allod:secret@"));
+    assert!(told.contains("user `allod`") && told.contains("+script|load"), "{told}");
+    assert_eq!(told.matches("no permissions").count(), 1, "{told}");
+    let directory = tempfile::tempdir().unwrap();
+    let (file, port) = (directory.path().join("sentinel.conf"), process::ports::free_port());
+    std::fs::write(&file, format!("bind 127.0.0.1\nport {port}\ndir {}\n", directory.path().display())).unwrap();
+    let mut sentinel = std::process::Command::new(process::program());
+    let mut sentinel = process::spawn(sentinel.arg(&file).arg("--sentinel"));
+    process::wait(port);
+    let told = refused(format!("redis://127.0.0.1:{port}/"));
+    process::kill(&mut sentinel);
+    assert!(told.starts_with("it is a sentinel") && told.contains("redis+sentinel://"), "{told}");
+}
