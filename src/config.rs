@@ -334,8 +334,13 @@ impl Config {
 fn near_miss(name: &str) -> Option<String> {
     let given = name.strip_prefix("ALLOD_")?.to_lowercase();
     let key = known_keys().into_iter().find(|key| key.replace('.', "_") == given)?;
-    let variable = key.replace('.', "__").to_uppercase();
-    Some(format!("`{name}` sets nothing: two underscores part a table from its key; did you mean `ALLOD_{variable}`?"))
+    let variable = variable_of(&key);
+    Some(format!("`{name}` sets nothing: two underscores part a table from its key; did you mean `{variable}`?"))
+}
+
+/// The variable of the environment that sets a key.
+fn variable_of(key: &str) -> String {
+    format!("ALLOD_{}", key.replace('.', "__").to_uppercase())
 }
 
 /// Every key there is.

@@ -33,8 +33,8 @@ async fn ask(session: &mut Session) -> Done<(Value, Option<String>)> {
 pub async fn run(session: &mut Session) -> Done<Exit> {
     let (mut known, mut name) = ask(session).await?;
     for _ in 0..ASKED_AGAIN {
-        let is_alone = name.is_some() && list(&known, "nodes").count() == 1;
-        if is_alone || name.is_some() && list(&known, "shards").next().is_some() {
+        let is_alone = list(&known, "nodes").count() == 1;
+        if name.is_some() && (is_alone || list(&known, "shards").next().is_some()) {
             break;
         }
         tokio::time::sleep(ASKED_EVERY).await;

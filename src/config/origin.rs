@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::{Config, Sources, known_keys, leaves};
+use super::{Config, Sources, known_keys, leaves, variable_of};
 
 /// What set a value. The later one wins.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ impl Sources {
         if self.flags.iter().any(|(flag, _)| flag == key) {
             return Origin::Flag;
         }
-        let variable = format!("ALLOD_{}", key.replace('.', "__").to_uppercase());
+        let variable = variable_of(key);
         if self.environment.contains_key(&variable) {
             return Origin::Environment(variable);
         }

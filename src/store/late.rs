@@ -89,7 +89,7 @@ impl Lates {
     /// # Errors
     /// It cannot be written.
     pub fn add(&self, shard: ShardId, digest: Digest, batches: &[Vec<u8>]) -> Result<Arc<Late>, StoreError> {
-        let known = self.all().into_iter().find(|late| (late.shard, late.digest) == (shard, digest));
+        let known = self.named(shard, digest);
         if let Some(known) = known.as_ref().filter(|known| known.batches.len() >= batches.len()) {
             return Ok(Arc::clone(known));
         }
@@ -163,9 +163,11 @@ impl Lates {
 
     /// The one that was noted in place of one that somebody has still at hand.
     fn longer_than(&self, late: &Late) -> Option<Arc<Late>> {
-        let is_longer =
-            |other: &&Arc<Late>| (other.shard, other.digest) == (late.shard, late.digest) && ***other != *late;
-        self.locked().iter().find(is_longer).cloned()
+        self.named(late.shard, late.digest).filter(|noted| **noted != *late)
+    }
+
+    fn named(&self, shard: ShardId, digest: Digest) -> Option<Arc<Late>> {
+        self.locked().iter().find(|late| (late.shard, late.digest) == (shard, digest)).cloned()
     }
 
     /// Where they lie, if anywhere.

@@ -87,9 +87,15 @@ pub(super) fn of_script(error: RedisError, call: &ScriptCall) -> RedisError {
 
 /// What reading failed of, as this user.
 pub(super) fn of_reading(error: &RedisError, user: &str, name: &Arc<str>) -> StoreError {
-    match store_error("reading from", name, error) {
+    let lacks = format!("user `{user}` lacks a right (`ACL SETUSER {user} +COMMAND` gives it)");
+    with_right(error, store_error("reading from", name, error), &lacks)
+}
+
+/// An error, and where a right is missing, which it is.
+fn with_right(error: &RedisError, told: StoreError, lacks: &str) -> StoreError {
+    match told {
         StoreError::Io { context, source } if is_denied(error) => {
-            let told = format!("user `{user}` lacks a right (`ACL SETUSER {user} +COMMAND` gives it): {source}");
+            let told = format!("{lacks}: {source}");
             StoreError::Io { context, source: Arc::new(std::io::Error::new(source.kind(), told)) }
         }
         other => other,
@@ -123,16 +129,11 @@ fn said(error: &RedisError) -> String {
 
 /// What the making of a connection failed of, as this user.
 pub(super) fn of_connecting(doing: &str, error: &RedisError, user: &str, name: &Arc<str>) -> StoreError {
-    match store_error(doing, name, error) {
-        StoreError::Io { context, source } if is_denied(error) => {
-            let told = format!(
-                "user `{user}` lacks a right that each connection needs (+ping +role +script|load +evalsha and more: \
-                 deploy/README.md has the whole line, under \"Redis\"): {source}"
-            );
-            StoreError::Io { context, source: Arc::new(std::io::Error::new(source.kind(), told)) }
-        }
-        other => other,
-    }
+    let lacks = format!(
+        "user `{user}` lacks a right that each connection needs (+ping +role +script|load +evalsha and more: \
+         deploy/README.md has the whole line, under \"Redis\")"
+    );
+    with_right(error, store_error(doing, name, error), &lacks)
 }
 
 pub(super) fn timed_out(doing: &str, name: &Arc<str>) -> StoreError {

@@ -27,8 +27,7 @@ impl Behind {
     /// `SHARD SEQ EPOCH TOKEN DIGEST FOUND`, the last three in hex.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
-        let mut number = || words.next()?.parse::<u64>().ok();
-        let (shard, seq, epoch) = (ShardId(number()?.try_into().ok()?), Seq(number()?), Epoch(number()?));
+        let (shard, seq, epoch) = place(&mut words)?;
         let mut hex = || words.next().and_then(|word| u128::from_str_radix(word, 16).ok());
         let (token, digest, found) = (hex(), hex(), hex());
         let told = Point { token: Token(token.unwrap_or(0)), seq, digest: Digest(digest.unwrap_or(0)) };
@@ -41,6 +40,12 @@ impl Behind {
             found.map_or_else(String::new, |found| format!(" {:032x} {:032x} {:032x}", token.0, digest.0, found.0));
         format!("{} {} {}{line}", shard.0, seq.0, epoch.0)
     }
+}
+
+/// `SHARD SEQ EPOCH`, with which each line begins.
+fn place<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<(ShardId, Seq, Epoch)> {
+    let mut number = || words.next()?.parse::<u64>().ok();
+    Some((ShardId(number()?.try_into().ok()?), Seq(number()?), Epoch(number()?)))
 }
 
 /// How far a shard had been acknowledged at a stop in order.
@@ -59,8 +64,7 @@ impl Stood {
     /// `SHARD SEQ EPOCH DIGEST TOKEN…`, from the digest on in hex.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
-        let mut number = || words.next()?.parse::<u64>().ok();
-        let (shard, seq, epoch) = (ShardId(number()?.try_into().ok()?), Seq(number()?), Epoch(number()?));
+        let (shard, seq, epoch) = place(&mut words)?;
         let hex: Option<Vec<u128>> = words.map(|word| u128::from_str_radix(word, 16).ok()).collect();
         let (digest, tokens) = hex?.split_first().map(|(digest, tokens)| (Digest(*digest), tokens.to_vec()))?;
         let tokens: Vec<Token> = tokens.into_iter().map(Token).collect();
@@ -118,16 +122,16 @@ impl IdentityFile {
 
     /// Writes down that a shard was acknowledged up to this batch, and stood further back.
     pub(super) fn went_back(&self, register: u128, behind: &Behind) -> Result<(), StoreError> {
-        self.write(&format!("{TITLE}\nregister {register:032x}\nbehind {}\n", behind.text()))
+        self.write(register, &format!("behind {}\n", behind.text()))
     }
 
     /// Writes down how far it has been acknowledged, at a stop in order.
     pub(super) fn stood(&self, register: u128, stood: &[Stood]) -> Result<(), StoreError> {
-        let stood: String = stood.iter().map(Stood::text).collect();
-        self.write(&format!("{TITLE}\nregister {register:032x}\n{stood}"))
+        self.write(register, &stood.iter().map(Stood::text).collect::<String>())
     }
 
-    fn write(&self, text: &str) -> Result<(), StoreError> {
+    fn write(&self, register: u128, lines: &str) -> Result<(), StoreError> {
+        let text = format!("{TITLE}\nregister {register:032x}\n{lines}");
         whole::write(&self.path, text.as_bytes()).map_err(whole::io("writing", &self.path))
     }
 

@@ -78,15 +78,15 @@ impl Deed {
         matches!(self, Self::Batch(batch) if batch.is_left)
     }
 
-    /// In which epoch it changes a shard; no shard: whichever it changes.
-    fn epochs(&self) -> Vec<(Option<ShardId>, Epoch)> {
+    /// In which epoch it changes a shard that it changes.
+    fn epoch_in(&self, shard: ShardId) -> Option<Epoch> {
         match self {
-            Self::Take(epoch) => vec![(None, *epoch)],
-            Self::Batch(batch) => vec![(None, batch.epoch)],
+            Self::Take(epoch) => Some(*epoch),
+            Self::Batch(batch) => Some(batch.epoch),
             Self::Commit(call) => {
-                let batches = written::read(call).unwrap_or_default();
-                let decoded = batches.into_iter().filter_map(|(bytes, _)| codec::decode_batch(bytes).ok());
-                decoded.map(|batch| (Some(batch.shard), batch.epoch)).collect()
+                let mut decoded =
+                    written::read(call)?.into_iter().filter_map(|(bytes, _)| codec::decode_batch(bytes).ok());
+                decoded.find(|batch| batch.shard == shard).map(|batch| batch.epoch)
             }
         }
     }
@@ -251,14 +251,12 @@ impl Journal {
     /// process was cut off. Of which that was not known, in the order of sending: where it brought each of its shards, and the epoch
     /// in which it did.
     pub(super) fn found(&mut self, shard: ShardId, takes: &Takes) -> Vec<(ShardId, Point, Epoch)> {
-        let is_there = |one: &&Move| one.shard == shard && takes.lead_through(one.after);
+        let is_there = |one: &Move| one.shard == shard && takes.lead_through(one.after);
         let mut found = Vec::new();
         for entry in self.entries.iter_mut().filter(|entry| !entry.applied) {
-            if entry.moves.iter().any(|one| is_there(&one)) {
-                let epochs = entry.deed.epochs();
-                let epoch =
-                    |one: &Move| Some(epochs.iter().find(|(shard, _)| shard.is_none_or(|shard| shard == one.shard))?.1);
-                found.extend(entry.moves.iter().filter_map(|one| Some((one.shard, one.after, epoch(one)?))));
+            if entry.moves.iter().any(is_there) {
+                let moved = |one: &Move| Some((one.shard, one.after, entry.deed.epoch_in(one.shard)?));
+                found.extend(entry.moves.iter().filter_map(moved));
                 (entry.applied, entry.kept) = (true, false);
                 self.applied = self.applied.max(entry.number);
             }

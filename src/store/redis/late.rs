@@ -23,7 +23,6 @@ use super::reach;
 use super::redo;
 use super::scripts::ScriptCall;
 use super::shared::{KnownLine, RedisShared};
-use super::takes::Takes;
 use super::written;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError, codec};
 
@@ -199,7 +198,7 @@ async fn was_taken_since(
     line: &KnownLine,
     head: &Head,
 ) -> Result<bool, StoreError> {
-    let takes = shared.line(line.shard, |line| Takes::parse(line.takes()))?.unwrap_or_default();
+    let takes = shared.line(line.shard, |line| line.past())?;
     let is_of_another_line = takes.token_in(head.epoch).is_some_and(|token| token != head.token);
     Ok(is_of_another_line && checks::holder(shared, link).await?.is_some())
 }

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 
 use super::journal::Point;
 use super::shared::KnownLine;
+use super::takes::Takes;
 use crate::store::codec::Format;
 use crate::store::{Batch, Digest, Epoch, Head, Seq, ShardId, Token, fence};
 
@@ -113,6 +114,11 @@ impl RedisLine {
     /// The same.
     pub(super) fn takes(&self) -> &str {
         &self.takes
+    }
+
+    /// The same, to be asked of; none where they cannot be read.
+    pub(super) fn past(&self) -> Takes {
+        Takes::parse(&self.takes).unwrap_or_default()
     }
 
     /// In which batches are written under the take-over that was seen last.

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Pipeline, Value};
 use tokio::time::Instant;
 
 use super::failed::strange;
@@ -42,10 +42,7 @@ pub(super) enum RedisReach {
 /// How far it reaches by the head of the shard that was noted.
 pub(super) async fn reach(link: &mut Link, keys: &Keys, noted: &Behind) -> Result<RedisReach, StoreError> {
     let Behind { shard, told, epoch, found } = *noted;
-    let mut command = Cmd::new();
-    command.arg("HMGET").arg(keys.head(shard)).arg(&HEAD_FIELDS[..]);
-    let head = scripts::head(link.ask(command, ANSWER_WITHIN).await?).flatten();
-    let head = head.ok_or_else(|| strange(link.name(), "a head is none"))?;
+    let [head] = heads(link, keys, [shard]).await?[..] else { return Err(strange(link.name(), "a head is none")) };
     Ok(match found {
         // Written by a release that noted numbers alone.
         None if head.epoch > epoch => RedisReach::WentOn,
@@ -58,6 +55,21 @@ pub(super) async fn reach(link: &mut Link, keys: &Keys, noted: &Behind) -> Resul
         Some(found) if found == head.token => RedisReach::Behind(head.seq.0),
         Some(_) => RedisReach::WentOn,
     })
+}
+
+/// The heads of shards, asked for at once.
+async fn heads(
+    link: &mut Link,
+    keys: &Keys,
+    shards: impl IntoIterator<Item = ShardId>,
+) -> Result<Vec<Head>, StoreError> {
+    let mut pipeline = Pipeline::new();
+    for shard in shards {
+        pipeline.cmd("HMGET").arg(keys.head(shard)).arg(&HEAD_FIELDS[..]);
+    }
+    let values = link.read(&pipeline, ANSWER_WITHIN).await?.into_iter();
+    let head = |value| scripts::head(value).flatten().ok_or_else(|| strange(link.name(), "a head is none"));
+    values.map(head).collect()
 }
 
 /// Does the line of this head go through a batch, which was written in this epoch? The log tells, or what the head remembers of
@@ -138,7 +150,7 @@ pub(super) async fn check(
             batch = told.seq.0,
             "what was missing in Redis is there again"
         ),
-        RedisReach::Behind(there) => is_accepted(link, identity, (shard, told.seq, there), accepted)?,
+        RedisReach::Behind(there) => unless_accepted(link, identity, (shard, told.seq, there), accepted)?,
     }
     Ok(reach == RedisReach::WentOn)
 }
@@ -154,7 +166,7 @@ pub(super) async fn check_stood(
     let end = Instant::now() + GIVEN_BACK_WITHIN;
     while let Some(found) = behind_stop(link, keys, identity).await? {
         if accepted || Instant::now() >= end {
-            return is_accepted(link, identity, found, accepted);
+            return unless_accepted(link, identity, found, accepted);
         }
         tokio::time::sleep(LOOKED_AT_EVERY).await;
     }
@@ -169,14 +181,11 @@ pub(super) async fn behind_stop(
     identity: &IdentityFile,
 ) -> Result<Option<(ShardId, Seq, u64)>, StoreError> {
     let left = identity.path().parent().zip(identity.known).map(|(directory, known)| redo::is_left(directory, known));
-    if left.transpose()? == Some(true) {
+    if identity.stood.is_empty() || left.transpose()? == Some(true) {
         return Ok(None);
     }
-    for Stood { shard, told, epoch, tokens } in &identity.stood {
-        let mut command = Cmd::new();
-        command.arg("HMGET").arg(keys.head(*shard)).arg(&HEAD_FIELDS[..]);
-        let head = scripts::head(link.ask(command, ANSWER_WITHIN).await?).flatten();
-        let head = head.ok_or_else(|| strange(link.name(), "a head is none"))?;
+    let heads = heads(link, keys, identity.stood.iter().map(|stood| stood.shard)).await?;
+    for (Stood { shard, told, epoch, tokens }, head) in identity.stood.iter().zip(heads) {
         if tokens.contains(&head.token)
             && goes_through(link, keys, (*shard, *told, *epoch), &head, ANSWER_WITHIN).await? == Some(false)
         {
@@ -186,8 +195,8 @@ pub(super) async fn behind_stop(
     Ok(None)
 }
 
-/// That a shard stands at a batch, and was told of up to a later one.
-fn is_accepted(
+/// Refuses that a shard stands at a batch, and was told of up to a later one, unless that is `accepted`.
+fn unless_accepted(
     link: &Link,
     identity: &IdentityFile,
     (shard, told, there): (ShardId, Seq, u64),

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use super::{KnownLine, RedisShared};
 use crate::store::redis::identity::{Behind, Stood};
 use crate::store::redis::journal::Point;
-use crate::store::redis::takes::Takes;
 use crate::store::redis::{failed, moving};
 use crate::store::{Epoch, Seq, ShardId, StoreError, Token};
 
@@ -113,10 +112,9 @@ impl RedisShared {
     /// have been brought back by then.
     pub(in crate::store::redis) fn stands(&self) {
         let Some(identity) = &self.identity else { return };
-        let takes = |line: &KnownLine| self.line(line.shard, |line| Takes::parse(line.takes()).unwrap_or_default());
         let stood = |line: KnownLine| {
-            let ended = takes(&line).unwrap_or_default();
-            let before = ended.ended().filter(|token| *token != Token(0) && *token != line.told.token);
+            let past = self.line(line.shard, |line| line.past()).unwrap_or_default();
+            let before = past.ended().filter(|token| *token != Token(0) && *token != line.told.token);
             let tokens = std::iter::once(line.told.token).chain(before).collect();
             Stood { shard: line.shard, told: line.told, epoch: line.told_epoch, tokens }
         };
