@@ -190,8 +190,13 @@
 //! `a_panic_in_the_directory_ends_the_process_and_nothing_acknowledged_is_lost`.
 //!
 //! **No turn looks at everything.** *Somebody lists a million reservations, and everybody waits.* So a list is answered in
-//! slices, and what is of a scope is asked only where something of it may be held. Shown by
+//! slices, and what is of a scope is asked only where something of it may be held. *Between two slices a slot moves: it is listed
+//! twice, or not at all.* So all slices of a list show their network as the first one did; what changes meanwhile is kept as
+//! it was (`core::network::past`), only as long as somebody lists and only so much. Shown by
 //! `a_slice_of_what_an_owner_of_much_holds_looks_at_so_many_records_and_no_more`,
+//! `a_list_shows_each_slot_that_moves_meanwhile_once_and_its_cursor_repeats_nothing`,
+//! `a_list_that_is_under_way_shows_what_was_let_go_since_whoever_held_it`,
+//! `nothing_is_kept_for_a_list_that_is_over_and_not_more_than_so_much_for_one_that_is_not`,
 //! `a_scope_that_holds_much_is_looked_at_in_slices_each_reservation_once`. *Otherwise:* there is an index of scopes and none of
 //! owners: that would be a second copy of who holds what, changed by every grant. Who asks for an owner without a scope asks
 //! all networks of a page at once (`actors::coordinator::walk`), each of which finds its holders by name.

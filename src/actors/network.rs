@@ -27,6 +27,7 @@
 //! | `deciding`, `staging` | decides and applies behind a wall that catches panics; what one turn brings together |
 //! | `waiting`, `queue` | requests that wait for capacity, and whose turn it is |
 //! | `holding` | its part in what several networks decide together |
+//! | `listing` | lists that take several looks |
 //! | `sweeping`, `uses` | first misses of sweeps; MACs, which are unique beyond it |
 //! | `messages`, `end`, `recall` | what it is sent; its end; what of it is durable, where the store cannot tell |
 //!
@@ -38,6 +39,7 @@
 mod deciding;
 mod end;
 mod holding;
+mod listing;
 mod messages;
 mod queue;
 mod recall;
@@ -58,8 +60,8 @@ use hashbrown::HashSet;
 use tokio::sync::oneshot;
 
 pub use self::messages::{
-    DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, Loaded, Retire, Rooms, Several, Tick, Unlist, Waiting,
-    Work, refuse,
+    DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, ListOn, Loaded, Retire, Rooms, Several, Tick, Unlist,
+    Waiting, Work, refuse,
 };
 use self::queue::WaitQueue;
 pub use self::recall::Recall;
@@ -284,6 +286,14 @@ impl NetworkActor {
         self.wake(ctx, next, dirty);
     }
 
+    /// After enough work: a full mailbox would keep the thread from the other networks and connections.
+    fn let_others_on(&mut self, ctx: &mut Context<Self>) {
+        if self.turn >= TURN_REQUESTS_MAX {
+            self.turn = 0;
+            ctx.wait(tokio::task::yield_now().into_actor(self));
+        }
+    }
+
     /// Asks to be woken soon, to look again.
     fn look_again(&self, ctx: &Context<Self>) {
         self.wake(ctx, Some(0), true);
@@ -338,11 +348,7 @@ impl Handler<Work> for NetworkActor {
             Phase::Serving if self.deferred.is_empty() && !self.behind => {
                 self.turn += work.items.len();
                 self.work(work, ctx);
-                if self.turn >= TURN_REQUESTS_MAX {
-                    // A full mailbox would keep the thread from the other networks and connections.
-                    self.turn = 0;
-                    ctx.wait(tokio::task::yield_now().into_actor(self));
-                }
+                self.let_others_on(ctx);
             }
             Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } | Phase::Loading { .. } => {
                 self.deferred.push_back(Deferred::Work(work));

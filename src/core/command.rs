@@ -21,7 +21,7 @@ pub use self::configure::{
     ReservedInput, SubnetEntry, SubnetInput, SubnetPatch,
 };
 pub use self::grant::{Acquire, AcquireItem, Allocate, Claim, GrantOptions, MacWish, Wish};
-pub use self::holding::{Decline, Filter, ListSlice, Release, ReservationPatch, Target, Transfer};
+pub use self::holding::{Decline, Filter, ListRest, ListSlice, Release, ReservationPatch, Target, Transfer};
 pub use self::sweep::{Binding, SweepLook};
 use super::address::{Address, Cidr, Range};
 use super::compact;

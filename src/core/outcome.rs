@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
-use super::command::{Binding, Moved};
+use super::command::{Binding, ListRest, Moved};
 use super::compact;
 use super::deployment::Deployed;
 use super::state::{
@@ -266,6 +266,17 @@ pub struct UsedAddress {
     pub due: bool,
 }
 
+/// A slice of `ip.list`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Slice {
+    /// What matched; nothing where only the count was asked for.
+    pub views: Vec<View>,
+    /// How many matched.
+    pub count: u64,
+    /// Behind which address the next slice begins; none: this was the last.
+    pub next: Option<Address>,
+}
+
 /// What is answered.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
@@ -300,16 +311,16 @@ pub enum Outcome {
     },
     /// `ip.get`.
     Lookup(Box<Lookup>),
-    /// A slice of `ip.list`.
+    /// The first slice of `ip.list`.
     Listed {
-        /// What matched.
-        views: Vec<View>,
-        /// How many matched.
-        count: u64,
-        /// Where the next slice begins; none: this was the last.
-        next: Option<Address>,
+        /// What it shows.
+        slice: Slice,
         /// The last change that it shows: see [`Outcome::place`].
         at: Option<Box<Place>>,
+        /// With what the list goes on if this is not the last slice. It stays on the node that has the network: lists are
+        /// walked there.
+        #[serde(skip)]
+        rest: Option<Arc<ListRest>>,
     },
     /// A slice of `owner.release` or `scope.release`.
     LetGo {

@@ -104,7 +104,7 @@ impl Renderer {
                     None => out.extend_from_slice(b"null"),
                 }
             }
-            Outcome::Listed { views, count, .. } => self.listed(out, views, *count, WHOLE, None, shape),
+            Outcome::Listed { slice, .. } => self.listed(out, &slice.views, slice.count, WHOLE, None, shape),
             Outcome::Network(view) => {
                 let mut answer = network(view, None, None);
                 answer.cursor =

@@ -32,6 +32,7 @@ mod forms;
 mod history;
 mod http_bounds;
 mod isolation;
+mod listed;
 mod macs;
 mod mismatch;
 mod moved;

@@ -90,12 +90,7 @@ impl Holds {
     async fn add(&mut self, shared: &Shared, route: &Arc<Route>, turn: Option<Arrival>) -> Result<(), HoldRefused> {
         let (granted, answer) = oneshot::channel();
         let beside = !self.held.is_empty();
-        if let Err(refused) = route.addr.try_send(Hold { hold: self.hold, turn, beside, granted }) {
-            if matches!(refused, actix::prelude::SendError::Closed(_)) {
-                shared.found_dead(route);
-            }
-            return Err(HoldRefused::Fault(Box::new(super::no_actor(shared))));
-        }
+        super::post(shared, route, Hold { hold: self.hold, turn, beside, granted }).map_err(HoldRefused::Fault)?;
         // From here on it is ours to end, also if it is granted after we gave up.
         self.held.push(Arc::clone(route));
         answer.await.map_err(|_| HoldRefused::Fault(lost_before()))?

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use compact_str::CompactString;
+use tokio::sync::oneshot;
 
 use super::configure::is_gone;
 use super::walk::Walk;
@@ -15,17 +16,20 @@ use super::{Coordinator, Done, Elsewhere, ListOrder, ListPlace, Outcomes};
 use crate::actors::Fault;
 use crate::actors::directory::CatalogQuestion;
 use crate::actors::events::Cursor;
+use crate::actors::network::ListOn;
 use crate::actors::routes::Route;
 use crate::core::address::{Address, Range};
 use crate::core::catalog::ListRow;
 use crate::core::command::{Command, Filter, ListSlice};
-use crate::core::outcome::{Lookup, Outcome, ScopeUsage, UsageReport};
+use crate::core::outcome::{Lookup, Outcome, ScopeUsage, Slice, UsageReport};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Place, Scope};
-use crate::limits::LIST_SLICE_RECORDS_MAX;
+use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
 
 /// How long a list waits for a subnet that moves; a move is one commit. Then it shows what it finds.
 const MOVE_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How often a list of a network begins before it is refused.
+const LIST_BEGINNINGS_MAX: usize = 5;
 
 impl Coordinator {
     /// `ip.list`.
@@ -128,24 +132,54 @@ impl Coordinator {
         &self,
         route: &Arc<Route>,
         filter: &Filter,
-        mut after: Option<Address>,
+        after: Option<Address>,
         page: &mut ListPage,
     ) -> Result<(), Box<Fault>> {
-        while !page.is_full() {
-            let room = if page.count_only { LIST_SLICE_RECORDS_MAX } else { page.limit + 1 - page.views.len() };
-            let slice = ListSlice { filter: filter.clone(), after, limit: room, count_only: page.count_only };
-            let listed = self.ask_item(route, self.item(Command::List(Box::new(slice)), true)).await?;
-            let Outcome::Listed { views, count, next, at } = listed else { return Ok(()) };
-            // What changes between two slices is told to who watches from the first.
-            page.at = page.at.or(at.map(|at| *at));
-            page.views.extend(views);
-            page.count += count;
-            match next {
-                Some(address) => after = Some(address),
-                None => return Ok(()),
+        if page.is_full() {
+            return Ok(());
+        }
+        let (views, count, at) = (page.views.len(), page.count, page.at);
+        for _ in 0..LIST_BEGINNINGS_MAX {
+            if self.list_whole(route, filter, after, page).await? {
+                return Ok(());
+            }
+            page.views.truncate(views);
+            (page.count, page.at) = (count, at);
+        }
+        let problem = format!(
+            "{LIST_BEGINNINGS_MAX} times over the configuration of network `{}`, or more than {LIST_CHANGES_KEPT_MAX} of its \
+             addresses, changed while it was listed; ask again, or for a part of it",
+            self.name_of(route).await?
+        );
+        Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }))
+    }
+
+    /// As the network was at the first slice, however much changes meanwhile. False: that is not known any more.
+    async fn list_whole(
+        &self,
+        route: &Arc<Route>,
+        filter: &Filter,
+        after: Option<Address>,
+        page: &mut ListPage,
+    ) -> Result<bool, Box<Fault>> {
+        let ask = ListSlice { filter: filter.clone(), after, limit: page.room(), count_only: page.count_only };
+        let first = self.ask_item(route, self.item(Command::List(Box::new(ask)), true)).await?;
+        let Outcome::Listed { slice, at, rest } = first else { return Ok(true) };
+        // What changes from here on is told to who watches.
+        page.at = page.at.or(at.map(|at| *at));
+        let mut next = page.take(slice);
+        while let (Some(after), Some(rest)) = (next, &rest)
+            && !page.is_full()
+        {
+            let (told, listed) = oneshot::channel();
+            let ask = ListOn { rest: Arc::clone(rest), after, limit: page.room(), told };
+            super::post(&self.shared, route, ask)?;
+            match listed.await {
+                Ok(slice) => next = page.take(slice),
+                Err(_) => return Ok(false),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// `ip.find`, and `ip.get` in a realm.
@@ -306,6 +340,18 @@ impl ListPage {
     /// One more than the page shows was found: only so it is known not to be the last.
     fn is_full(&self) -> bool {
         !self.count_only && self.views.len() > self.limit
+    }
+
+    /// How many records the next slice may show.
+    fn room(&self) -> usize {
+        if self.count_only { LIST_SLICE_RECORDS_MAX } else { self.limit + 1 - self.views.len() }
+    }
+
+    /// Adds a slice, and answers where the next one begins.
+    fn take(&mut self, slice: Slice) -> Option<Address> {
+        self.views.extend(slice.views);
+        self.count += slice.count;
+        slice.next
     }
 
     /// Where this of a network is listed, of which the last views are if there are any.

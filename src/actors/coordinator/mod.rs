@@ -33,6 +33,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
+use actix::dev::ToEnvelope;
+use actix::prelude::{Actor, Handler, Message, SendError};
 use compact_str::CompactString;
 use tokio::sync::oneshot;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -41,7 +43,7 @@ pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
 pub use job::{AcquirePart, Done, Elsewhere, Job, ListOrder, ListPlace, Located, Order};
 
 use super::directory::{AskCatalog, CatalogQuestion};
-use super::network::Work;
+use super::network::{NetworkActor, Work};
 use super::routes::Route;
 use super::service::Shared;
 use super::waits::Wait;
@@ -298,6 +300,21 @@ fn no_actor(shared: &Shared) -> Fault {
     Fault::NotReady { reason, retry_after_ms: 200 }
 }
 
+/// Sends a network's actor what needs no place in its queue.
+fn post<M>(shared: &Shared, route: &Arc<Route>, message: M) -> Result<(), Box<Fault>>
+where
+    M: Message<Result = ()> + Send + 'static,
+    NetworkActor: Handler<M>,
+    <NetworkActor as Actor>::Context: ToEnvelope<NetworkActor, M>,
+{
+    route.addr.try_send(message).map_err(|refused| {
+        if matches!(refused, SendError::Closed(_)) {
+            shared.found_dead(route);
+        }
+        Box::new(no_actor(shared))
+    })
+}
+
 fn lost() -> Box<Fault> {
     let problem = "the network's actor died before it answered".to_owned();
     Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
@@ -327,11 +344,11 @@ pub fn send(
         Work { route: Arc::clone(route), by_name, items: items.into(), outlet: outlet.clone(), permits, received };
     match route.addr.try_send(work) {
         Ok(()) => {}
-        Err(actix::prelude::SendError::Full(work)) => {
+        Err(SendError::Full(work)) => {
             let problem = "the network's mailbox is full".to_owned();
             super::network::refuse(work, &Fault::Overloaded { problem, retry_after_ms: 50 });
         }
-        Err(actix::prelude::SendError::Closed(work)) => {
+        Err(SendError::Closed(work)) => {
             // It crashed outside the wall that catches panics: the directory starts it again.
             shared.found_dead(route);
             super::network::refuse(work, &no_actor(shared));

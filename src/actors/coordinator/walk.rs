@@ -12,7 +12,7 @@ use crate::actors::routes::Route;
 use crate::actors::{Fault, Item, Reply, Told};
 use crate::core::catalog::{ListRow, Listing, Naming};
 use crate::core::command::{Command, Filter, ListSlice};
-use crate::core::outcome::Outcome;
+use crate::core::outcome::{Outcome, Slice};
 use crate::core::refusal::Refusal;
 use crate::core::types::{Name, NetworkId, Owner, Scope};
 
@@ -125,7 +125,7 @@ impl<'a> Walk<'a> {
         while let Some(told) = answers.recv().await {
             let Told::Replies(replies) = told else { continue };
             for Reply { ticket, answer } in replies {
-                if let Ok(Outcome::Listed { count: 0, next: None, .. }) = answer {
+                if let Ok(Outcome::Listed { slice: Slice { count: 0, next: None, .. }, .. }) = answer {
                     holds[ticket as usize] = false;
                 }
             }

@@ -12,9 +12,10 @@ use crate::actors::committer::UnitPart;
 use crate::actors::routes::{PermitGuard, Route};
 use crate::actors::waits::Arrival;
 use crate::actors::{Fault, Item, NotReadyReason, Outlet, answer_all};
-use crate::core::command::Command;
+use crate::core::address::Address;
+use crate::core::command::{Command, ListRest};
 use crate::core::deployment::Deployment;
-use crate::core::outcome::Outcome;
+use crate::core::outcome::{Outcome, Slice};
 use crate::core::types::Generation;
 use crate::store::{NetworkImage, TransactionId};
 
@@ -142,6 +143,20 @@ pub enum Waiting {
         /// Its place in the order.
         arrival: Arrival,
     },
+}
+
+/// Asks for the next slice of a list that is under way.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct ListOn {
+    /// What is left of it.
+    pub rest: Arc<ListRest>,
+    /// Behind this address.
+    pub after: Address,
+    /// How many records at most.
+    pub limit: usize,
+    /// Told; dropped where what the network was is not known any more: then the list begins again.
+    pub told: oneshot::Sender<Slice>,
 }
 
 /// A decision under a hold: nothing is applied until [`Finish`].

@@ -1,11 +1,13 @@
 //! What concerns addresses that are held: how one is named, what is done with it, and which of them a list shows.
 
+use std::sync::Arc;
+
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use super::{LabelsPatch, MacWish, Patch, PoolRef, SubnetRef};
 use crate::core::address::{Address, Range};
-use crate::core::state::ReservationKind;
+use crate::core::state::{Reservation, ReservationKind};
 use crate::core::types::{Claimant, Generation, Mac, Owner, OwnerUid, Scope, Slot, SlotKey, WallTime};
 
 /// A reservation as a client names it: by address, by owner and slot, or by both, which are checked against each other.
@@ -114,7 +116,7 @@ pub struct Filter {
     pub created_before: Option<WallTime>,
 }
 
-/// A slice of a list: at most `limit` records that match, and at most
+/// The first slice of a list: at most `limit` records that match, and at most
 /// [`crate::limits::LIST_SLICE_RECORDS_MAX`] looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListSlice {
@@ -126,4 +128,18 @@ pub struct ListSlice {
     pub limit: usize,
     /// Only how many there are.
     pub count_only: bool,
+}
+
+/// The rest of a list, as its network was when the first slice was decided: whoever has it asks for the next slices with
+/// [`Network::list_rest`](crate::core::network::Network::list_rest). Nothing is kept for it once it is dropped.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ListRest {
+    /// The how manieth list of its network this is.
+    pub began: u64,
+    /// What to show.
+    pub filter: Filter,
+    /// Only how many there are.
+    pub count_only: bool,
+    /// In order, where the list goes over what an owner holds and not over the network.
+    pub of_owner: Option<Vec<(Address, Arc<Reservation>)>>,
 }

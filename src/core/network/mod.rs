@@ -28,6 +28,7 @@ mod layout;
 mod lifecycle;
 mod limits;
 mod no_capacity;
+mod past;
 mod pick;
 mod pool_set;
 mod pool_space;
@@ -61,6 +62,7 @@ use super::state::{Entry, Key, NetworkConfig, NetworkKind, Policy, State, Step, 
 use super::types::{Generation, Mac, ShardTime, SlotKey, Version};
 use holdings::{Holdings, Unfit};
 use layout::Layout;
+use past::Past;
 
 /// A network in memory.
 #[derive(Debug, Clone)]
@@ -70,6 +72,7 @@ pub struct Network {
     subnets: Vec<Arc<SubnetConfig>>,
     holdings: Holdings,
     layout: Layout,
+    past: Past,
     /// The next grant gets this one.
     next_generation: Generation,
     /// Orders what is freed within one millisecond.
@@ -133,7 +136,7 @@ impl Network {
         let highest = of_subnets.chain([of_entries]).fold(floor, Generation::max);
         let layout = Layout::build(&config, &subnets, &holdings, Layout::default());
         let next_generation = Generation(highest.0 + 1);
-        Ok(Self { config, subnets, holdings, layout, next_generation, freed: 0, gone: false })
+        Ok(Self { config, subnets, holdings, layout, past: Past::default(), next_generation, freed: 0, gone: false })
     }
 
     /// It is served here from `since` on, by what was loaded and applied before: as if it had been loaded just now.
@@ -245,6 +248,9 @@ impl Network {
     /// once, behind the last of them: between two they may overlap, as where one gives space to the other. Answers what stood at
     /// its key before.
     pub fn apply_before(&mut self, step: &Step, next: Option<&Step>, now: ShardTime) -> Option<State> {
+        if !matches!(step.key, Key::Address(_)) {
+            self.past.end_lists();
+        }
         match (step.key, &step.state) {
             (Key::Address(address), state) => {
                 let entry = match state {
@@ -298,6 +304,7 @@ impl Network {
             // Nothing lies there, before and after: a step that only tells something.
             return None;
         }
+        self.past.note(address, before.as_ref());
         let rest = (self.config.policy == Policy::Oldest && entry.is_none()).then(|| {
             self.freed += 1;
             let freed_at = match &before {

@@ -8,7 +8,7 @@ use super::holdings::covered;
 use crate::core::address::{Address, Cidr, Range, host_mask};
 use crate::core::command::{Context, Filter, ListSlice, MapFormat, PoolRef, SubnetRef};
 use crate::core::outcome::{
-    AddressState, Counts, Decision, Drawing, Lookup, NetworkView, Outcome, PoolMap, PoolUsage, SubnetUsage,
+    AddressState, Counts, Decision, Drawing, Lookup, NetworkView, Outcome, PoolMap, PoolUsage, Slice, SubnetUsage,
     UsageReport, View,
 };
 use crate::core::refusal::{Missing, Refusal};
@@ -74,28 +74,14 @@ impl Network {
             || config.reserved.iter().any(|reserved| reserved.range.contains(address))
     }
 
-    /// A slice of `ip.list`. With an owner in the filter, only what the owner holds is looked at, unless that is much.
+    /// The first slice of `ip.list`. With an owner in the filter, only what the owner holds is looked at, unless that is much.
     pub(super) fn list(&self, ask: &ListSlice, context: Context) -> Result<Decision, Refusal> {
         let test = Test::new(self, &ask.filter, context)?;
-        let (mut views, mut count, mut next) = (Vec::new(), 0, None);
-        let mut take = |address: Address, held: &Arc<Reservation>| {
-            if test.passes(self, address, held) {
-                count += 1;
-                if !ask.count_only {
-                    views.push(self.view(address, Arc::clone(held), context));
-                }
-            }
-            views.len() >= ask.limit
-        };
-        if let Some(mut held) = self.few_of_owner(&ask.filter) {
+        let most = (ask.limit, ask.count_only);
+        let slice = if let Some(mut held) = self.few_of_owner(&ask.filter) {
             held.retain(|(address, _)| ask.after.is_none_or(|after| *address > after));
             held.sort_unstable_by_key(|(address, _)| *address);
-            for (looked_at, (address, reservation)) in held.into_iter().enumerate() {
-                if take(address, reservation) || looked_at + 1 >= limits::LIST_SLICE_RECORDS_MAX {
-                    next = Some(address);
-                    break;
-                }
-            }
+            self.slice(&test, most, held.into_iter().map(|(address, held)| (address, Some(held))), context)
         } else {
             // A block may begin before the range: where a page went on behind it, it is not listed again.
             let from = match (ask.after, test.range.map(|range| self.block_at(range.first()))) {
@@ -103,26 +89,42 @@ impl Network {
                 (_, Some(start)) => Bound::Included(start),
                 (_, None) => Bound::Unbounded,
             };
-            for (looked_at, (address, entry)) in self.holdings.ascending(from).enumerate() {
-                if test.range.is_some_and(|range| address > range.last()) {
-                    break;
-                }
-                let full = match entry {
-                    Entry::Held(held) => take(address, held),
-                    Entry::Released(_) | Entry::Declined(_) => false,
-                };
-                if full || looked_at + 1 >= limits::LIST_SLICE_RECORDS_MAX {
-                    next = Some(address);
-                    break;
+            let entries = self.holdings.ascending(from).map(|(address, entry)| (address, entry.held()));
+            self.slice(&test, most, entries, context)
+        };
+        Ok(read(Outcome::Listed { slice, at: None, rest: None }))
+    }
+
+    /// What passes of what lies at addresses, ascending: at most so many of it, or only how many.
+    pub(super) fn slice<'a>(
+        &self,
+        test: &Test<'_>,
+        (limit, count_only): (usize, bool),
+        entries: impl Iterator<Item = (Address, Option<&'a Arc<Reservation>>)>,
+        context: Context,
+    ) -> Slice {
+        let mut slice = Slice::default();
+        for (looked_at, (address, held)) in entries.enumerate() {
+            if test.range.is_some_and(|range| address > range.last()) {
+                break;
+            }
+            if let Some(held) = held.filter(|held| test.passes(self, address, held)) {
+                slice.count += 1;
+                if !count_only {
+                    slice.views.push(self.view(address, Arc::clone(held), context));
                 }
             }
+            if slice.views.len() >= limit || looked_at + 1 >= limits::LIST_SLICE_RECORDS_MAX {
+                slice.next = Some(address);
+                break;
+            }
         }
-        Ok(read(Outcome::Listed { views, count, next, at: None }))
+        slice
     }
 
     /// What the owner of a filter holds, in no particular order. None where there is no such owner, or it holds so much that to
     /// put it in order for each slice would take time with the square of it.
-    fn few_of_owner(&self, filter: &Filter) -> Option<Vec<(Address, &Arc<Reservation>)>> {
+    pub(super) fn few_of_owner(&self, filter: &Filter) -> Option<Vec<(Address, &Arc<Reservation>)>> {
         let owner = filter.owner.as_ref()?;
         let scopes: Vec<_> = match &filter.scope {
             Some(scope) => vec![scope],
@@ -343,7 +345,7 @@ pub(super) fn read(outcome: Outcome) -> Decision {
 }
 
 /// A filter with its names looked up.
-struct Test<'a> {
+pub(super) struct Test<'a> {
     filter: &'a Filter,
     /// Where to look: the filter's range and subnet together.
     range: Option<Range>,
@@ -352,7 +354,7 @@ struct Test<'a> {
 }
 
 impl<'a> Test<'a> {
-    fn new(network: &Network, filter: &'a Filter, context: Context) -> Result<Self, Refusal> {
+    pub(super) fn new(network: &Network, filter: &'a Filter, context: Context) -> Result<Self, Refusal> {
         let subnet =
             filter.subnet.as_ref().map(|wanted| network.subnet(wanted)).transpose()?.map(|subnet| subnet.cidr.range());
         let (range, nowhere) = match (filter.range, subnet) {

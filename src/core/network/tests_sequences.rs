@@ -1,8 +1,9 @@
 //! Random sequences of every command over three small networks: what must hold after each decision, whatever was asked.
 //!
 //! A sequence is numbers; [`asks`] reads commands out of them, aimed at what is there, so that shrinking makes a failure
-//! shorter and simpler at once. [`side`] plays a store beside a network and checks each decision against it, [`deploys`] what
-//! a deployment does in one network; [`desk`] keeps the book of a deployment that spans them all.
+//! shorter and simpler at once. [`side`] plays a store beside a network and checks each decision against it, [`lists`] that
+//! what is listed meanwhile is what was, [`deploys`] what a deployment does in one network; [`desk`] keeps the book of a
+//! deployment that spans them all.
 //!
 //! A failure prints the numbers and keeps their seed under `proptest-regressions`. More cases:
 //! `PROPTEST_CASES=20000 cargo test --lib tests_sequences`.
@@ -10,6 +11,7 @@
 mod asks;
 mod deploys;
 mod desk;
+mod lists;
 mod side;
 mod world;
 

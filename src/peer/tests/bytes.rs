@@ -13,7 +13,7 @@ use super::generate::{self, Seen};
 use crate::actors::coordinator::{Done, ListOrder};
 use crate::actors::events::Cursor;
 use crate::actors::{Applied, Fault, Reply};
-use crate::core::outcome::{Outcome, View};
+use crate::core::outcome::{Outcome, Slice, View};
 use crate::core::refusal::Refusal;
 use crate::fuzz;
 use crate::limits::{PEER_FRAME_BYTES_MAX, REFUSAL_DEPTH_MAX};
@@ -94,15 +94,19 @@ fn page(views: usize) -> Vec<View> {
 #[test]
 fn what_all_records_of_a_page_show_crosses_once() {
     let views = page(1_000);
-    let one = framed(&Outcome::Listed { views: views[..1].to_vec(), count: 1, next: None, at: None }).len();
+    let listed = |views: &[View]| {
+        let slice = Slice { views: views.to_vec(), count: views.len() as u64, next: None };
+        Outcome::Listed { slice, at: None, rest: None }
+    };
+    let one = framed(&listed(&views[..1])).len();
     let mut other = views.clone();
     // Equal, but another one: it is not taken for the same.
     other[500].network = Arc::new((*views[0].network).clone());
-    let listed = Outcome::Listed { views: other, count: 1_000, next: None, at: None };
+    let listed = listed(&other);
     let bytes = framed(&listed);
     let read: Outcome = decode(&bodies(&bytes)[0]).unwrap();
     assert_eq!(read, listed);
-    let Outcome::Listed { views: read, .. } = read else { panic!() };
+    let Outcome::Listed { slice: Slice { views: read, .. }, .. } = read else { panic!() };
     assert!(Arc::ptr_eq(&read[0].network, &read[999].network));
     assert!(!Arc::ptr_eq(&read[0].network, &read[500].network));
     assert!(bytes.len() < 1_000 * one, "{} bytes for 1000 of {one}", bytes.len());

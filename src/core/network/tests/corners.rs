@@ -1,6 +1,7 @@
 //! Facts about what meets seldom: pieces of blocks, obsolete holdings, deleted networks, memory across changes.
 
 use super::*;
+use crate::core::outcome::Slice;
 
 fn cooling(subnets: Vec<SubnetConfig>) -> Net {
     Net::with(|config| config.cooldown_seconds = 60, subnets)
@@ -519,7 +520,8 @@ fn pages_of_a_range_that_begins_within_a_block_end() {
     let (mut after, mut seen) = (None, Vec::new());
     for _ in 0..3 {
         let slice = ListSlice { filter: filter.clone(), after, limit: 1, count_only: false };
-        let Outcome::Listed { views, next, .. } = net.run(&Command::List(Box::new(slice))).unwrap() else { panic!() };
+        let Outcome::Listed { slice, .. } = net.run(&Command::List(Box::new(slice))).unwrap() else { panic!() };
+        let Slice { views, next, .. } = slice;
         seen.extend(views.iter().map(|view| view.address.to_string()));
         after = next;
     }

@@ -1,7 +1,8 @@
-//! Facts about lists of what an owner holds.
+//! Facts about lists: of what an owner holds, and of a network that changes meanwhile.
 
 use super::*;
-use crate::limits::LIST_SLICE_RECORDS_MAX;
+use crate::core::outcome::Slice;
+use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
 
 /// A network in which one owner holds so much, and another one as much beside it.
 fn held(count: u32) -> Network {
@@ -22,7 +23,9 @@ fn slice(network: &Network, after: Option<Address>, limit: usize) -> (Vec<Addres
     let ask = ListSlice { filter, after, limit, count_only: false };
     let context = Net::new(&[]).context();
     match network.decide(&Command::List(Box::new(ask)), context).unwrap().outcome {
-        Outcome::Listed { views, next, .. } => (views.iter().map(|view| view.address).collect(), next),
+        Outcome::Listed { slice: Slice { views, next, .. }, .. } => {
+            (views.iter().map(|view| view.address).collect(), next)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -52,4 +55,65 @@ fn a_slice_of_what_an_owner_of_much_holds_looks_at_so_many_records_and_no_more()
     let network = held(11 * LIST_SLICE_RECORDS_MAX as u32);
     let (addresses, next) = slice(&network, None, usize::MAX);
     assert_eq!((addresses.len(), next.is_some()), (LIST_SLICE_RECORDS_MAX / 2, true));
+}
+
+/// Begins a list of all, or of what `much` holds, and answers its rest and behind which address that begins.
+fn begun(network: &mut Network, owner: Option<&str>) -> (Arc<ListRest>, Address) {
+    let filter = Filter { owner: owner.map(|owner| owner.parse().unwrap()), ..Filter::default() };
+    let ask = ListSlice { filter, after: None, limit: 700, count_only: false };
+    let decided = network.decide(&Command::List(Box::new(ask.clone())), Net::new(&[]).context()).unwrap();
+    let Outcome::Listed { slice, .. } = decided.outcome else { panic!() };
+    (network.goes_on(&ask), slice.next.unwrap())
+}
+
+fn frees(at: u32) -> Step {
+    let key = Key::Address(Address::V4(0x0a00_0100 + at));
+    Step { key, expect: None, state: None, event: None }
+}
+
+#[test]
+fn a_list_that_is_under_way_shows_what_was_let_go_since_whoever_held_it() {
+    for owner in [None, Some("much")] {
+        let mut network = held(2_000);
+        let (rest, mut after) = begun(&mut network, owner);
+        (0..4_000).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+        assert_eq!(network.reservations(), 0);
+        let mut listed = 700;
+        while let Some(slice) = network.list_rest(&rest, after, 700, Net::new(&[]).context()) {
+            listed += slice.views.len();
+            match slice.next {
+                Some(next) => after = next,
+                None => break,
+            }
+        }
+        assert_eq!(listed, if owner.is_some() { 2_000 } else { 4_000 });
+    }
+}
+
+#[test]
+fn a_slice_of_a_list_that_is_under_way_looks_at_so_many_records_and_no_more() {
+    let mut network = held(2_000);
+    let (rest, after) = begun(&mut network, None);
+    (0..3_999).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    let (other, _) = begun(&mut held(2_000), None);
+    let slice = network.list_rest(&rest, after, usize::MAX, Net::new(&[]).context()).unwrap();
+    assert_eq!((slice.views.len(), slice.next.is_some()), (LIST_SLICE_RECORDS_MAX, true));
+    let of_another = network.list_rest(&other, after, usize::MAX, Net::new(&[]).context());
+    assert_eq!(of_another, None, "it is of another memory");
+}
+
+#[test]
+fn nothing_is_kept_for_a_list_that_is_over_and_not_more_than_so_much_for_one_that_is_not() {
+    let mut network = held(LIST_CHANGES_KEPT_MAX as u32 / 2 + 200);
+    let (first, _) = begun(&mut network, None);
+    (0..100).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    let (second, after) = begun(&mut network, None);
+    (100..150).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    assert_eq!(network.past.kept(), 150);
+    drop(first);
+    network.apply(&frees(200), ShardTime(1));
+    assert_eq!(network.past.kept(), 51, "what only the first asked for is forgotten");
+    (201..LIST_CHANGES_KEPT_MAX as u32 + 300).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    assert_eq!(network.past.kept(), 0);
+    assert_eq!(network.list_rest(&second, after, 1, Net::new(&[]).context()), None);
 }

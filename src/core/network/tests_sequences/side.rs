@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::asks::{Dice, everything};
+use super::lists::Lists;
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::*;
 use crate::core::network::{Network, WayBack, create};
@@ -29,6 +30,7 @@ pub(super) struct Side {
     /// The way back to what was stored some changes ago, which is taken for what is durable.
     back: WayBack,
     durable: (u64, BTreeMap<Key, State>),
+    lists: Lists,
 }
 
 pub(super) fn held_of((address, entry): (Address, Entry)) -> Option<(Address, Arc<Reservation>)> {
@@ -71,6 +73,7 @@ impl Side {
             checked_of: 1,
             taken: 0,
             back: WayBack::default(),
+            lists: Lists::default(),
         }
     }
 
@@ -151,6 +154,7 @@ impl Side {
         }
         self.taken += 1;
         self.check_way_back(command);
+        self.lists.go_on(&mut self.network, &decision.steps, context);
         if self.taken.is_multiple_of(self.checked_of) {
             self.check_state(command, context);
         } else {

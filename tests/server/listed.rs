@@ -1,0 +1,102 @@
+//! A list that takes several looks shows its network as it was at one moment, and says from where what changes is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer, line};
+use crate::watch::event;
+
+/// More than four looks.
+const SLOTS: usize = 4_321;
+
+fn lan(server: &TestServer) -> Client {
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/18"}]}));
+    client
+}
+
+/// Each slot moves to another address, one after the other and round again, until it is told to stop. Answers how many did.
+fn move_about(server: &TestServer, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
+    let (mut client, stop) = (server.client(), Arc::clone(stop));
+    std::thread::spawn(move || {
+        let mut moved = 0;
+        // Of three places a slot has one, and takes the next.
+        let at = |n: usize| format!("10.0.{}.{}", n / 250, 1 + n % 250);
+        while !stop.load(Ordering::Relaxed) {
+            let asks = (moved..moved + 100).map(|n| {
+                let (slot, to) = (n % SLOTS, (n + SLOTS) % (3 * SLOTS));
+                let ask = json!({"network": "lan", "owner": format!("o{}", slot % 700), "slot": slot.to_string(),
+                                 "address": at(to), "replace": true});
+                line(n as u64, "ip.claim", &ask)
+            });
+            client.raw(asks.collect::<String>());
+            for _ in 0..100 {
+                let answer = client.answer();
+                assert!(answer.get("result").is_some(), "{answer}");
+            }
+            moved += 100;
+        }
+        moved
+    })
+}
+
+fn fill(client: &mut Client) {
+    for begin in (0..SLOTS).step_by(200) {
+        let asks = (begin..SLOTS.min(begin + 200)).map(|n| {
+            let ask = json!({"network": "lan", "owner": format!("o{}", n % 700), "slot": n.to_string(),
+                             "address": format!("10.0.{}.{}", n / 250, 1 + n % 250)});
+            line(n as u64, "ip.claim", &ask)
+        });
+        let asks: Vec<String> = asks.collect();
+        client.raw(asks.concat());
+        (0..asks.len()).for_each(|_| assert!(client.answer().get("result").is_some()));
+    }
+}
+
+/// Slot and address of each.
+fn shown(listed: &Value) -> Vec<(String, String)> {
+    let text = |view: &Value, member: &str| view[member].as_str().unwrap().to_owned();
+    let of = |view: &Value| (text(view, "slot"), text(view, "address"));
+    listed["reservations"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn a_list_shows_each_slot_that_moves_meanwhile_once_and_its_cursor_repeats_nothing() {
+    let server = TestServer::new();
+    let mut client = lan(&server);
+    fill(&mut client);
+    let stop = Arc::new(AtomicBool::new(false));
+    let mover = move_about(&server, &stop);
+    let all = json!({"network": "lan", "limit": 10_000});
+    let mut lists = Vec::new();
+    for _ in 0..4 {
+        lists.push(client.ok("ip.list", all.clone()));
+        let counted = client.ok("ip.list", json!({"network": "lan", "count_only": true}));
+        assert_eq!(counted["count"], json!(SLOTS));
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(mover.join().unwrap() > 0);
+    let end: BTreeMap<String, String> =
+        shown(&client.ok("ip.list", all)).into_iter().map(|(slot, at)| (at, slot)).collect();
+    for listed in lists {
+        let shown = shown(&listed);
+        let slots: BTreeSet<&String> = shown.iter().map(|(slot, _)| slot).collect();
+        assert_eq!((shown.len(), slots.len()), (SLOTS, SLOTS), "one of each");
+        assert!(listed["next"].is_null());
+        let mut held: BTreeMap<String, String> = shown.into_iter().map(|(slot, at)| (at, slot)).collect();
+        let mut watcher = server.client();
+        watcher.ok("events.watch", json!({"network": "lan", "since": listed["cursor"]}));
+        while held != end {
+            let told = event(&mut watcher);
+            let (at, slot) = (told["address"].as_str().unwrap().to_owned(), told["slot"].as_str().unwrap().to_owned());
+            match told["type"].as_str().unwrap() {
+                "granted" => assert_eq!(held.insert(at, slot), None, "{told}"),
+                "released" => assert_eq!(held.remove(&at), Some(slot), "{told}"),
+                _ => panic!("{told}"),
+            }
+        }
+    }
+}
