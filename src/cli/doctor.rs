@@ -51,9 +51,10 @@ Without any, and without a register in ./allod-data, these two are assumed where
 that file is there. How ready a server is its HTTP port says: that of its
 configuration, or else the one above its port (as 7401 is above 7400).
 
-It looks and changes nothing: the disk is timed with a file that has no name,
-Redis is asked, and a server that runs (--server) too. Ends with 0 where nothing
-is `wrong`, warnings or not, and with 1 where something is.";
+It looks and leaves nothing behind: the disk is timed with a file that has no
+name, Redis tries what its user may do on a key that is gone again, and a server
+that runs (--server) is asked. Ends with 0 where nothing is `wrong`, warnings or
+not, and with 1 where something is.";
 
 /// Looks, prints, and says by the exit code whether something is wrong.
 pub fn run(args: Doctor, options: Options) -> Done<Exit> {
@@ -159,7 +160,7 @@ async fn nodes(session: &mut Session) -> Option<Check> {
     let seen = shown.join(", ");
     let version = nodes.first().map(|node| text(node, "version"));
     if !nodes.iter().any(|node| is(node, "owner")) {
-        let hint = "is the store there? `curl http://127.0.0.1:7401/readyz` says what it waits for";
+        let hint = "is the store there? its HTTP port says what it waits for: `curl http://HOST:PORT/readyz`";
         return Some(Check::wrong("nodes", format!("none owns the register: {seen}"), hint));
     }
     if nodes.iter().any(|node| Some(text(node, "version")) != version) {

@@ -97,8 +97,8 @@ impl CannotStart {
                  of its register"
             }
             StoreError::Io { .. } if store == StoreKind::Redis && !may_pass(error) => {
-                "give that user his rights (deploy/README.md has the whole line, under \"Redis\"), or name another one by \
-                 `--redis URL` (`store.redis`)"
+                "name the right user, password and database by `--redis URL` (`store.redis`), and give that user his rights \
+                 (deploy/README.md has the whole line, under \"Redis\")"
             }
             _ if store == StoreKind::Redis => {
                 "see that Redis runs and lets this server in, or name another by `--redis URL` (`store.redis`)"

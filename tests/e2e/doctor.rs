@@ -190,7 +190,7 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     redis.end();
     let (code, found) = asked(&["--redis", &url, "--data", &data_text]);
     assert_eq!(code, 1);
-    has(&found, "redis", "wrong", "-> start it, or name the right one");
+    has(&found, "redis", "wrong", "-> see that Redis runs and lets this server in, or name another by `--redis URL`");
 
     let Some(good) = Redis::start(&place("good"), &["--appendonly", "yes", "--appendfsync", "always"]) else { return };
     let config = directory.path().join("k.toml");
@@ -199,6 +199,20 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
         asked(&["--redis", &good.url(), "--data", &data_text, "--config", &config.display().to_string()]);
     assert_eq!(code, 0, "{found:#?}");
     has(&found, "redis", "warning", "fewer than are waited for (1)");
+
+    // What a start would be refused with at its first script is told before.
+    good.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all", "-zadd"]);
+    let url = good.url().replace("redis://", "redis://allod:secret@");
+    let (code, found) = asked(&["--redis", &url, "--data", &data_text]);
+    assert_eq!(code, 1);
+    has(&found, "redis", "wrong", "user `allod` lacks a right that the script `probe` needs");
+    has(&found, "redis", "wrong", "-> name the right user, password and database");
+    let start = Command::new(allod()).args(["serve", "--redis", &url, "--data", &data_text]).output().unwrap();
+    assert_eq!(start.status.code(), Some(1), "{start:?}");
+    assert!(String::from_utf8_lossy(&start.stderr).contains("the script `probe` needs"), "{start:?}");
+    assert_eq!(good.text(&["DBSIZE"]), "0", "nothing is left behind");
+    good.ask(&["ACL", "SETUSER", "allod", "+zadd"]);
+    assert_eq!(asked(&["--redis", &url, "--data", &data_text]).0, 0);
 
     // A server made a register there; then Redis is another one.
     let started = Starting::with_arguments(&data, &["serve", "--redis", &good.url(), "--data", &data_text]);

@@ -3,8 +3,10 @@
 use super::disk::{ms, quantile};
 use super::{Check, clocks, now_ms, other_shards};
 use crate::actors::committer::chain;
-use crate::config::Config;
+use crate::config::{Config, StoreKind};
 use crate::core::plural::counted;
+use crate::serve::cannot::CannotStart;
+use crate::store::StoreError;
 use crate::store::codec::Format;
 use crate::store::redis::examine::{ExaminedServer, KNOWN_FORMAT, Memory, WentBack, examine};
 use crate::store::redis::{RedisOptions, without_secret};
@@ -20,7 +22,7 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
         Ok(examined) => examined,
         Err(error) => {
             let seen = format!("{}: {}", without_secret(&options.url), chain(&error));
-            return vec![Check::wrong(CHECK, seen, "start it, or name the right one by `--redis URL` (`store.redis`)")];
+            return vec![Check::wrong(CHECK, seen, hint_of_start(&error))];
         }
     };
     let mut checks = vec![reached(&examined)];
@@ -36,6 +38,9 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
         let (seen, hint) = finding.problem.rsplit_once("; ").unwrap_or((&finding.problem, ""));
         checks.push(if finding.refuses { Check::wrong(CHECK, seen, hint) } else { Check::warning(CHECK, seen, hint) });
     }
+    if let Some(error) = &examined.refusal {
+        checks.push(Check::wrong(CHECK, chain(error), hint_of_start(error)));
+    }
     checks.push(Check::ok("durability", format!("an acknowledged change survives {}", examined.durability)));
     if let Some(Memory { used, limit, set }) = examined.memory {
         let whose = if set { "maxmemory" } else { "all of its machine" };
@@ -45,6 +50,11 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
     checks.push(clocks("Redis'", now_ms(), examined.time_ms, CLOCKS_HINT));
     checks.extend(nodes(&examined));
     checks
+}
+
+/// What a start would say to do about it.
+fn hint_of_start(error: &StoreError) -> String {
+    CannotStart::store(String::new(), error, StoreKind::Redis).hint
 }
 
 fn reached(examined: &ExaminedServer) -> Check {

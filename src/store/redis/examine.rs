@@ -1,16 +1,16 @@
-//! A look at Redis that changes nothing but its cache of scripts: for a doctor, not for a server.
+//! A look at Redis that changes nothing but its cache of scripts, and leaves nothing behind: for a doctor, not for a server.
 
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, Value};
 
-use super::failed::strange;
+use super::failed::{Failed, strange};
 use super::identity::IdentityFile;
 use super::keys::{FORMAT, Keys};
 use super::link::Link;
 use super::place::RedisPlace;
 use super::reach::{self, RedisReach};
-use super::server::ServerFacts;
+use super::server::{self, ServerFacts};
 pub use super::server::{Finding, Memory};
 use super::{RedisOptions, checks, moving, runtime};
 use crate::limits::NODE_LEASE_MS;
@@ -57,6 +57,8 @@ pub struct ExaminedServer {
     pub is_known: bool,
     /// What is wrong with it.
     pub findings: Vec<Finding>,
+    /// Why the scripts cannot do what they do, if so: a right that is missing, for one.
+    pub refusal: Option<StoreError>,
     /// What an acknowledged change survives.
     pub durability: String,
     /// Its memory.
@@ -151,11 +153,15 @@ async fn look(
             behind = Some(WentBack { acknowledged: told.0, stands_at });
         }
     }
+    let findings = server.findings(replicas, in_cluster);
+    // What is refused as it is need not be tried.
+    let refusal = if findings.iter().any(|finding| finding.refuses) { None } else { refusal(&mut link, keys).await };
     Ok(ExaminedServer {
         place: link.name().to_string(),
         engine: server.engine(),
         is_known: server.is_known(),
-        findings: server.findings(replicas, in_cluster),
+        findings,
+        refusal,
         durability: server.durability(replicas, degrade, in_cluster),
         memory: server.memory(),
         time_ms,
@@ -165,6 +171,19 @@ async fn look(
         behind,
         nodes: nodes(&mut link, keys, time_ms).await?,
     })
+}
+
+/// What a start would be refused with, once it tries what the scripts do.
+async fn refusal(link: &mut Link, keys: &Keys) -> Option<StoreError> {
+    let tried = match link.shas().await {
+        Ok(shas) => server::probe(link, &shas, keys).await.map(drop),
+        Err(failed) => Err(failed),
+    };
+    match tried {
+        // That it is full is found by what it tells of its memory, and a start goes on.
+        Ok(()) | Err(Failed::NotApplied(StoreError::Full)) => None,
+        Err(failed) => Some(failed.into_error()),
+    }
 }
 
 async fn time(link: &mut Link) -> Result<u64, StoreError> {

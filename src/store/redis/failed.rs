@@ -74,6 +74,13 @@ fn is_denied(error: &RedisError) -> bool {
     said.iter().any(|words| text.contains(words))
 }
 
+/// Did Redis not let somebody in who is named wrongly in the URL, or has it no database of that number?
+fn is_misnamed(error: &RedisError) -> bool {
+    let text = error.to_string();
+    let said = ["WRONGPASS", "NOAUTH", "AuthenticationFailed", "DB index is out of range", "SELECT is not allowed"];
+    said.iter().any(|words| text.contains(words)) || error.kind() == redis::ErrorKind::AuthenticationFailed
+}
+
 /// An error of a script as it is told: where a right is missing, whose and which.
 pub(super) fn of_script(error: RedisError, call: &ScriptCall) -> RedisError {
     match (error.code(), error.detail()) {
@@ -113,7 +120,8 @@ pub(super) fn classify(error: &RedisError, name: &Arc<str>) -> Failed {
 
 pub(super) fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> StoreError {
     // As one sentence: the error repeats the one below it.
-    let kind = if is_denied(error) { std::io::ErrorKind::PermissionDenied } else { std::io::ErrorKind::Other };
+    let for_good = is_denied(error) || is_misnamed(error);
+    let kind = if for_good { std::io::ErrorKind::PermissionDenied } else { std::io::ErrorKind::Other };
     let source = std::io::Error::new(kind, said(error));
     StoreError::Io { context: format!("{doing} Redis at {name}").into(), source: Arc::new(source) }
 }

@@ -354,15 +354,22 @@ impl ServerFacts {
     }
 }
 
+/// Does once what the scripts do, to a key of its own that is gone again at the end: whoever may not do it is told so. Answers
+/// whether full hashes of long records lie in Redis's compact encoding.
+pub(super) async fn probe(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<bool, Failed> {
+    let mut probe = ScriptCall::new(shas, LoadedScript::Probe, &[keys.probe()]);
+    probe.arg("x".repeat(COMPACT_VALUE_BYTES)).number(COMPACT_FIELDS as u64);
+    let encoding = link.call(&probe, ANSWER_WITHIN).await?;
+    Ok(matches!(encoding, Value::BulkString(encoding) if encoding == b"listpack" || encoding == b"ziplist"))
+}
+
 /// Full hashes of long records should lie in Redis's compact encoding; also proves that the scripts may do what they do.
 async fn keep_compact(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<(), StoreError> {
     let place = Arc::clone(link.name());
-    let mut probe = ScriptCall::new(shas, LoadedScript::Probe, &[keys.probe()]);
-    probe.arg("x".repeat(COMPACT_VALUE_BYTES)).number(COMPACT_FIELDS as u64);
     for attempt in 0..2 {
-        match link.call(&probe, ANSWER_WITHIN).await {
-            Ok(Value::BulkString(encoding)) if encoding == b"listpack" || encoding == b"ziplist" => return Ok(()),
-            Ok(_) => {}
+        match probe(link, shas, keys).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
             Err(Failed::NotApplied(StoreError::Full)) => {
                 tracing::warn!(redis = %place, "Redis has no memory left (maxmemory): what takes more is refused");
                 return Ok(());

@@ -134,3 +134,26 @@ fn what_a_connection_may_not_ask_is_told_once_with_its_user_and_a_sentinel_is_to
     process::kill(&mut sentinel);
     assert!(told.starts_with("it is a sentinel") && told.contains("redis+sentinel://"), "{told}");
 }
+
+/// Trying again does not help: whoever starts the server is to look.
+#[test]
+fn a_url_that_names_user_password_or_database_wrongly_is_refused_for_good_and_a_server_that_is_away_is_not() {
+    let Some(server) = Server::start(&[]) else { return };
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
+    let refused = |url: String| {
+        let refused = RedisStore::open(RedisOptions { url, ..server.options() }).unwrap_err();
+        let StoreError::Io { source, .. } = &refused else { panic!("{refused:?}") };
+        source.kind()
+    };
+    let url = server.url();
+    let as_user = |user: &str| url.replace("redis://", &format!("redis://{user}@"));
+    for wrong in [as_user("allod:other"), as_user("nobody:secret"), format!("{}/99", url.trim_end_matches('/'))] {
+        assert_eq!(refused(wrong.clone()), std::io::ErrorKind::PermissionDenied, "{wrong}");
+    }
+    let () = server.ask(&["ACL", "SETUSER", "default", "resetpass", ">another"]);
+    assert_eq!(refused(url.clone()), std::io::ErrorKind::PermissionDenied, "none is named");
+    assert_ne!(
+        refused(format!("redis://127.0.0.1:{}/", process::ports::free_port())),
+        std::io::ErrorKind::PermissionDenied
+    );
+}
