@@ -73,7 +73,7 @@ pub const REDIS_MOVE_BYTES_MAX: usize = 8 << 20;
 pub const EXPIRE_STEPS_MAX: usize = 256;
 /// Records that a list looks at before it lets others have a turn.
 pub const LIST_SLICE_RECORDS_MAX: usize = 1_000;
-/// Addresses of a network that may change while it is listed; more, and the list begins again.
+/// Changes of a network that are kept while it is listed; more, and the list that began first begins again.
 pub const LIST_CHANGES_KEPT_MAX: usize = 100_000;
 /// Records of one page of a list.
 pub const LIST_PAGE_RECORDS_MAX: usize = 10_000;

@@ -175,7 +175,7 @@ impl Fault {
             | Fault::CursorLost { problem, .. }
             | Fault::Stopped { problem } => problem.clone(),
             Fault::StoreAway { problem } => {
-                format!("no node owns the register, as the store cannot be reached: {problem}")
+                format!("no node owns the register, as {problem}")
             }
             Fault::NotReady { reason, .. } => format!("a network is not ready ({})", reason.word()),
             Fault::Contested { network, .. } => format!(

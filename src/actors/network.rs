@@ -59,6 +59,7 @@ use actix::prelude::*;
 use hashbrown::HashSet;
 use tokio::sync::oneshot;
 
+use self::listing::{FORGOTTEN_MAX, LISTS_LOOKED_AT_EVERY_MS};
 pub use self::messages::{
     DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, ListOn, Loaded, Retire, Rooms, Several, Tick, Unlist,
     Waiting, Work, refuse,
@@ -275,14 +276,16 @@ impl NetworkActor {
         self.look_again(ctx);
     }
 
-    /// Asks to be woken for the next lease, cooldown or probation that ends, and for the next waiter whose time is over.
+    /// Asks to be woken for the next lease, cooldown or probation that ends, for the next waiter whose time is over, and for what
+    /// is kept for lists.
     fn wake_when_due(&self, ctx: &Context<Self>, dirty: bool) {
         self.tell_waiting();
         let due = self.next_due();
         self.lane.awaits.store(due.is_some(), Ordering::Relaxed);
         let now = || self.shared.shard_time(self.lane.shard).0;
         let due_in_ms = due.map(|due| (due.0 + self.shared.clock.cut_off_ms()).saturating_sub(now()));
-        let next = due_in_ms.into_iter().chain(self.wait_ends_in_ms()).min();
+        let lists = self.network.keeps_past().then_some(LISTS_LOOKED_AT_EVERY_MS);
+        let next = due_in_ms.into_iter().chain(self.wait_ends_in_ms()).chain(lists).min();
         self.wake(ctx, next, dirty);
     }
 
@@ -381,6 +384,7 @@ impl Handler<Tick> for NetworkActor {
                 }
                 let moment = self.moment();
                 let mut unit = Staging::new(None, 1);
+                self.network.forget_past(FORGOTTEN_MAX);
                 self.run_due(&mut unit, moment, ctx);
                 self.serve_waiters_behind(&mut unit, ctx);
                 self.send(unit);

@@ -226,7 +226,7 @@ pub enum MapFormat {
 }
 
 /// What a decision depends on besides state and command.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
     /// The shard's time.
     pub now: ShardTime,

@@ -68,18 +68,19 @@ impl Keeper {
         self.server.seat.become_role(Role::Waiting { why, fault });
     }
 
-    /// Nobody serves, as far as this node knows, because it does not reach the store. Clients are told what stands in the
-    /// way, also where its words change; the log has them once.
+    /// Nobody serves, as far as this node knows, because it does not reach the store, or nothing is there. Clients are told
+    /// what stands in the way, also where its words change; the log has them once.
     pub(super) fn wait_for_store(&self, problem: &str) {
-        let why = "the store cannot be reached";
-        let fault = Fault::StoreAway { problem: problem.to_owned() };
+        let was_emptied = self.store.was_emptied();
+        let why = if was_emptied { "the store was emptied" } else { "the store cannot be reached" };
+        let fault = Fault::StoreAway { problem: format!("{why}: {problem}") };
         match &*self.server.seat.role() {
             Role::Waiting { fault: present, .. } if *present == fault => {}
             Role::Waiting { why: present, .. } if *present == why => {
                 self.server.seat.become_same(Arc::new(Role::Waiting { why, fault }));
             }
             _ => {
-                tracing::warn!(problem, "this node does not own the register: the store cannot be reached");
+                tracing::warn!(problem, "this node does not own the register: {why}");
                 self.server.seat.become_role(Role::Waiting { why, fault });
             }
         }

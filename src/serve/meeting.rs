@@ -50,7 +50,9 @@ pub(super) async fn meet_others(server: &Server, store: &dyn Store) -> Infallibl
         if let Err(error) = meet(server, store).await {
             // For less than a lease the owner may go on.
             if server.nodes.age() >= LEASE {
-                server.nodes.cut_off(format!("this node does not reach the store: {}", chain(&error)), LEASE);
+                let why =
+                    if store.was_emptied() { "the store was emptied" } else { "this node does not reach the store" };
+                server.nodes.cut_off(format!("{why}: {}", chain(&error)), LEASE);
             }
             if let Some(unsaid) = failures.turn() {
                 tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");

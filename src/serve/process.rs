@@ -82,8 +82,8 @@ fn round(
         Ended::Failed(problem) => {
             let hint = match config.store.kind {
                 StoreKind::Redis => {
-                    "start it again with `allod serve`: it reads what Redis has. If that lost something, deploy/README.md has what \
-                     to do first, under \"The store is lost\""
+                    "start it again with `allod serve`: it reads what Redis has. If that lost something or was emptied, \
+                     deploy/README.md has what to do first, under \"The store is lost\" and \"Redis was emptied\""
                 }
                 StoreKind::Embedded | StoreKind::Memory => {
                     "start it again with `allod serve`: it reads what the store has"

@@ -153,7 +153,7 @@ impl Server {
             }
             Role::Between => Some("the register goes from one node to the next".into()),
             Role::Waiting { why, fault } => Some(self.nodes.trouble().unwrap_or_else(|| match fault {
-                Fault::StoreAway { problem } => format!("{why}: {problem}").into(),
+                Fault::StoreAway { problem } => problem.as_str().into(),
                 _ => (*why).into(),
             })),
         }

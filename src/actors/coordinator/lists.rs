@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::configure::is_gone;
 use super::walk::Walk;
-use super::{Coordinator, Done, Elsewhere, ListOrder, ListPlace, Outcomes};
+use super::{Coordinator, Done, Elsewhere, ListOrder, ListPlace, Outcomes, lost};
 use crate::actors::Fault;
 use crate::actors::directory::CatalogQuestion;
 use crate::actors::events::Cursor;
@@ -28,8 +28,14 @@ use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
 
 /// How long a list waits for a subnet that moves; a move is one commit. Then it shows what it finds.
 const MOVE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// How often a list of a network begins before it is refused.
-const LIST_BEGINNINGS_MAX: usize = 5;
+/// How long after it was given up a list of a network begins once more, until it is refused.
+const LIST_BEGINS_AFTER: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(5),
+    Duration::from_millis(50),
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+];
 
 impl Coordinator {
     /// `ip.list`.
@@ -139,7 +145,8 @@ impl Coordinator {
             return Ok(());
         }
         let (views, count, at) = (page.views.len(), page.count, page.at);
-        for _ in 0..LIST_BEGINNINGS_MAX {
+        for pause in LIST_BEGINS_AFTER {
+            tokio::time::sleep(pause).await;
             if self.list_whole(route, filter, after, page).await? {
                 return Ok(());
             }
@@ -147,9 +154,10 @@ impl Coordinator {
             (page.count, page.at) = (count, at);
         }
         let problem = format!(
-            "{LIST_BEGINNINGS_MAX} times over the configuration of network `{}`, or more than {LIST_CHANGES_KEPT_MAX} of its \
-             addresses, changed while it was listed; ask again, or for a part of it",
-            self.name_of(route).await?
+            "network `{}` changed too much while it was listed, {} times over: its configuration, or more than \
+             {LIST_CHANGES_KEPT_MAX} addresses; ask again, or for a part of it",
+            self.name_of(route).await?,
+            LIST_BEGINS_AFTER.len()
         );
         Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }))
     }
@@ -168,16 +176,15 @@ impl Coordinator {
         // What changes from here on is told to who watches.
         page.at = page.at.or(at.map(|at| *at));
         let mut next = page.take(slice);
-        while let (Some(after), Some(rest)) = (next, &rest)
+        while let Some(after) = next
             && !page.is_full()
         {
+            let rest = rest.as_ref().ok_or_else(lost)?;
             let (told, listed) = oneshot::channel();
             let ask = ListOn { rest: Arc::clone(rest), after, limit: page.room(), told };
             super::post(&self.shared, route, ask)?;
-            match listed.await {
-                Ok(slice) => next = page.take(slice),
-                Err(_) => return Ok(false),
-            }
+            let Ok(listed) = listed.await else { return Ok(false) };
+            next = page.take(listed?);
         }
         Ok(true)
     }

@@ -307,12 +307,17 @@ where
     NetworkActor: Handler<M>,
     <NetworkActor as Actor>::Context: ToEnvelope<NetworkActor, M>,
 {
-    route.addr.try_send(message).map_err(|refused| {
-        if matches!(refused, SendError::Closed(_)) {
+    route.addr.try_send(message).map_err(|refused| match refused {
+        SendError::Full(_) => full_mailbox(),
+        SendError::Closed(_) => {
             shared.found_dead(route);
+            Box::new(no_actor(shared))
         }
-        Box::new(no_actor(shared))
     })
+}
+
+fn full_mailbox() -> Box<Fault> {
+    Box::new(Fault::Overloaded { problem: "the network's mailbox is full".to_owned(), retry_after_ms: 50 })
 }
 
 fn lost() -> Box<Fault> {
@@ -344,10 +349,7 @@ pub fn send(
         Work { route: Arc::clone(route), by_name, items: items.into(), outlet: outlet.clone(), permits, received };
     match route.addr.try_send(work) {
         Ok(()) => {}
-        Err(SendError::Full(work)) => {
-            let problem = "the network's mailbox is full".to_owned();
-            super::network::refuse(work, &Fault::Overloaded { problem, retry_after_ms: 50 });
-        }
+        Err(SendError::Full(work)) => super::network::refuse(work, &full_mailbox()),
         Err(SendError::Closed(work)) => {
             // It crashed outside the wall that catches panics: the directory starts it again.
             shared.found_dead(route);

@@ -113,7 +113,7 @@ impl<'a> Walk<'a> {
         let (routes, page): (Vec<_>, Vec<_>) = routed.filter(|(route, _)| may_hold(route)).unzip();
         let Some(owner) = &self.owner else { return page };
         let filter = Filter { scope: self.scope.clone(), owner: Some(owner.clone()), ..Filter::default() };
-        let slice = ListSlice { filter, after: None, limit: 1, count_only: true };
+        let slice = ListSlice { filter, after: None, limit: 1, count_only: false };
         let (outlet, mut answers) = crate::actors::outlet();
         for (ticket, route) in (0..).zip(&routes) {
             let Some(route) = route else { continue };

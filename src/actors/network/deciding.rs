@@ -176,13 +176,19 @@ impl NetworkActor {
         }
     }
 
-    /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
-    pub(super) fn panicked(&mut self, unit: &mut Staging, ticket: Option<u32>) {
+    /// Counts a panic and says so. Answers what is told to whoever asked.
+    pub(super) fn note_panic(&mut self, what_comes: &str) -> Box<Fault> {
         let id = format!("{:016x}", self.draws.draw() as u64);
         self.shared.metrics.panics.inc();
-        tracing::error!(network = %self.id(), name = %self.network.config().name, id = %id, "a panic while deciding; its network is loaded again");
+        tracing::error!(network = %self.id(), name = %self.network.config().name, id = %id, "a panic while deciding; {what_comes}");
+        Box::new(Fault::Internal { id })
+    }
+
+    /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
+    pub(super) fn panicked(&mut self, unit: &mut Staging, ticket: Option<u32>) {
+        let fault = self.note_panic("its network is loaded again");
         if let Some(ticket) = ticket {
-            unit.answer(ticket, Err(Box::new(Fault::Internal { id })), false);
+            unit.answer(ticket, Err(fault), false);
         }
         let now = Instant::now();
         self.panics.push_back(now);

@@ -156,7 +156,7 @@ pub struct ListOn {
     /// How many records at most.
     pub limit: usize,
     /// Told; dropped where what the network was is not known any more: then the list begins again.
-    pub told: oneshot::Sender<Slice>,
+    pub told: oneshot::Sender<Result<Slice, Box<Fault>>>,
 }
 
 /// A decision under a hold: nothing is applied until [`Finish`].

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
-use super::{LabelsPatch, MacWish, Patch, PoolRef, SubnetRef};
+use super::{Context, LabelsPatch, MacWish, Patch, PoolRef, SubnetRef};
 use crate::core::address::{Address, Range};
 use crate::core::state::{Reservation, ReservationKind};
 use crate::core::types::{Claimant, Generation, Mac, Owner, OwnerUid, Scope, Slot, SlotKey, WallTime};
@@ -131,11 +131,15 @@ pub struct ListSlice {
 }
 
 /// The rest of a list, as its network was when the first slice was decided: whoever has it asks for the next slices with
-/// [`Network::list_rest`](crate::core::network::Network::list_rest). Nothing is kept for it once it is dropped.
+/// [`Network::list_rest`](crate::core::network::Network::list_rest). What is kept for it is forgotten when it was dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ListRest {
     /// The how manieth list of its network this is.
     pub began: u64,
+    /// That of the network when it began.
+    pub era: Arc<()>,
+    /// The moment of its first slice: leases are told as they stood then.
+    pub context: Context,
     /// What to show.
     pub filter: Filter,
     /// Only how many there are.

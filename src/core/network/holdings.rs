@@ -95,10 +95,10 @@ fn of_hash(hash: u64) -> std::ops::RangeInclusive<(u64, ShardTime, RecordId)> {
 }
 
 impl Holdings {
-    /// Served from a later time on than was thought.
-    pub(super) fn serve_from(&mut self, since: ShardTime) {
+    /// Served from a later time on than was thought. False: from no later one.
+    pub(super) fn serve_from(&mut self, since: ShardTime) -> bool {
         if since <= self.served_since {
-            return;
+            return false;
         }
         // Of a lease that ends later, the end is its own.
         let late = (since.after_seconds(LEASE_GRACE_SECONDS), RecordId::MIN);
@@ -109,6 +109,7 @@ impl Holdings {
             self.leases.remove(&(ends, id));
             self.leases.extend(lease.map(|lease| (self.end_of(lease), id)));
         }
+        true
     }
 
     /// When a lease ends: never before its holder had some time to renew it here.

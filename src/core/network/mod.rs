@@ -144,7 +144,7 @@ impl Network {
     /// Cost: O(log) of what it holds, for each lease that would end within [`crate::limits::LEASE_GRACE_SECONDS`].
     pub fn serve_from(&mut self, floor: Generation, since: ShardTime) {
         self.next_generation = self.next_generation.max(Generation(floor.0 + 1));
-        self.holdings.serve_from(since);
+        self.goes_on_from(since);
     }
 
     /// Its time stood still until `since`: nobody could renew, and no lease ends before its holder had time for it.
@@ -152,7 +152,9 @@ impl Network {
     ///
     /// Cost: a comparison where that is known; else as [`Network::serve_from`].
     pub fn goes_on_from(&mut self, since: ShardTime) {
-        self.holdings.serve_from(since);
+        if self.holdings.serve_from(since) {
+            self.past.end_lists();
+        }
     }
 
     /// A network as it was stored, for tests.

@@ -6,8 +6,8 @@
 //! apply(step) at an address ──before──▶ Past, as long as somebody has a ListRest that began before
 //! ```
 //!
-//! Of an address only what a list that is under way may still ask for is kept: what lay there before its first change since
-//! the last list began. While nothing is listed, nothing is kept.
+//! Kept is what lay at an address before it first changed behind the beginning of a list, and that once for all lists that began
+//! before. While nothing is listed nothing is noted, and what was is forgotten by and by.
 //!
 //! Review notes: is there another way to change an entry than [`Network::apply_before`]? Does what a filter looks at, or a
 //! view shows, come from something that is not kept here? Then its change has to end the lists.
@@ -27,16 +27,21 @@ use crate::limits::LIST_CHANGES_KEPT_MAX;
 /// Which list: they are counted as they begin.
 type Began = u64;
 
+/// Changes that are forgotten with each that is noted: more than one, so that nothing is left in the end.
+const FORGOTTEN_AT_ONCE: usize = 4;
+
 /// What lay at addresses that changed while lists were under way.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Past {
+    /// Another one whenever no list can go on: loaded again, configured, served from another time on.
+    era: Arc<()>,
     /// The last list that began.
     last: Began,
-    /// Those that may be under way, oldest first.
+    /// Those over the network that may be under way, oldest first.
     lists: VecDeque<(Began, Weak<ListRest>)>,
-    /// What lay at an address when it first changed behind the beginning of a list and before that of the next.
+    /// What lay at an address when it changed first since a list began.
     before: BTreeMap<(Address, Began), Option<Entry>>,
-    /// Its keys, as they came: by lists.
+    /// Its keys, as they came.
     order: VecDeque<(Began, Address)>,
 }
 
@@ -45,38 +50,44 @@ impl Past {
     ///
     /// Cost: a comparison while nothing is listed, else O(log) of what is kept.
     pub(super) fn note(&mut self, address: Address, before: Option<&Entry>) {
-        if self.lists.is_empty() {
+        if self.lists.is_empty() && self.order.is_empty() {
             return;
         }
-        self.forget_ended();
-        if self.lists.is_empty() {
-            return;
-        }
-        if let std::collections::btree_map::Entry::Vacant(place) = self.before.entry((address, self.last)) {
-            place.insert(before.cloned());
-            self.order.push_back((self.last, address));
+        self.forget(FORGOTTEN_AT_ONCE);
+        let Some(&(newest, _)) = self.lists.back() else { return };
+        let since = (address, newest)..=(address, Began::MAX);
+        if self.before.range(since).next().is_none() {
+            self.before.insert((address, newest), before.cloned());
+            self.order.push_back((newest, address));
         }
         if self.order.len() > LIST_CHANGES_KEPT_MAX {
-            self.end_lists();
-        }
-    }
-
-    /// Lists that are under way cannot go on.
-    pub(super) fn end_lists(&mut self) {
-        *self = Self { last: self.last, ..Self::default() };
-    }
-
-    /// What no list asks for any more.
-    fn forget_ended(&mut self) {
-        while self.lists.front().is_some_and(|(_, rest)| rest.strong_count() == 0) {
+            // It began first, and needs most.
             self.lists.pop_front();
         }
-        let Some(&(oldest, _)) = self.lists.front() else { return self.end_lists() };
-        while let Some(&(began, address)) = self.order.front()
-            && began < oldest
-        {
-            self.before.remove(&(address, began));
+    }
+
+    /// No list that is under way can go on.
+    pub(super) fn end_lists(&mut self) {
+        if self.last > 0 {
+            self.era = Arc::default();
+            self.lists.clear();
+        }
+    }
+
+    /// Forgets so many changes that no list asks for any more.
+    fn forget(&mut self, changes: usize) {
+        let is_over = |list: Option<&(Began, Weak<ListRest>)>| list.is_some_and(|(_, rest)| rest.strong_count() == 0);
+        while is_over(self.lists.front()) {
+            self.lists.pop_front();
+        }
+        while is_over(self.lists.back()) {
+            self.lists.pop_back();
+        }
+        let oldest = self.lists.front().map_or(Began::MAX, |(began, _)| *began);
+        for _ in 0..changes {
+            let Some(&(began, address)) = self.order.front().filter(|(began, _)| *began < oldest) else { return };
             self.order.pop_front();
+            self.before.remove(&(address, began));
         }
     }
 
@@ -87,9 +98,9 @@ impl Past {
         self.order.len()
     }
 
-    fn knows(&self, rest: &Arc<ListRest>) -> bool {
-        let at = self.lists.binary_search_by_key(&rest.began, |(began, _)| *began);
-        at.is_ok_and(|at| std::ptr::eq(self.lists[at].1.as_ptr(), Arc::as_ptr(rest)))
+    fn knows(&self, rest: &ListRest) -> bool {
+        Arc::ptr_eq(&self.era, &rest.era)
+            && (rest.of_owner.is_some() || self.lists.binary_search_by_key(&rest.began, |(began, _)| *began).is_ok())
     }
 
     /// Addresses behind this one that changed since a list began, ascending, and what lay there then.
@@ -104,41 +115,56 @@ impl Past {
 }
 
 impl Network {
-    /// The rest of a list of which the first slice was decided just now, and is not the last one.
+    /// The rest of a list of which the first slice was decided just now, in this context, and is not the last one.
     ///
     /// Cost: O(1), or of what the owner of its filter holds where that is little.
-    pub fn goes_on(&mut self, ask: &ListSlice) -> Arc<ListRest> {
+    pub fn goes_on(&mut self, ask: &ListSlice, context: Context) -> Arc<ListRest> {
         self.past.last += 1;
         let of_owner = self.few_of_owner(&ask.filter).map(|held| {
             let mut held: Vec<_> = held.into_iter().map(|(address, held)| (address, Arc::clone(held))).collect();
             held.sort_unstable_by_key(|(address, _)| *address);
             held
         });
-        let (began, filter) = (self.past.last, ask.filter.clone());
-        let rest = Arc::new(ListRest { began, filter, count_only: ask.count_only, of_owner });
-        self.past.lists.push_back((began, Arc::downgrade(&rest)));
-        self.past.forget_ended();
+        let (began, is_whole) = (self.past.last, of_owner.is_some());
+        let (filter, count_only, era) = (ask.filter.clone(), ask.count_only, Arc::clone(&self.past.era));
+        let rest = Arc::new(ListRest { began, era, context, filter, count_only, of_owner });
+        if !is_whole {
+            self.past.lists.push_back((began, Arc::downgrade(&rest)));
+        }
         rest
     }
 
     /// The next slice of a list, behind `after`, as the network was when the first one was decided: at most `limit` records
     /// that match, and at most [`crate::limits::LIST_SLICE_RECORDS_MAX`] looked at. None: what it was then is not known any
     /// more, because it was loaded again, its configuration changed, or more than
-    /// [`crate::limits::LIST_CHANGES_KEPT_MAX`] addresses did.
-    pub fn list_rest(&self, rest: &Arc<ListRest>, after: Address, limit: usize, context: Context) -> Option<Slice> {
+    /// [`crate::limits::LIST_CHANGES_KEPT_MAX`] changes came.
+    ///
+    /// Cost: O(records looked at), and one step for each change there that is kept for other lists.
+    pub fn list_rest(&self, rest: &ListRest, after: Address, limit: usize) -> Option<Slice> {
         if !self.past.knows(rest) {
             return None;
         }
+        let (most, context) = ((limit, rest.count_only), rest.context);
         // It was found when the list began, and has not changed.
         let test = Test::new(self, &rest.filter, context).ok()?;
         Some(match &rest.of_owner {
             Some(held) => {
                 let from = held.partition_point(|(address, _)| *address <= after);
                 let held = held[from..].iter().map(|(address, held)| (*address, Some(held)));
-                self.slice(&test, (limit, rest.count_only), held, context)
+                self.slice(&test, most, held, context)
             }
-            None => self.slice(&test, (limit, rest.count_only), self.as_it_began(rest.began, after), context),
+            None => self.slice(&test, most, self.as_it_began(rest.began, after), context),
         })
+    }
+
+    /// Is anything kept that no list may ask for any more, or that one does?
+    pub fn keeps_past(&self) -> bool {
+        !self.past.order.is_empty()
+    }
+
+    /// Forgets so many changes that were kept for lists that are over.
+    pub fn forget_past(&mut self, changes: usize) {
+        self.past.forget(changes);
     }
 
     /// What lay behind an address when a list began, ascending; nothing where something lies now that did not then.

@@ -122,8 +122,8 @@ impl Network {
         slice
     }
 
-    /// What the owner of a filter holds, in no particular order. None where there is no such owner, or it holds so much that to
-    /// put it in order for each slice would take time with the square of it.
+    /// What the owner of a filter holds, in no particular order. None where no owner is named, or it holds so much that to put it in
+    /// order would be more than one turn.
     pub(super) fn few_of_owner(&self, filter: &Filter) -> Option<Vec<(Address, &Arc<Reservation>)>> {
         let owner = filter.owner.as_ref()?;
         let scopes: Vec<_> = match &filter.scope {

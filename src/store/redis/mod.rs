@@ -322,6 +322,7 @@ impl RedisStore {
             redo,
             identity,
             serves: options.opening == Opening::Serve,
+            in_cluster: place.is_in_cluster(),
             blocking: ground.blocking(),
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));

@@ -38,6 +38,8 @@ pub(super) struct RedisShared {
     identity: Option<IdentityFile>,
     /// It is open to be served, not to be moved.
     serves: bool,
+    /// A cluster has the register: a key may be on another of its servers.
+    in_cluster: bool,
     /// Where files are written.
     pub(super) blocking: Blocking,
     /// How this node is known to the others.
@@ -147,6 +149,7 @@ pub(super) struct StoreParts {
     pub(super) identity: Option<IdentityFile>,
     /// It is open to be served, not to be moved.
     pub(super) serves: bool,
+    pub(super) in_cluster: bool,
     pub(super) blocking: Blocking,
 }
 
@@ -175,6 +178,7 @@ impl RedisShared {
             redo,
             identity,
             serves,
+            in_cluster,
             blocking,
         } = parts;
         let survives = Mutex::new(info.durability.as_str().into());
@@ -186,6 +190,7 @@ impl RedisShared {
             place,
             identity,
             serves,
+            in_cluster,
             blocking,
             card: Mutex::new(card),
             keep_seconds,

@@ -44,6 +44,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         redo,
         identity: None,
         serves: true,
+        in_cluster: false,
         blocking: Blocking::Threads,
     })
 }

@@ -61,9 +61,10 @@ fn a_slice_of_what_an_owner_of_much_holds_looks_at_so_many_records_and_no_more()
 fn begun(network: &mut Network, owner: Option<&str>) -> (Arc<ListRest>, Address) {
     let filter = Filter { owner: owner.map(|owner| owner.parse().unwrap()), ..Filter::default() };
     let ask = ListSlice { filter, after: None, limit: 700, count_only: false };
-    let decided = network.decide(&Command::List(Box::new(ask.clone())), Net::new(&[]).context()).unwrap();
+    let context = Net::new(&[]).context();
+    let decided = network.decide(&Command::List(Box::new(ask.clone())), context).unwrap();
     let Outcome::Listed { slice, .. } = decided.outcome else { panic!() };
-    (network.goes_on(&ask), slice.next.unwrap())
+    (network.goes_on(&ask, context), slice.next.unwrap())
 }
 
 fn frees(at: u32) -> Step {
@@ -79,7 +80,7 @@ fn a_list_that_is_under_way_shows_what_was_let_go_since_whoever_held_it() {
         (0..4_000).for_each(|at| network.apply(&frees(at), ShardTime(1)));
         assert_eq!(network.reservations(), 0);
         let mut listed = 700;
-        while let Some(slice) = network.list_rest(&rest, after, 700, Net::new(&[]).context()) {
+        while let Some(slice) = network.list_rest(&rest, after, 700) {
             listed += slice.views.len();
             match slice.next {
                 Some(next) => after = next,
@@ -95,25 +96,47 @@ fn a_slice_of_a_list_that_is_under_way_looks_at_so_many_records_and_no_more() {
     let mut network = held(2_000);
     let (rest, after) = begun(&mut network, None);
     (0..3_999).for_each(|at| network.apply(&frees(at), ShardTime(1)));
-    let (other, _) = begun(&mut held(2_000), None);
-    let slice = network.list_rest(&rest, after, usize::MAX, Net::new(&[]).context()).unwrap();
+    let slice = network.list_rest(&rest, after, usize::MAX).unwrap();
     assert_eq!((slice.views.len(), slice.next.is_some()), (LIST_SLICE_RECORDS_MAX, true));
-    let of_another = network.list_rest(&other, after, usize::MAX, Net::new(&[]).context());
-    assert_eq!(of_another, None, "it is of another memory");
 }
 
 #[test]
 fn nothing_is_kept_for_a_list_that_is_over_and_not_more_than_so_much_for_one_that_is_not() {
     let mut network = held(LIST_CHANGES_KEPT_MAX as u32 / 2 + 200);
+    (0..10).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    assert!(!network.keeps_past(), "nothing is listed");
     let (first, _) = begun(&mut network, None);
-    (0..100).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    (10..110).for_each(|at| network.apply(&frees(at), ShardTime(1)));
     let (second, after) = begun(&mut network, None);
-    (100..150).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    (110..160).for_each(|at| network.apply(&frees(at), ShardTime(1)));
     assert_eq!(network.past.kept(), 150);
     drop(first);
-    network.apply(&frees(200), ShardTime(1));
-    assert_eq!(network.past.kept(), 51, "what only the first asked for is forgotten");
-    (201..LIST_CHANGES_KEPT_MAX as u32 + 300).for_each(|at| network.apply(&frees(at), ShardTime(1)));
-    assert_eq!(network.past.kept(), 0);
-    assert_eq!(network.list_rest(&second, after, 1, Net::new(&[]).context()), None);
+    (160..200).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    assert_eq!(network.past.kept(), 90, "what only the first asked for is forgotten by and by");
+    (200..300).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    let (third, behind) = begun(&mut network, None);
+    (300..LIST_CHANGES_KEPT_MAX as u32 + 200).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    assert_eq!(network.list_rest(&second, after, 1), None, "it began first");
+    assert_eq!(network.list_rest(&third, behind, 1).unwrap().views.len(), 1);
+    drop((second, third));
+    network.forget_past(usize::MAX);
+    assert!(!network.keeps_past());
+}
+
+#[test]
+fn what_a_filter_or_a_view_looks_at_beside_the_reservations_ends_the_lists_when_it_changes() {
+    let begin = |network: &mut Network| [begun(network, None), begun(network, Some("much"))];
+    let goes_on = |network: &Network, lists: &[(Arc<ListRest>, Address)]| {
+        lists.iter().filter(|(rest, after)| network.list_rest(rest, *after, 1).is_some()).count()
+    };
+    let mut network = held(2_000);
+    let lists = begin(&mut network);
+    assert_eq!((goes_on(&network, &lists), goes_on(&held(2_000), &lists)), (2, 0), "it is of another memory");
+    let config = NetworkConfig { version: Version(2), ..(*network.config).clone() };
+    let step = Step { key: Key::Config, expect: None, state: Some(State::Config(Arc::new(config))), event: None };
+    network.apply(&step, ShardTime(1));
+    assert_eq!(goes_on(&network, &lists), 0);
+    let lists = begin(&mut network);
+    network.goes_on_from(ShardTime(5));
+    assert_eq!(goes_on(&network, &lists), 0, "leases end at another time");
 }

@@ -46,7 +46,7 @@ impl Lists {
     /// These steps were carried out: every list goes on, and another one begins.
     pub(super) fn go_on(&mut self, network: &mut Network, steps: &[Step], context: Context) {
         let ends_all = steps.iter().any(|step| !matches!(step.key, Key::Address(_)));
-        self.under_way.retain_mut(|list| list.goes_on(network, ends_all, context));
+        self.under_way.retain_mut(|list| list.goes_on(network, ends_all));
         if self.under_way.len() < LISTS {
             self.begin(network, context);
         }
@@ -64,7 +64,7 @@ impl Lists {
         let expected = shown(first(network, &filter, LIST_PAGE_RECORDS_MAX, context).1);
         let (ask, slice) = first(network, &filter, SLICE, context);
         if let Some(after) = slice.next {
-            let rest = network.goes_on(&ask);
+            let rest = network.goes_on(&ask, context);
             self.under_way.push(Listing { rest, after, found: shown(slice), expected });
         } else {
             assert_eq!(shown(slice), expected);
@@ -74,8 +74,8 @@ impl Lists {
 
 impl Listing {
     /// With its next slice. False: it is over.
-    fn goes_on(&mut self, network: &Network, ends_all: bool, context: Context) -> bool {
-        let Some(slice) = network.list_rest(&self.rest, self.after, SLICE, context) else {
+    fn goes_on(&mut self, network: &Network, ends_all: bool) -> bool {
+        let Some(slice) = network.list_rest(&self.rest, self.after, SLICE) else {
             assert!(ends_all, "what was there when the list began is known until the configuration changes");
             return false;
         };

@@ -30,12 +30,20 @@ impl RedisShared {
 
     /// A head that is not there, in a register that has one for every shard.
     pub(in crate::store::redis) fn absent(&self, shard: ShardId) -> StoreError {
-        let key = self.keys.head(shard);
-        self.emptied(format!(
-            "Redis at {} lost `{key}`, the head of shard {}: it was emptied, or went back to a copy from before its first \
-             use; nothing is granted from it. Bring its data back, and start again",
-            self.place, shard.0
-        ))
+        let (place, key) = (&self.place, self.keys.head(shard));
+        let why = self.why_gone("it was emptied, or went back to a copy from before its first use");
+        self.emptied(format!("Redis at {place} lost `{key}`, the head of shard {}: {why}", shard.0))
+    }
+
+    /// Why a key may be gone, and what to do.
+    fn why_gone(&self, why: &str) -> String {
+        if self.in_cluster {
+            return format!(
+                "{why}, or is on another server of the cluster, because the move of its slot broke off. Bring it back \
+                 (`redis-cli --cluster fix` ends a move), and start again"
+            );
+        }
+        format!("{why}; nothing is granted from it. Bring its data back, and start again")
     }
 
     /// Nothing of the register is there. Who owned it has it in memory, and is told at once; the others give him time.
@@ -44,7 +52,12 @@ impl RedisShared {
         if !self.owned().is_empty() || !self.serves || since.elapsed() > WRITTEN_WITHIN {
             return self.damaged(problem);
         }
-        StoreError::Io { context: "asking for the register".into(), source: Arc::new(io::Error::other(problem)) }
+        let waits = format!(
+            "{problem}. If the node that owned it last lives and has it in memory, it writes it anew; this one waits {} s for that, \
+             and ends then",
+            WRITTEN_WITHIN.as_secs()
+        );
+        StoreError::Io { context: "asking for the register".into(), source: Arc::new(io::Error::other(waits)) }
     }
 
     /// Was it emptied, and is nothing there again?
@@ -84,11 +97,8 @@ impl RedisShared {
         let (place, prefix, own) = (&self.place, self.keys.prefix(), self.info.register);
         let Some(found) = found else {
             let key = self.keys.register();
-            return self.emptied(format!(
-                "Redis at {place} lost `{key}`, which says what the register is: it was emptied, or that key is on another server \
-                 of the cluster, because the move of its slot broke off. Bring it back (`redis-cli --cluster fix` ends a move), \
-                 and start again"
-            ));
+            let why = self.why_gone("it was emptied");
+            return self.emptied(format!("Redis at {place} lost `{key}`, which says what the register is: {why}"));
         };
         self.damaged(format!(
             "Redis at {place} has another register under `{prefix}` than the one that this server keeps: {found:032x}, not \
@@ -100,12 +110,8 @@ impl RedisShared {
 
     /// A key that is not there although another says that it is.
     pub(in crate::store::redis) fn lost(&self, key: &str) -> StoreError {
-        self.damaged(format!(
-            "Redis at {} lost `{key}`, which is part of the register: it was deleted or thrown away, or is on another server \
-             of the cluster, because the move of its slot broke off. Bring it back (`redis-cli --cluster fix` ends a move), \
-             and start again",
-            self.place
-        ))
+        let why = self.why_gone("it was deleted or thrown away");
+        self.damaged(format!("Redis at {} lost `{key}`, which is part of the register: {why}", self.place))
     }
 
     /// Redis has all that was acknowledged here, and this process ends: the next start shall know how far that is. An older copy may
