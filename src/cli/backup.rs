@@ -45,6 +45,9 @@ pub fn backup(args: &Backup) -> Done<Exit> {
     }
     copy(&args.data, &args.target, asked, |obstacle| match obstacle {
         Obstacle::NoSource => "name the data directory of the server: `allod backup TARGET --data DIR`",
+        Obstacle::InRedis => {
+            "the register of that node is in Redis: copy the files of Redis, or ask for all of it: `allod export > register.jsonl`"
+        }
         Obstacle::InUse => "stop the server first, or copy from it while it runs: `allod export > register.jsonl`",
         Obstacle::Damaged => "nothing was copied; an earlier copy comes back by `allod restore SOURCE --data DIR`",
         Obstacle::Unreadable => "say it as who may read it: `runuser -u allod -- allod backup TARGET --data DIR`",
@@ -57,7 +60,9 @@ pub fn backup(args: &Backup) -> Done<Exit> {
 pub fn restore(args: &Restore) -> Done<Exit> {
     let asked = format!("restore `{}` into `{}`", args.source.display(), args.data.display());
     let done = copy(&args.source, &args.data, asked, |obstacle| match obstacle {
-        Obstacle::NoSource => "name a directory that `allod backup` wrote: `allod restore SOURCE --data DIR`",
+        Obstacle::NoSource | Obstacle::InRedis => {
+            "name a directory that `allod backup` wrote: `allod restore SOURCE --data DIR`"
+        }
         Obstacle::InUse => "stop the server that has it open, or name a copy: `allod restore SOURCE --data DIR`",
         Obstacle::Damaged => "name another copy: `allod restore SOURCE --data DIR`",
         Obstacle::Unreadable => "say it as who may read it, or have it copied: `allod restore SOURCE --data DIR`",

@@ -21,6 +21,12 @@ impl Keeper {
             self.server.nodes.out_of_trouble();
         }
         let why = match (cannot, &self.peers) {
+            // That leads nowhere but here. Of another name it is followed, and said to lead here.
+            (CannotOwn::Held { owner, address, .. }, Some(_))
+                if (&**owner, &**address) == (&self.card.name, &self.card.peer_address) =>
+            {
+                "the process before this one owns the register still"
+            }
             (CannotOwn::Held { owner, address, .. }, Some(peers)) if !address.is_empty() => {
                 if !matches!(&*role, Role::Follower { address: present, .. } if present == address) {
                     let (owner, address) = (Arc::clone(owner), Arc::clone(address));

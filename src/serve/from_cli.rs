@@ -24,7 +24,7 @@ use crate::server::input;
 use crate::store::StoreError;
 use crate::store::embedded::{self, CannotCopy, EmbeddedStore};
 use crate::store::moving::{Movable, Opening};
-use crate::store::redis::{RedisOptions, RedisStore};
+use crate::store::redis::{IDENTITY_FILE, RedisOptions, RedisStore};
 use crate::wire::params::NetworkCreate;
 
 /// Runs a server until it is told to stop; `networks` exist once it is ready.
@@ -154,6 +154,8 @@ pub fn start_for_a_trial() -> Result<Running, String> {
 pub enum Obstacle {
     /// There is no register to copy.
     NoSource,
+    /// It is the directory of a node whose register is in Redis.
+    InRedis,
     /// A server has it open.
     InUse,
     /// It is damaged.
@@ -182,6 +184,7 @@ pub fn copy_register(
                 ErrorKind::NotFound | ErrorKind::NotADirectory => Obstacle::NoSource,
                 _ => Obstacle::Unreadable,
             },
+            CannotCopy::Source(StoreError::Foreign(_)) if from.join(IDENTITY_FILE).is_file() => Obstacle::InRedis,
             CannotCopy::Source(StoreError::Foreign(_)) => Obstacle::NoSource,
             CannotCopy::Source(StoreError::Locked(_)) => Obstacle::InUse,
             CannotCopy::Source(_) => Obstacle::Damaged,

@@ -287,7 +287,11 @@ impl Keeper {
                 }
                 Ok(None) | Err(_) => {}
             }
-            match self.store.holder().await {
+            // A store that does not answer keeps nobody longer.
+            let Ok(holder) = timeout(end.saturating_duration_since(Instant::now()), self.store.holder()).await else {
+                break;
+            };
+            match holder {
                 Ok(Some(holder)) if holder.name == *owner => {}
                 Ok(Some(holder)) => return self.follow_next(&holder).await,
                 Ok(None) if is_successor => {

@@ -30,6 +30,7 @@ use crate::core::types::{NetworkId, SlotKey};
 use crate::limits::LATE_CLAIMS_MAX;
 use crate::peer::NO_CLIENT;
 use crate::server::Server;
+use crate::server::render::event_type;
 use crate::server::role::Role;
 use crate::store::Store;
 use crate::store::late::Late;
@@ -105,14 +106,27 @@ fn tell(server: &Server, late: &Late, done: Healing) {
     }
 }
 
+/// So many changes that are not repeated are named.
+const OTHERS_NAMED_MAX: usize = 100;
+
 /// All of it was answered: it goes, and what is not repeated is said, once.
 fn dispose(store: &dyn Store, late: &Late) -> Result<(), String> {
     store.dealt_with(late).map_err(|error| format!("all of it was answered, but it is put aside still: {error}"))?;
     let others = late.others();
-    if others > 0 {
+    for other in others.iter().take(OTHERS_NAMED_MAX) {
+        tracing::warn!(
+            network = %other.network,
+            address = other.address.map(tracing::field::display),
+            what = other.kind.map_or("network_changed", |kind| event_type(kind).as_str()),
+            holder = other.holder.as_ref().map(tracing::field::display),
+            by = %other.by,
+            "cut off, and not repeated"
+        );
+    }
+    if !others.is_empty() {
         tracing::error!(
             shard = late.shard.0,
-            others,
+            others = others.len(),
             "changes that let go, renewed or configured something were cut off, too, and are not repeated: whoever asked for \
              them must ask again"
         );

@@ -13,6 +13,7 @@ mod reservation;
 
 use serde::Serialize;
 
+pub(crate) use self::event::event_type;
 use self::nouns::{map_pool, network, pool, reserved, scope_list, state_word, subnet, usage};
 use self::pages::{WHOLE, events_page, networks_page};
 use self::reservation::NetworkParts;

@@ -19,7 +19,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use self::journal::Late;
+pub use self::journal::{Late, OtherChange};
 
 use self::format::{answered_text, decode, decode_answered, encode};
 use self::journal::AnsweredClaims;

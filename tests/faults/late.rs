@@ -58,6 +58,7 @@ impl Story {
             assert_eq!(answer["created"], true);
             lost.insert(owner, granted(&answer));
         }
+        insist(&mut client, "ip.release", &ask("kept/9")).await;
         Some(Self { nodes, replica, lost })
     }
 
@@ -114,6 +115,10 @@ async fn what_a_node_acknowledged_before_another_went_on_without_it_is_given_bac
     assert!(!story.lost.values().any(|(address, _)| *address == granted(&new).0));
     let logs = story.nodes.logs();
     assert!(logs.contains("the register lacks changes, which are put aside"), "{logs}");
+    // The release is not repeated, and whoever asked for it is told where.
+    let named =
+        logs.lines().find(|line| line.contains("cut off, and not repeated")).unwrap_or_else(|| panic!("{logs}"));
+    assert!(named.contains("what=\"released\"") && named.contains("kept/9"), "{named}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

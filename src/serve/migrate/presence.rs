@@ -21,13 +21,21 @@ const LOOKS_EVERY: Duration = Duration::from_millis(500);
 /// The lease of a node that died is over by then, and so is the time for which the register is left to it.
 const LEASE_WAITED_FOR: Duration = Duration::from_millis(3 * limits::NODE_LEASE_MS);
 
-/// Refuses where another process has the store open. One that died is seen for a while: whether it did shows when it is not
-/// seen anew.
+/// Refuses where another process has the store open, and is not seen there any more then.
 pub(super) async fn alone(store: &dyn Movable) -> Result<(), CannotMove> {
     let process: u128 = rand::random();
     // A move that was broken off may be seen, too.
     let name = format!("{NAME}-{:08x}", process as u32);
     store.introduce(NodeCard { name, process, ..NodeCard::default() });
+    let found = look_for_others(store, process).await;
+    if found.is_err() {
+        leave(store).await;
+    }
+    found
+}
+
+/// One that died is seen for a while: whether it did shows when it is not seen anew.
+async fn look_for_others(store: &dyn Movable, process: u128) -> Result<(), CannotMove> {
     let mut ages: BTreeMap<u128, u64> = BTreeMap::new();
     let end = tokio::time::Instant::now() + LEASE_WAITED_FOR;
     loop {

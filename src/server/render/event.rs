@@ -62,7 +62,8 @@ fn kind(kind: ReservationKind) -> WireKind {
     }
 }
 
-fn event_type(kind: EventKind) -> EventType {
+/// As the protocol calls it.
+pub(crate) fn event_type(kind: EventKind) -> EventType {
     match kind {
         EventKind::Granted => EventType::Granted,
         EventKind::Renewed => EventType::Renewed,

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use compact_str::CompactString;
+
 use super::super::{Act, Batch, Digest, ShardId};
 use super::locked;
 use crate::core::address::Address;
 use crate::core::state::{Conflict, Entry, Event, EventKind, Key, Reservation, State, Step};
-use crate::core::types::{Generation, NetworkId};
+use crate::core::types::{Generation, NetworkId, SlotKey};
 
 /// What was acknowledged of one shard, behind the last that the register has.
 #[derive(Debug)]
@@ -20,6 +22,21 @@ pub struct Late {
     /// In order.
     pub batches: Vec<Batch>,
     pub(super) answered: Mutex<AnsweredClaims>,
+}
+
+/// A change that was cut off and is no claim: nobody asks for it again but whoever did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherChange {
+    /// Of which network, or deployment.
+    pub network: NetworkId,
+    /// At which address; none: of its configuration.
+    pub address: Option<Address>,
+    /// What happened, as far as the history tells it.
+    pub kind: Option<EventKind>,
+    /// Who held the address before.
+    pub holder: Option<SlotKey>,
+    /// Who asked.
+    pub by: CompactString,
 }
 
 /// A claim by name: in which network, of which address, under which generation. At one address there may be several: who held it
@@ -75,9 +92,9 @@ impl Late {
         claims
     }
 
-    /// How many changes in it were none of these: what let go, renewed, bound or changed something that was there before, and
-    /// configuration.
-    pub fn others(&self) -> usize {
+    /// The changes in it that were none of these, in order: what let go, renewed, bound or changed something that was there before,
+    /// and configuration.
+    pub fn others(&self) -> Vec<OtherChange> {
         self.reduced().others
     }
 
@@ -94,7 +111,7 @@ struct Reduced {
     held: BTreeMap<(NetworkId, Address), Entry>,
     /// Claims of before, that were answered in it by a conflict.
     contested: BTreeMap<ClaimName, Arc<Reservation>>,
-    others: usize,
+    others: Vec<OtherChange>,
 }
 
 impl Reduced {
@@ -103,13 +120,15 @@ impl Reduced {
         let (told, done): (Vec<&Step>, Vec<&Step>) = act.steps.iter().partition(is_told);
         for step in done {
             match (step.key, &step.state) {
-                (Key::Address(address), _) => self.step((act.network, address), step),
+                (Key::Address(address), _) => self.step(act, address, step),
                 (Key::Config, Some(State::Config(config))) => {
                     self.conflicts(act.network, &told, &config.conflicts);
                     // Where it only notes them it is no change of anybody's.
-                    self.others += usize::from(step.event.is_some() || told.is_empty());
+                    if step.event.is_some() || told.is_empty() {
+                        self.other(act, step);
+                    }
                 }
-                (Key::Config | Key::Subnet(_) | Key::Deployment, _) => self.others += 1,
+                (Key::Config | Key::Subnet(_) | Key::Deployment, _) => self.other(act, step),
             }
         }
     }
@@ -128,24 +147,34 @@ impl Reduced {
         }
     }
 
-    fn step(&mut self, place: (NetworkId, Address), step: &Step) {
+    fn other(&mut self, act: &Act, step: &Step) {
+        let address = if let Key::Address(address) = step.key { Some(address) } else { None };
+        let holder = step.event.as_ref().and_then(|event| Some(event.before.as_ref()?.holder.clone()));
+        let kind = step.event.as_ref().map(|event| event.kind);
+        self.others.push(OtherChange { network: act.network, address, kind, holder, by: act.by.clone() });
+    }
+
+    fn step(&mut self, act: &Act, address: Address, step: &Step) {
+        let place = (act.network, address);
         let held = &mut self.held;
         match &step.state {
             // With its subnet it came from another network. That was cut off, too: it is there still.
-            Some(State::Entry(Entry::Held(_))) if is_moved(step, false) => self.others += 1,
+            Some(State::Entry(Entry::Held(_))) if is_moved(step, false) => self.other(act, step),
             // And there it is claimed, where it was granted in it.
-            None if is_moved(step, true) => self.others += usize::from(!held.contains_key(&place)),
+            None if is_moved(step, true) && held.contains_key(&place) => {}
+            None if is_moved(step, true) => self.other(act, step),
             Some(State::Entry(entry @ Entry::Held(reservation))) => {
                 // Under a generation that was given in it, or on something that was.
                 if step.expect != Some(reservation.generation.0) || held.contains_key(&place) {
                     held.insert(place, entry.clone());
                 } else {
-                    self.others += 1;
+                    self.other(act, step);
                 }
             }
             Some(_) | None if held.remove(&place).is_some() => {}
             // What was granted over something that cooled, or cools no more, is nothing by itself.
-            Some(_) | None => self.others += usize::from(step.event.is_some()),
+            Some(_) | None if step.event.is_none() => {}
+            Some(_) | None => self.other(act, step),
         }
     }
 }
@@ -161,7 +190,7 @@ mod tests {
     use super::super::tests::first_batch;
     use super::*;
     use crate::core::state::NetworkConfig;
-    use crate::core::types::{Scope, SlotKey, WallTime};
+    use crate::core::types::{Scope, WallTime};
     use crate::store::codec::samples::sample_config;
 
     fn act((network, steps): (NetworkId, Vec<Step>)) -> Act {
@@ -212,7 +241,7 @@ mod tests {
             late.answered(network, &claims[..1]);
             assert_eq!(late.claims()[&network], claims[1..], "what was answered is one claim, not all of its address");
             let shown = |(address, entry): &(Address, Entry)| format!("{address} {}", entry.generation().0);
-            (claims.iter().map(shown).collect::<Vec<_>>(), late.others())
+            (claims.iter().map(shown).collect::<Vec<_>>(), late.others().len())
         };
         let all = ["10.0.0.1 90", "10.0.0.2 91", "10.0.0.1 77"].map(str::to_owned);
         assert_eq!(claims_of(&acts), (all.to_vec(), 1));
@@ -258,6 +287,9 @@ mod tests {
             .map(|(network, claims)| (network, claims.len(), claims[0].0.to_string()))
             .collect();
         assert_eq!(claims, [(from, 1, "10.0.0.2".to_owned())]);
-        assert_eq!(late.others(), 3, "the move is told of");
+        let others: Vec<_> =
+            late.others().into_iter().map(|other| (other.network, other.address.unwrap().to_string())).collect();
+        let (one, two) = ("10.0.0.1".to_owned(), "10.0.0.2".to_owned());
+        assert_eq!(others, [(from, one.clone()), (to, one), (to, two)], "the move is told of");
     }
 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use super::journal::Point;
 use crate::store::{Digest, Epoch, Seq, ShardId, StoreError, Token, whole};
 
-const FILE: &str = "REDIS";
+/// Its name, in the directory of the server.
+pub const FILE: &str = "REDIS";
 const TITLE: &str = "allod: the register that this server keeps in Redis";
 
 /// A shard that stood further back than what was acknowledged last.
