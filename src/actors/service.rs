@@ -1,11 +1,11 @@
-//! What the actors share, and how they come to be: takes the shards, loads them, starts a committer, the directory and
-//! one actor for each network.
+//! What the actors share, and the ways from one to another. How they come to be, `starting` says.
 //!
 //! Nothing here changes a network. Neighbours: `serve` starts it, `server` asks it for routes and hands it jobs.
 
 mod loading;
 mod quiet;
 mod recall;
+mod starting;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,26 +15,24 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
 pub(super) use self::loading::networks_of;
-use self::loading::{networks_and_records, take_and_load};
 pub use self::recall::RegisterMemory;
+pub use self::starting::{CannotOwn, Parts, start};
 use super::clock::{Clock, Moment, ShardClock};
 use super::committer::{self, Committer, Enqueue, Reload, Staged, Unit, UnitPart};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, MovedSubnet, Reloaded};
-use super::events::names::{BEHIND, NamedNetwork};
-use super::events::{Feed, held::Walks, scribe};
+use super::events::{Feed, held::Walks};
 use super::generations::Generations;
 use super::macs::Macs;
-use super::mailbox::{self, BOUNDED_ELSEWHERE};
+use super::mailbox;
 use super::network::{Birth, MAILBOX_MESSAGES, NetworkActor};
 use super::places::Places;
 use super::published::Published;
 use super::reactor::Reactor;
 use super::recorded::Recorded;
 use super::routes::{Lane, Permits, Route, Routes};
-use super::standby::Standby;
 use super::sweeps::Sweeps;
-use super::timers::{self, Timers};
+use super::timers::Timers;
 use super::waits::Waits;
 use super::{Fatal, Outlet, Reply, shard_of};
 use crate::core::catalog::Intent;
@@ -45,7 +43,7 @@ use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::core::types::{NetworkId, ShardTime};
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
-use crate::store::{Epoch, Head, ShardId, Store, StoreHealth, StoreInfo};
+use crate::store::{Epoch, ShardId, Store, StoreHealth, StoreInfo};
 
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
@@ -359,154 +357,4 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("info", &self.info).finish_non_exhaustive()
     }
-}
-
-/// What the actors are started with.
-pub struct Parts {
-    /// The store, open.
-    pub store: Arc<dyn Store>,
-    /// Time and randomness.
-    pub clock: Arc<dyn Clock>,
-    /// Figures.
-    pub metrics: Arc<Metrics>,
-    /// Reactor threads, at least one.
-    pub reactors: Vec<Reactor>,
-    /// What tests hang in.
-    pub hooks: Hooks,
-    /// Bytes of changes that are kept in memory for those who watch.
-    pub behind_bytes: usize,
-    /// The index of the history.
-    pub chapters: Arc<Chapters>,
-    /// Told when the process can not go on.
-    pub fatal: mpsc::UnboundedSender<Fatal>,
-    /// What is ready of the register, if anything is.
-    pub standby: Option<Standby>,
-}
-
-/// Why the actors cannot be started.
-#[derive(Debug, Clone)]
-pub enum CannotOwn {
-    /// Another node owns the register, and its lease runs.
-    Held {
-        /// Name of the node.
-        owner: Arc<str>,
-        /// Where the other nodes reach it.
-        address: Arc<str>,
-        /// What is left of its lease.
-        left_ms: u64,
-    },
-    /// Another node took it over while this one did.
-    Overtaken(String),
-    /// The store cannot be reached now.
-    Unreachable(String),
-    /// What cannot be loaded, and why, as a sentence.
-    Damaged(String),
-}
-
-/// Takes and loads every shard and starts the actors. Must run on an actix system's thread.
-///
-/// # Errors
-/// Who owns the register, or what cannot be loaded.
-pub async fn start(mut parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
-    let info = parts.store.info();
-    let taken = take_and_load(&*parts.store, &*parts.clock, info.shards, parts.standby.take()).await?;
-    let heads: Vec<(ShardId, Head)> = taken.iter().map(|(shard, taken)| (*shard, taken.head())).collect();
-    let shared = shared_of(parts, info, &heads);
-    start_committers(&shared, heads);
-    let (networks, records) = networks_and_records(taken, shared.generations.floor(shared.clock.wall())).await;
-    let filled = shared.deployments.fill(records, |id| shared.shard_of(id));
-    let built =
-        filled.and(networks.and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))));
-    let (directory, networks) = match built {
-        Ok(built) => built,
-        Err(problem) => {
-            shared.retire(&problem);
-            return Err(CannotOwn::Damaged(problem));
-        }
-    };
-    let directory = mailbox::start(&shared.reactors[0], BOUNDED_ELSEWHERE, move || directory);
-    let _ = shared.directory.set(directory);
-    start_networks(&shared, networks);
-    scribe::start(&shared);
-    Ok(shared)
-}
-
-/// What the actors of a tenure that begins share, and the timers of its reactor threads. No actor runs yet.
-fn shared_of(parts: Parts, info: StoreInfo, heads: &[(ShardId, Head)]) -> Arc<Shared> {
-    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, chapters, fatal, standby: _ } = parts;
-    let shards = heads.iter().map(|(_, head)| ShardClock::new(head.time, &*clock)).collect();
-    let timers: Vec<Arc<Timers>> = reactors.iter().map(|_| Arc::new(Timers::new(Arc::clone(&clock)))).collect();
-    for (reactor, timers) in reactors.iter().zip(&timers) {
-        reactor.spawn(timers::run(Arc::downgrade(timers)));
-    }
-    let tenure = clock.entropy();
-    Arc::new(Shared {
-        info,
-        routes: Routes::default(),
-        tenure,
-        feed: Feed::new(tenure, heads, behind_bytes),
-        chapters,
-        shards,
-        committers: OnceLock::new(),
-        directory: OnceLock::new(),
-        store,
-        clock,
-        macs: Macs::default(),
-        recorded: Recorded::default(),
-        moving: tokio::sync::RwLock::default(),
-        deployments: Deployments::default(),
-        sweeps: Arc::default(),
-        waits: Arc::default(),
-        walks: Walks::default(),
-        metrics,
-        hooks,
-        places: Places::new(reactors.len()),
-        reactors,
-        timers,
-        fatal,
-        over: AtomicBool::new(false),
-        serves: AtomicBool::new(false),
-        missed: AtomicBool::new(false),
-        given_away: watch::Sender::new(false),
-        jobs: TaskTracker::new(),
-        epochs: heads.iter().map(|(_, head)| AtomicU64::new(head.epoch.0)).collect(),
-        generations: Generations::above(heads.iter().map(|(_, head)| head.generation).max().unwrap_or_default()),
-    })
-}
-
-/// One committer for all shards, where the store commits them together, or one for each; over the reactor threads in turn.
-fn start_committers(shared: &Arc<Shared>, heads: Vec<(ShardId, Head)>) {
-    let groups: Vec<Vec<(ShardId, Head)>> = if shared.info.commits_shards_together {
-        vec![heads]
-    } else {
-        heads.into_iter().map(|head| vec![head]).collect()
-    };
-    let committers = groups
-        .into_iter()
-        .enumerate()
-        .map(|(at, heads)| {
-            let shared = Arc::clone(shared);
-            let reactor = shared.reactors[at % shared.reactors.len()].clone();
-            mailbox::start(&reactor, BOUNDED_ELSEWHERE, move || Committer::new(shared, &heads))
-        })
-        .collect();
-    let _ = shared.committers.set(committers); // Set once: `shared` was made just before.
-}
-
-/// Starts an actor for each network, and publishes them all at once: their names are known before anybody can ask.
-fn start_networks(shared: &Arc<Shared>, networks: Vec<Network>) {
-    for network in &networks {
-        let id = network.config().id;
-        let since = (shared.feed.tip(shared.shard_of(id)).seq, BEHIND);
-        shared.feed.names.note(id, since, NamedNetwork::of(network.config()));
-    }
-    let routes = networks
-        .into_iter()
-        .map(|network| {
-            let id = network.config().id;
-            let lane = Arc::new(Lane::new(id, shared.shard_of(id)));
-            shared.start_network(network, lane, Arc::new(Published::default()))
-        })
-        .collect();
-    shared.routes.fill(routes);
 }

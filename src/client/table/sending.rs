@@ -1,0 +1,112 @@
+//! Which of the queued calls are sent now, and on which connection.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::{CallStage, IN_FLIGHT_MAX, Link, PUT_OFF_MAX, Table, Todo};
+
+impl Table {
+    /// Sends what can be sent now, in order.
+    pub(in crate::client) fn dispatch(&mut self) -> Vec<Todo> {
+        let mut todo = Vec::new();
+        if !self.redirect {
+            while let Some(&call) = self.queued.first() {
+                if !self.send(call, &mut todo) {
+                    break;
+                }
+            }
+            return todo;
+        }
+        let queued: Vec<u64> = self.queued.iter().take(IN_FLIGHT_MAX).copied().collect();
+        for call in queued {
+            self.send(call, &mut todo);
+        }
+        todo
+    }
+
+    /// Sends a call, if it may be sent now.
+    fn send(&mut self, call: u64, todo: &mut Vec<Todo>) -> bool {
+        let Some(link) = self.link_for(call, todo) else { return false };
+        if self.would_overtake(call, link) {
+            return false;
+        }
+        let (Some(entry), Some(it)) = (self.entries.get_mut(&call), self.links.get_mut(&link)) else { return false };
+        let Some(up) = it.up.as_ref().filter(|_| it.sent.len() < IN_FLIGHT_MAX) else { return false };
+        if up.lines.try_send(entry.asked.line.clone()).is_err() {
+            // The connection is about to be told ended.
+            return false;
+        }
+        if it.sent.is_empty() {
+            // From now on an answer is due.
+            it.heard = Instant::now();
+        }
+        entry.stage = CallStage::Sent(link);
+        let waits = entry.asked.waits;
+        it.sent.insert(call);
+        self.queued.remove(&call);
+        if waits {
+            self.note_waits(link);
+        }
+        true
+    }
+
+    /// The live link that a call goes to; one is begun where there is none.
+    fn link_for(&mut self, call: u64, todo: &mut Vec<Todo>) -> Option<u64> {
+        let entry = self.entries.get(&call)?;
+        let route = entry.asked.touches.route().filter(|_| self.redirect).and_then(|route| self.routes.of(route));
+        let home = self.home.and_then(|home| self.links.get(&home));
+        let to = route.filter(|&route| home.is_none_or(|home| home.address != route)).map(str::to_owned);
+        let known = match &to {
+            None => self.home,
+            Some(address) => self
+                .links
+                .iter()
+                .find(|(link, it)| Some(**link) != self.home && it.address == *address && it.put_off < PUT_OFF_MAX)
+                .map(|(link, _)| *link),
+        };
+        match known {
+            Some(link) => self.links.get(&link)?.up.is_some().then_some(link),
+            None => {
+                self.last_link += 1;
+                let address = to.clone().unwrap_or_default();
+                let (sent, heard) = (BTreeSet::new(), Instant::now());
+                let it = Link { address, up: None, sent, put_off: 0, answered: false, heard };
+                self.links.insert(self.last_link, it);
+                if to.is_none() {
+                    self.home = Some(self.last_link);
+                }
+                todo.push(Todo::Connect { link: self.last_link, to });
+                None
+            }
+        }
+    }
+
+    /// Is there an earlier call that it must not overtake, and would on this link?
+    fn would_overtake(&self, call: u64, link: u64) -> bool {
+        let Some(entry) = self.entries.get(&call) else { return false };
+        // On one link the order of sending is the order.
+        let elsewhere = self.links.iter().any(|(other, it)| *other != link && !it.sent.is_empty());
+        if !elsewhere && self.queued.first() == Some(&call) {
+            return false;
+        }
+        self.entries.range(..call).any(|(_, earlier)| {
+            let stands = match earlier.stage {
+                CallStage::Queued => true,
+                CallStage::Sent(other) => other != link && !earlier.asked.waits,
+                CallStage::Delayed => false,
+            };
+            stands && earlier.asked.touches.conflicts(&entry.asked.touches)
+        })
+    }
+
+    /// As long as a call waits on the server's side, a connection that is closed in whatever way, that of a program that was
+    /// ended included, is *reset*: mere end of input is no hang-up, and the server would go on waiting and grant to nobody.
+    pub(super) fn note_waits(&self, link: u64) {
+        let Some(it) = self.links.get(&link) else { return };
+        let waits = it.sent.iter().any(|call| self.entries.get(call).is_some_and(|entry| entry.asked.waits));
+        if let Some(socket) = it.up.as_ref().and_then(|up| up.socket.as_ref()) {
+            // Failing, the server learns it when it answers.
+            let _ = socket.set_linger(waits.then_some(Duration::ZERO));
+        }
+    }
+}
