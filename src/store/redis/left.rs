@@ -51,10 +51,15 @@ pub(super) fn read(shard: ShardId, until: Point, answer: Result<Value, RedisErro
     let mut stands = until;
     let mut left = VecDeque::new();
     while let Some(LogEntry { seq, digest, bytes, .. }) = entries.next() {
-        let Some(earlier) = entries.peek() else { break };
+        let (last, its_digest) = match entries.peek() {
+            Some(earlier) => (earlier.seq, earlier.digest),
+            // The first of its shard, as that was made.
+            None if seq == 1 => (0, Point::NOWHERE.digest),
+            None => break,
+        };
         let Ok(batch) = codec::decode_batch(&bytes) else { break };
-        let before = Point { seq: Seq(earlier.seq), digest: earlier.digest, ..until };
-        let is_next = (Seq(seq), digest) == (stands.seq, stands.digest) && earlier.seq + 1 == seq;
+        let before = Point { seq: Seq(last), digest: its_digest, ..until };
+        let is_next = (Seq(seq), digest) == (stands.seq, stands.digest) && last + 1 == seq;
         if !is_next || batch.token != until.token {
             break;
         }
@@ -163,7 +168,8 @@ fn with_its_acts(lines: &[VecDeque<Bound>], line: usize) -> Option<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Digest, Epoch, Token};
+    use crate::core::types::{Generation, ShardTime};
+    use crate::store::{Batch, Digest, Epoch, Token};
 
     fn bound(shard: u16, seq: u64, acts: &[u128]) -> Bound {
         let point = |seq| Point { token: Token(1), seq: Seq(seq), digest: Digest(u128::from(seq)) };
@@ -175,6 +181,40 @@ mod tests {
     fn names(groups: &[Vec<Bound>]) -> Vec<Vec<(u16, u64)>> {
         let name = |bound: &Bound| (bound.one.shard.0, bound.one.after.seq.0);
         groups.iter().map(|group| group.iter().map(name).collect()).collect()
+    }
+
+    /// As Redis has them, the last first.
+    fn logged(seqs: impl DoubleEndedIterator<Item = u64>) -> Value {
+        let text = |text: String| Value::BulkString(text.into_bytes());
+        let entry = |seq: u64| {
+            let batch = Batch {
+                shard: ShardId(3),
+                epoch: Epoch(2),
+                token: Token(7),
+                seq: Seq(seq),
+                time: ShardTime(1),
+                generation: Generation(1),
+                acts: Vec::new(),
+            };
+            let mut bytes = Vec::new();
+            codec::encode_batch(&batch, codec::Format::NEWEST, &mut bytes).unwrap();
+            let digest = [text("digest".to_owned()), text(format!("{seq:032x}"))];
+            let batch = [text("batch".to_owned()), Value::BulkString(bytes)];
+            Value::Array(vec![text(format!("{seq}-0")), Value::Array([digest, batch].concat())])
+        };
+        Value::Array(seqs.rev().map(entry).collect())
+    }
+
+    #[test]
+    fn the_first_batch_of_a_shard_is_left_too_and_one_behind_what_was_trimmed_is_not() {
+        let until = |seq| Point { token: Token(7), seq: Seq(seq), digest: Digest(u128::from(seq)) };
+        let left = |seqs: std::ops::RangeInclusive<u64>| {
+            let end = *seqs.end();
+            let left = read(ShardId(3), until(end), Ok(logged(seqs)));
+            left.into_iter().map(|(one, _)| (one.before.seq.0, one.after.seq.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(left(1..=3), [(0, 1), (1, 2), (2, 3)]);
+        assert_eq!(left(4..=6), [(4, 5), (5, 6)]);
     }
 
     #[test]
