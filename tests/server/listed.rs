@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -99,4 +100,36 @@ fn a_list_shows_each_slot_that_moves_meanwhile_once_and_its_cursor_repeats_nothi
             }
         }
     }
+}
+
+#[test]
+fn a_list_is_whole_also_where_its_network_is_configured_meanwhile() {
+    let server = TestServer::new();
+    let mut client = lan(&server);
+    fill(&mut client);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut other, stopped) = (server.client(), Arc::clone(&stop));
+    let configuring = std::thread::spawn(move || {
+        let mut version = 1;
+        while !stopped.load(Ordering::Relaxed) {
+            let set = json!({"description": format!("the {version}th")});
+            version = other.ok("network.update", json!({"network": "lan", "set": set}))["version"].as_u64().unwrap();
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        version
+    });
+    let mut shown_with = BTreeSet::new();
+    for _ in 0..20 {
+        let answer = client.call("ip.list", json!({"network": "lan", "limit": 10_000}));
+        if let Some(listed) = answer.get("result") {
+            assert_eq!(shown(listed).len(), SLOTS);
+            shown_with.insert(listed["cursor"].to_string());
+        } else {
+            // Each time it began it was configured: it says so, and nothing of it is shown.
+            assert_eq!(answer["error"]["data"]["kind"], "overloaded", "{answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains("`lan` changed too much"), "{answer}");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(configuring.join().unwrap() > 1 && !shown_with.is_empty());
 }

@@ -28,14 +28,8 @@ use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
 
 /// How long a list waits for a subnet that moves; a move is one commit. Then it shows what it finds.
 const MOVE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// How long after it was given up a list of a network begins once more, until it is refused.
-const LIST_BEGINS_AFTER: [Duration; 5] = [
-    Duration::ZERO,
-    Duration::from_millis(5),
-    Duration::from_millis(50),
-    Duration::from_millis(250),
-    Duration::from_secs(1),
-];
+/// How long after it was given up a list of a network begins once more. After the last of them it is refused.
+const LIST_BEGINS_AGAIN_AFTER_MS: [u64; 4] = [5, 50, 250, 1_000];
 
 impl Coordinator {
     /// `ip.list`.
@@ -145,21 +139,24 @@ impl Coordinator {
             return Ok(());
         }
         let (views, count, at) = (page.views.len(), page.count, page.at);
-        for pause in LIST_BEGINS_AFTER {
-            tokio::time::sleep(pause).await;
-            if self.list_whole(route, filter, after, page).await? {
-                return Ok(());
-            }
+        let mut pauses = LIST_BEGINS_AGAIN_AFTER_MS.into_iter();
+        while !self.list_whole(route, filter, after, page).await? {
             page.views.truncate(views);
             (page.count, page.at) = (count, at);
+            let Some(pause) = pauses.next() else { return Err(self.changes_too_much(route).await?) };
+            tokio::time::sleep(Duration::from_millis(pause)).await;
         }
+        Ok(())
+    }
+
+    async fn changes_too_much(&self, route: &Arc<Route>) -> Result<Box<Fault>, Box<Fault>> {
         let problem = format!(
             "network `{}` changed too much while it was listed, {} times over: its configuration, or more than \
              {LIST_CHANGES_KEPT_MAX} addresses; ask again, or for a part of it",
             self.name_of(route).await?,
-            LIST_BEGINS_AFTER.len()
+            1 + LIST_BEGINS_AGAIN_AFTER_MS.len()
         );
-        Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }))
+        Ok(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }))
     }
 
     /// As the network was at the first slice, however much changes meanwhile. False: that is not known any more.
