@@ -174,7 +174,22 @@ fn command(program: &str, environment: &[(String, String)], entry: &[String]) ->
     command
 }
 
-/// Sends a signal to a process.
+/// Sends a signal to a process. What is stopped stands still when this returns: a thread that has not heard of it yet could
+/// answer what is asked next, and a test would take that for an answer of one that was woken.
 pub fn send_signal(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+    while signal == "-STOP" && !stands_still(pid) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Is every thread of a process stopped, or is there none?
+fn stands_still(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    let states = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    // `PID (NAME) STATE …`: stopped, or at its end.
+    states.into_iter().all(|stat| {
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        matches!(state, Some('T' | 't' | 'Z' | 'X'))
+    })
 }
