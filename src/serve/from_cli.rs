@@ -23,8 +23,8 @@ use crate::core::plural::counted;
 use crate::server::input;
 use crate::store::StoreError;
 use crate::store::embedded::{self, CannotCopy, EmbeddedStore};
-use crate::store::moving::{Movable, Opening};
-use crate::store::redis::{IDENTITY_FILE, RedisOptions, RedisStore};
+use crate::store::moving::{Movable, Opening, REDIS_FILE};
+use crate::store::redis::{RedisOptions, RedisStore};
 use crate::wire::params::NetworkCreate;
 
 /// Runs a server until it is told to stop; `networks` exist once it is ready.
@@ -184,7 +184,7 @@ pub fn copy_register(
                 ErrorKind::NotFound | ErrorKind::NotADirectory => Obstacle::NoSource,
                 _ => Obstacle::Unreadable,
             },
-            CannotCopy::Source(StoreError::Foreign(_)) if from.join(IDENTITY_FILE).is_file() => Obstacle::InRedis,
+            CannotCopy::Source(StoreError::Foreign(_)) if from.join(REDIS_FILE).is_file() => Obstacle::InRedis,
             CannotCopy::Source(StoreError::Foreign(_)) => Obstacle::NoSource,
             CannotCopy::Source(StoreError::Locked(_)) => Obstacle::InUse,
             CannotCopy::Source(_) => Obstacle::Damaged,

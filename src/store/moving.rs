@@ -14,6 +14,9 @@
 
 use super::{Digest, Head, Later, Seq, ShardId, Store, StoreError, Token};
 
+/// In the directory of a node whose register is in Redis: the file in which it notes which one that is.
+pub const REDIS_FILE: &str = "REDIS";
+
 /// What a register says of its own move. Without one it is a register like any other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MoveNotice {

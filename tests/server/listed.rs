@@ -19,25 +19,31 @@ fn lan(server: &TestServer) -> Client {
     client
 }
 
+/// Has the slot this place, whatever it had.
+fn claim(id: usize, slot: usize, place: usize) -> String {
+    let ask = json!({"network": "lan", "owner": format!("o{}", slot % 700), "slot": slot.to_string(),
+                     "address": format!("10.0.{}.{}", place / 250, 1 + place % 250), "replace": true});
+    line(id as u64, "ip.claim", &ask)
+}
+
+/// Asks for all of it at once, and waits until all is done.
+fn all_done(client: &mut Client, asks: &[String]) {
+    client.raw(asks.concat());
+    for _ in asks {
+        let answer = client.answer();
+        assert!(answer.get("result").is_some(), "{answer}");
+    }
+}
+
 /// Each slot moves to another address, one after the other and round again, until it is told to stop. Answers how many did.
 fn move_about(server: &TestServer, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     let (mut client, stop) = (server.client(), Arc::clone(stop));
     std::thread::spawn(move || {
         let mut moved = 0;
-        // Of three places a slot has one, and takes the next.
-        let at = |n: usize| format!("10.0.{}.{}", n / 250, 1 + n % 250);
         while !stop.load(Ordering::Relaxed) {
-            let asks = (moved..moved + 100).map(|n| {
-                let (slot, to) = (n % SLOTS, (n + SLOTS) % (3 * SLOTS));
-                let ask = json!({"network": "lan", "owner": format!("o{}", slot % 700), "slot": slot.to_string(),
-                                 "address": at(to), "replace": true});
-                line(n as u64, "ip.claim", &ask)
-            });
-            client.raw(asks.collect::<String>());
-            for _ in 0..100 {
-                let answer = client.answer();
-                assert!(answer.get("result").is_some(), "{answer}");
-            }
+            // Of three places a slot has one, and takes the next.
+            let asks = (moved..moved + 100).map(|n| claim(n, n % SLOTS, (n + SLOTS) % (3 * SLOTS)));
+            all_done(&mut client, &asks.collect::<Vec<_>>());
             moved += 100;
         }
         moved
@@ -46,14 +52,8 @@ fn move_about(server: &TestServer, stop: &Arc<AtomicBool>) -> std::thread::JoinH
 
 fn fill(client: &mut Client) {
     for begin in (0..SLOTS).step_by(200) {
-        let asks = (begin..SLOTS.min(begin + 200)).map(|n| {
-            let ask = json!({"network": "lan", "owner": format!("o{}", n % 700), "slot": n.to_string(),
-                             "address": format!("10.0.{}.{}", n / 250, 1 + n % 250)});
-            line(n as u64, "ip.claim", &ask)
-        });
-        let asks: Vec<String> = asks.collect();
-        client.raw(asks.concat());
-        (0..asks.len()).for_each(|_| assert!(client.answer().get("result").is_some()));
+        let asks = (begin..SLOTS.min(begin + 200)).map(|n| claim(n, n, n));
+        all_done(client, &asks.collect::<Vec<_>>());
     }
 }
 

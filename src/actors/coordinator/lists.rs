@@ -143,20 +143,23 @@ impl Coordinator {
         while !self.list_whole(route, filter, after, page).await? {
             page.views.truncate(views);
             (page.count, page.at) = (count, at);
-            let Some(pause) = pauses.next() else { return Err(self.changes_too_much(route).await?) };
+            let Some(pause) = pauses.next() else { return Err(self.changes_too_much(route).await) };
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         Ok(())
     }
 
-    async fn changes_too_much(&self, route: &Arc<Route>) -> Result<Box<Fault>, Box<Fault>> {
+    async fn changes_too_much(&self, route: &Arc<Route>) -> Box<Fault> {
+        let name = match self.name_of(route).await {
+            Ok(name) => name,
+            Err(fault) => return fault,
+        };
         let problem = format!(
-            "network `{}` changed too much while it was listed, {} times over: its configuration, or more than \
+            "network `{name}` changed too much while it was listed, {} times over: its configuration, or more than \
              {LIST_CHANGES_KEPT_MAX} addresses; ask again, or for a part of it",
-            self.name_of(route).await?,
             1 + LIST_BEGINS_AGAIN_AFTER_MS.len()
         );
-        Ok(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }))
+        Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 })
     }
 
     /// As the network was at the first slice, however much changes meanwhile. False: that is not known any more.

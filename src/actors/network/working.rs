@@ -91,7 +91,6 @@ impl NetworkActor {
         match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
             Ok(Ok((Decision { steps, mut outcome }, _))) => {
                 tracing::trace!(network = %self.id(), ticket = item.ticket, steps = steps.len(), "decided");
-                self.lists_on(&item.command, &mut outcome, moment);
                 if !item.dry_run || item.command.is_read() {
                     self.hear_of_claimants(&item.command, &mut outcome, moment.now);
                 }
@@ -107,6 +106,7 @@ impl NetworkActor {
                     }
                     unit.change(self.id(), moment, item.by, item.reason, steps);
                 } else {
+                    self.lists_on(&item.command, &mut outcome, moment);
                     self.undecide();
                 }
                 unit.answer(item.ticket, Ok(outcome), wrote);

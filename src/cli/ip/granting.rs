@@ -52,11 +52,9 @@ pub struct Grant {
     wait: Option<u64>,
 }
 
-/// `ip.allocate`.
+/// Who is to have one address.
 #[derive(Debug, Args, Serialize)]
-pub struct Allocate {
-    /// Network to take it from
-    network: String,
+struct Holder {
     /// Who keeps it: an instance
     #[arg(long)]
     owner: String,
@@ -66,6 +64,16 @@ pub struct Allocate {
     /// Which of the owner's addresses [default: 0]
     #[arg(long)]
     slot: Option<String>,
+}
+
+/// `ip.allocate`.
+#[derive(Debug, Args, Serialize)]
+pub struct Allocate {
+    /// Network to take it from
+    network: String,
+    #[command(flatten)]
+    #[serde(flatten)]
+    holder: Holder,
     /// 4 or 6
     #[arg(long, value_parser = clap::value_parser!(u8).range(4..=6))]
     family: Option<u8>,
@@ -96,15 +104,9 @@ pub struct Claim {
     network: String,
     /// The address wanted, or ADDRESS/LEN for a block
     address: String,
-    /// Who keeps it: an instance
-    #[arg(long)]
-    owner: String,
-    /// Deployment, tenant or namespace of the owner [default: default]
-    #[arg(long)]
-    scope: Option<String>,
-    /// Which of the owner's addresses [default: 0]
-    #[arg(long)]
-    slot: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    holder: Holder,
     /// Claim the block of this prefix length that begins there
     #[arg(long, value_name = "BITS")]
     prefix_length: Option<u8>,

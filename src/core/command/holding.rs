@@ -134,7 +134,7 @@ pub struct ListSlice {
 /// [`Network::list_rest`](crate::core::network::Network::list_rest). What is kept for it is forgotten when it was dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ListRest {
-    /// The how manieth list of its network this is.
+    /// Which list of its network: they are counted as they begin.
     pub began: u64,
     /// That of the network when it began.
     pub era: Arc<()>,

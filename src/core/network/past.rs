@@ -120,15 +120,13 @@ impl Network {
     /// Cost: O(1), or of what the owner of its filter holds where that is little.
     pub fn goes_on(&mut self, ask: &ListSlice, context: Context) -> Arc<ListRest> {
         self.past.last += 1;
-        let of_owner = self.few_of_owner(&ask.filter).map(|held| {
-            let mut held: Vec<_> = held.into_iter().map(|(address, held)| (address, Arc::clone(held))).collect();
-            held.sort_unstable_by_key(|(address, _)| *address);
-            held
-        });
-        let (began, is_whole) = (self.past.last, of_owner.is_some());
-        let (filter, count_only, era) = (ask.filter.clone(), ask.count_only, Arc::clone(&self.past.era));
+        let held = self.few_of_owner(&ask.filter);
+        let of_owner: Option<Vec<_>> =
+            held.map(|held| held.into_iter().map(|(address, held)| (address, Arc::clone(held))).collect());
+        let (began, era) = (self.past.last, Arc::clone(&self.past.era));
+        let (filter, count_only) = (ask.filter.clone(), ask.count_only);
         let rest = Arc::new(ListRest { began, era, context, filter, count_only, of_owner });
-        if !is_whole {
+        if rest.of_owner.is_none() {
             self.past.lists.push_back((began, Arc::downgrade(&rest)));
         }
         rest
@@ -157,7 +155,7 @@ impl Network {
         })
     }
 
-    /// Is anything kept that no list may ask for any more, or that one does?
+    /// Is anything kept for lists, also if they are over?
     pub fn keeps_past(&self) -> bool {
         !self.past.order.is_empty()
     }

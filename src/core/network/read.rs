@@ -80,7 +80,6 @@ impl Network {
         let most = (ask.limit, ask.count_only);
         let slice = if let Some(mut held) = self.few_of_owner(&ask.filter) {
             held.retain(|(address, _)| ask.after.is_none_or(|after| *address > after));
-            held.sort_unstable_by_key(|(address, _)| *address);
             self.slice(&test, most, held.into_iter().map(|(address, held)| (address, Some(held))), context)
         } else {
             // A block may begin before the range: where a page went on behind it, it is not listed again.
@@ -122,8 +121,8 @@ impl Network {
         slice
     }
 
-    /// What the owner of a filter holds, in no particular order. None where no owner is named, or it holds so much that to put it in
-    /// order would be more than one turn.
+    /// What the owner of a filter holds, in order. None where no owner is named, or it holds so much that to put it in order would
+    /// be more than one turn.
     pub(super) fn few_of_owner(&self, filter: &Filter) -> Option<Vec<(Address, &Arc<Reservation>)>> {
         let owner = filter.owner.as_ref()?;
         let scopes: Vec<_> = match &filter.scope {
@@ -131,8 +130,12 @@ impl Network {
             None => self.holdings.scope_names().collect(),
         };
         let held = scopes.into_iter().flat_map(|scope| self.holdings.of_owner(scope, owner));
-        let few: Vec<_> = held.take(OF_OWNER_SORTED_MAX + 1).collect();
-        (few.len() <= OF_OWNER_SORTED_MAX).then_some(few)
+        let mut few: Vec<_> = held.take(OF_OWNER_SORTED_MAX + 1).collect();
+        if few.len() > OF_OWNER_SORTED_MAX {
+            return None;
+        }
+        few.sort_unstable_by_key(|(address, _)| *address);
+        Some(few)
     }
 
     /// First address of the block that covers an address, or the address itself.

@@ -18,12 +18,10 @@ use super::source::SourceDisk;
 use super::{EmbeddedStore, problem};
 use crate::store::chapters;
 use crate::store::lock::LOCK;
-use crate::store::moving::{LastOf, Movable, MoveNotice, Opening};
+use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE};
 use crate::store::{Later, StoreError};
 
 pub(super) const MOVED: &str = "MOVED";
-/// What a server that keeps its register in Redis leaves in its directory; see `store::redis`. It may move back here.
-const REDIS: &str = "REDIS";
 /// A notice is a line; more than this is none.
 const NOTICE_BYTES_MAX: u64 = 64 << 10;
 
@@ -76,7 +74,8 @@ fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path) -> Result<bool, Stor
     }
     let names = disk.list(dir).map_err(problem::io("listing", dir))?;
     let index = |name: &str| Path::new(name).file_stem().is_some_and(|stem| stem == chapters::FILE);
-    let lock = |name: &str| name == LOCK || name == "lost+found" || name == REDIS || name == "MOVED.tmp" || index(name);
+    let lock =
+        |name: &str| name == LOCK || name == "lost+found" || name == REDIS_FILE || name == "MOVED.tmp" || index(name);
     match names.iter().find(|name| !lock(name)) {
         Some(name) => Err(problem::foreign(
             dir,
@@ -157,7 +156,7 @@ impl EmbeddedStore {
         } else {
             let names = disk.list(dir).map_err(problem::io("listing", dir))?;
             // Which register was kept in Redis from here is of no interest any more: this one is.
-            for name in [REDIS, MOVED].into_iter().filter(|name| names.iter().any(|there| there == name)) {
+            for name in [REDIS_FILE, MOVED].into_iter().filter(|name| names.iter().any(|there| there == name)) {
                 disk.remove(&dir.join(name)).map_err(problem::io("removing", &dir.join(name)))?;
             }
             disk.sync_dir(dir).map_err(problem::io("flushing", dir))?;

@@ -6,10 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use super::journal::Point;
+use crate::store::moving::REDIS_FILE;
 use crate::store::{Digest, Epoch, Seq, ShardId, StoreError, Token, whole};
 
-/// Its name, in the directory of the server.
-pub const FILE: &str = "REDIS";
 const TITLE: &str = "allod: the register that this server keeps in Redis";
 
 /// A shard that stood further back than what was acknowledged last.
@@ -94,7 +93,7 @@ pub(super) struct IdentityFile {
 impl IdentityFile {
     /// Reads it; none where there is none yet.
     pub(super) fn read(directory: &Path) -> Result<Self, StoreError> {
-        let path = directory.join(FILE);
+        let path = directory.join(REDIS_FILE);
         let (mut behind, mut stood) = (None, Vec::new());
         let known = match std::fs::read_to_string(&path) {
             Ok(text) => {

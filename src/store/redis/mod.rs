@@ -96,7 +96,6 @@ use self::anew::Anew;
 use self::begin::Begun;
 use self::blocking::Blocking;
 pub use self::connect::{RedisStream, RedisWay};
-pub use self::identity::FILE as IDENTITY_FILE;
 use self::identity::IdentityFile;
 use self::keys::Keys;
 pub use self::keys::{check_prefix, commands_for};

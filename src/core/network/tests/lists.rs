@@ -67,9 +67,12 @@ fn begun(network: &mut Network, owner: Option<&str>) -> (Arc<ListRest>, Address)
     (network.goes_on(&ask, context), slice.next.unwrap())
 }
 
-fn frees(at: u32) -> Step {
-    let key = Key::Address(Address::V4(0x0a00_0100 + at));
-    Step { key, expect: None, state: None, event: None }
+/// The addresses at these places are free from now on.
+fn free(network: &mut Network, places: std::ops::Range<u32>) {
+    for at in places {
+        let key = Key::Address(Address::V4(0x0a00_0100 + at));
+        network.apply(&Step { key, expect: None, state: None, event: None }, ShardTime(1));
+    }
 }
 
 #[test]
@@ -77,7 +80,7 @@ fn a_list_that_is_under_way_shows_what_was_let_go_since_whoever_held_it() {
     for owner in [None, Some("much")] {
         let mut network = held(2_000);
         let (rest, mut after) = begun(&mut network, owner);
-        (0..4_000).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+        free(&mut network, 0..4_000);
         assert_eq!(network.reservations(), 0);
         let mut listed = 700;
         while let Some(slice) = network.list_rest(&rest, after, 700) {
@@ -95,7 +98,7 @@ fn a_list_that_is_under_way_shows_what_was_let_go_since_whoever_held_it() {
 fn a_slice_of_a_list_that_is_under_way_looks_at_so_many_records_and_no_more() {
     let mut network = held(2_000);
     let (rest, after) = begun(&mut network, None);
-    (0..3_999).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    free(&mut network, 0..3_999);
     let slice = network.list_rest(&rest, after, usize::MAX).unwrap();
     assert_eq!((slice.views.len(), slice.next.is_some()), (LIST_SLICE_RECORDS_MAX, true));
 }
@@ -103,19 +106,19 @@ fn a_slice_of_a_list_that_is_under_way_looks_at_so_many_records_and_no_more() {
 #[test]
 fn nothing_is_kept_for_a_list_that_is_over_and_not_more_than_so_much_for_one_that_is_not() {
     let mut network = held(LIST_CHANGES_KEPT_MAX as u32 / 2 + 200);
-    (0..10).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    free(&mut network, 0..10);
     assert!(!network.keeps_past(), "nothing is listed");
     let (first, _) = begun(&mut network, None);
-    (10..110).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    free(&mut network, 10..110);
     let (second, after) = begun(&mut network, None);
-    (110..160).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    free(&mut network, 110..160);
     assert_eq!(network.past.kept(), 150);
     drop(first);
-    (160..200).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    free(&mut network, 160..200);
     assert_eq!(network.past.kept(), 90, "what only the first asked for is forgotten by and by");
-    (200..300).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    free(&mut network, 200..300);
     let (third, behind) = begun(&mut network, None);
-    (300..LIST_CHANGES_KEPT_MAX as u32 + 200).for_each(|at| network.apply(&frees(at), ShardTime(1)));
+    free(&mut network, 300..LIST_CHANGES_KEPT_MAX as u32 + 200);
     assert_eq!(network.list_rest(&second, after, 1), None, "it began first");
     assert_eq!(network.list_rest(&third, behind, 1).unwrap().views.len(), 1);
     drop((second, third));
