@@ -1,42 +1,66 @@
 //! `allod reload PID`: has a server of this machine read its configuration again, where there is no `kill` (the image has
 //! no shell) and none but a server that listens for it must get the signal.
+//!
+//! What the server finds wrong only its log says. So the file is read before, as the server would read it.
 
-use clap::Args;
+use clap::{Args, Parser};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::exit::Exit;
 use super::failure::Failure;
+use super::serve_args::ServeArgs;
 use super::session::Done;
+use super::{Cli, Command};
+use crate::serve::from_cli;
 
 /// `allod reload`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What is taken over while it runs is `log.level`; the log of the server says what
-came of it, and names keys that wait for the next start. A file that is wrong
-changes nothing. Under systemd: `systemctl reload allod`.")]
+What is taken over while it runs is `log.level`; the log of the server says from
+what to what, and names keys that wait for the next start. A file that is wrong is
+refused and changes nothing. Under systemd: `systemctl reload allod`.")]
 pub struct Reload {
     /// Process of the server; in a container it is 1
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
 }
 
-/// Sends the signal, to a server only.
+/// Sends the signal, to a server only, and only if its file is right.
 pub fn run(args: &Reload) -> Done<Exit> {
     let asked = format!("have process {} read its configuration again", args.pid);
     let fail = |problem: String, hint: &str| Failure::new(asked.clone(), problem, hint);
     let not_there = "`pidof allod` lists the processes; under systemd `systemctl reload allod` knows which";
-    let read = |file: &str| {
+    let not_ours = "say it as the user of the server, or as root";
+    let read = |file: &str, hint: &str| {
         let path = format!("/proc/{}/{file}", args.pid);
-        std::fs::read_to_string(&path).map_err(|error| fail(format!("{path}: {error}"), not_there))
+        std::fs::read_to_string(&path).map_err(|error| fail(format!("{path}: {error}"), hint))
     };
-    let serves = read("cmdline")?.split('\0').any(|argument| argument == "serve");
-    if !serves || !catches_hangup(&read("status")?) {
+    let arguments = read("cmdline", not_there)?;
+    let serves = arguments.split('\0').any(|argument| argument == "serve");
+    if !serves || !catches_hangup(&read("status", not_there)?) {
         return Err(fail("it is no server that listens for that, and would end".to_owned(), not_there).into());
     }
+    match served(&arguments) {
+        // Of another release: that one knows best what its arguments mean.
+        None => eprintln!("warning: its arguments are not those of this release, so its file is not checked before"),
+        Some(ServeArgs { config: None, .. }) => {
+            let problem = "it was started without `--config`: there is nothing to read again";
+            return Err(fail(problem.to_owned(), "start it with `allod serve --config FILE`").into());
+        }
+        Some(served) => from_cli::check_again(args.pid, &read("environ", not_ours)?, &served)?,
+    }
     let sent = Pid::from_raw(args.pid).map_or(Err(rustix::io::Errno::SRCH), |pid| kill_process(pid, Signal::HUP));
-    sent.map_err(|error| fail(error.to_string(), "say it as the user of the server, or as root"))?;
+    sent.map_err(|error| fail(error.to_string(), not_ours))?;
     eprintln!("asked; the log of the server says what came of it");
     Ok(Exit::Success)
+}
+
+/// What a process was told to serve by these arguments, each with a NUL behind it.
+fn served(arguments: &str) -> Option<ServeArgs> {
+    match Cli::try_parse_from(arguments.trim_end_matches('\0').split('\0')).ok()?.command {
+        Command::Serve(served) => Some(served),
+        _ => None,
+    }
 }
 
 /// Does a process with this `status` have a handler for SIGHUP?

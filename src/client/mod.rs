@@ -26,7 +26,8 @@
 //!
 //! - **Tries.** Within [`Options::timeout`] a call goes on trying: it connects to the first address that answers (of several:
 //!   a `server.ping`, which a process that hangs does not), waits a little longer from try to try, and asks again what was
-//!   certainly not carried out (`not_ready`, `overloaded`, `rate_limited`, `unavailable` with `applied: false`). After a
+//!   certainly not carried out (`not_ready`, `overloaded`, `rate_limited`, `unavailable` with `applied: false`). Of these no
+//!   try begins in the last tenth of that time: the call ends with the refusal, of which everything is known. After a
 //!   lost answer, or `applied: "unknown"`, it repeats exactly what PROTOCOL calls safe to repeat; [`safety`] is the table.
 //!   What is not ends as [`ClientError::Unknown`], which says where to look. So does a repeat that is refused where the
 //!   first try may be the reason: `conflict` of what was conditional, `already_exists` of what `must_create`.

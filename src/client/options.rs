@@ -33,7 +33,8 @@ impl fmt::Debug for Trouble {
 /// How a client behaves.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long one call may take with all its tries; `wait_seconds` comes on top. Default 30 s.
+    /// How long one call may take with all its tries; `wait_seconds` comes on top. What was refused for a moment is
+    /// not asked again in the last tenth of it. Default 30 s.
     pub timeout: Duration,
     /// Ask nodes to answer `moved` instead of forwarding, and follow: saves a hop inside the cluster, and needs every node
     /// to be within reach of this client. Default: no.

@@ -21,6 +21,10 @@ use crate::limits::IN_FLIGHT_REQUESTS_MAX;
 /// A connection that was not used for so long is closed: it would only be lost to the server's own bound.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 
+/// The last try of a call is left this part of [`Options::timeout`], as a divisor: one that is begun later may find no answer
+/// any more, and what was a plain refusal would end as something of which nobody knows what became of it.
+const LAST_TRY_SHARE: u32 = 10;
+
 /// A client of one server, or of several nodes that share a register. Cheap to clone; all clones share its connections,
 /// and any number of calls may be in flight. See the [module](super) for what it promises.
 ///
@@ -87,8 +91,9 @@ impl Client {
     /// carried out; [`ClientError::TimedOut`] and [`ClientError::Lost`] that it may still be, but may also be repeated.
     pub async fn call(&self, method: &str, params: Map<String, Value>) -> Result<Value, ClientError> {
         let wait = params.get("wait_seconds").and_then(Value::as_u64).unwrap_or(0);
-        let limit = self.shared.options.timeout.saturating_add(Duration::from_secs(wait));
-        let (call, answer) = self.shared.table().begin(method, &params)?;
+        let timeout = self.shared.options.timeout;
+        let limit = timeout.saturating_add(Duration::from_secs(wait));
+        let (call, answer) = self.shared.table().begin(method, &params, limit - timeout / LAST_TRY_SHARE)?;
         let _ticket = Ticket { client: self, call };
         self.shared.dispatch();
         match tokio::time::timeout(limit, answer).await {

@@ -60,6 +60,8 @@ struct CallEntry {
     in_doubt: bool,
     /// Why it is still trying.
     last: Option<ClientError>,
+    /// No try begins later. None: beyond what a clock can say.
+    tried_until: Option<Instant>,
     tries: u32,
     hops: u32,
 }
@@ -145,7 +147,7 @@ impl Table {
         }
     }
 
-    /// A call that is polled for the first time: its number, and where its answer comes.
+    /// A call that is polled for the first time, and is tried for so long: its number, and where its answer comes.
     ///
     /// # Errors
     /// What cannot be sent at all.
@@ -153,12 +155,14 @@ impl Table {
         &mut self,
         method: &str,
         params: &Map<String, Value>,
+        tried_for: Duration,
     ) -> Result<(u64, oneshot::Receiver<Answer>), ClientError> {
         let asked = Asked::new(self.last_call + 1, method, params)?;
         self.last_call += 1;
         let (reply, answer) = oneshot::channel();
         let stage = CallStage::Queued;
-        let entry = CallEntry { asked, stage, reply, in_doubt: false, last: None, tries: 0, hops: 0 };
+        let tried_until = Instant::now().checked_add(tried_for);
+        let entry = CallEntry { asked, stage, reply, in_doubt: false, last: None, tried_until, tries: 0, hops: 0 };
         self.entries.insert(self.last_call, entry);
         self.queued.insert(self.last_call);
         Ok((self.last_call, answer))
@@ -347,8 +351,16 @@ impl Table {
         }
     }
 
+    /// It is tried again after a while. If there is no time for that, and nothing of it is in doubt, this is the answer.
     fn delay(&mut self, call: u64, error: ClientError, after: Duration, todo: &mut Vec<Todo>) {
         let Some(entry) = self.entries.get_mut(&call) else { return };
+        let is_too_late = entry.tried_until.is_some_and(|until| Instant::now() + after > until);
+        if is_too_late && !entry.in_doubt {
+            if let Some(entry) = self.entries.remove(&call) {
+                let _ = entry.reply.send(Err(error));
+            }
+            return;
+        }
         entry.tries += 1;
         entry.stage = CallStage::Delayed;
         todo.push(Todo::Tell(error.clone()));

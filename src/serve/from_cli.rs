@@ -93,11 +93,32 @@ fn flags(args: &serve_args::ServeArgs) -> Vec<(String, String)> {
 /// # Errors
 /// What is wrong, each line naming a key, what was given and what is allowed.
 pub fn check_config(file: &Path) -> Result<(), Failure> {
-    let asked = format!("use the configuration `{}`", file.display());
-    let checked = Sources::gather(Some(file.to_owned()), Vec::new()).and_then(|sources| Config::load(&sources));
-    checked.map(drop).map_err(|problem| {
+    checked(file, Sources::gather(Some(file.to_owned()), Vec::new()))
+}
+
+/// Reads the configuration file of a server that runs, as process `pid` of this machine, as it would read it again: where
+/// that process sees it, with its `environ` (NUL behind each variable) and its arguments.
+///
+/// # Errors
+/// As of [`check_config`].
+pub fn check_again(pid: i32, environ: &str, args: &serve_args::ServeArgs) -> Result<(), Failure> {
+    let Some(file) = &args.config else { return Ok(()) };
+    // In a container the process sees other files than whoever asks from outside.
+    let seen = match file.strip_prefix("/") {
+        Ok(beneath) => Path::new("/proc").join(pid.to_string()).join("root").join(beneath),
+        Err(_) => Path::new("/proc").join(pid.to_string()).join("cwd").join(file),
+    };
+    let text = std::fs::read_to_string(seen)
+        .map_err(|error| format!("cannot read the configuration {}: {error}", file.display()));
+    let variables = environ.split('\0').filter_map(|variable| variable.split_once('='));
+    let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    checked(file, text.map(|text| Sources { file: Some((file.clone(), text)), environment, flags: flags(args) }))
+}
+
+fn checked(file: &Path, sources: Result<Sources, String>) -> Result<(), Failure> {
+    sources.and_then(|sources| Config::load(&sources)).map(drop).map_err(|problem| {
         Failure::new(
-            asked,
+            format!("use the configuration `{}`", file.display()),
             problem.replace('\n', "\n  "),
             "config/server.toml explains every key; then `allod check-config FILE`",
         )

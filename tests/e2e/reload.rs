@@ -164,6 +164,14 @@ fn reload_asks_a_server_and_harms_nothing_else() {
     server.allod_ok(&["reload", &server.pid().to_string()]);
     logged(server, "the log level is switched from=\"info\" to=\"debug\"", 1);
 
+    configured.says("[log]\nlevle = \"debug\"\n");
+    let wrong = server.allod(&["reload", &server.pid().to_string()]);
+    assert_eq!(wrong.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    std::fs::remove_file(configured.file()).unwrap();
+    assert_eq!(server.allod(&["reload", &server.pid().to_string()]).status.code(), Some(1));
+    assert!(said.contains("levle") && said.contains(&configured.file().display().to_string()), "{said}");
+
     let mut other = Command::new("sleep").arg("600").spawn().unwrap();
     let refused = server.allod(&["reload", &other.id().to_string()]);
     let still_there = other.try_wait().unwrap().is_none();
@@ -175,5 +183,17 @@ fn reload_asks_a_server_and_harms_nothing_else() {
     assert!(still_there);
     let gone = server.allod(&["reload", &other.id().to_string()]);
     assert_eq!(gone.status.code(), Some(1));
-    configured.stop();
+    let log = configured.stop();
+    assert!(!log.contains("is refused, nothing changed"), "it was asked nevertheless:\n{log}");
+}
+
+#[test]
+fn reload_of_a_server_without_a_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("data"));
+    let refused = server.allod(&["reload", &server.pid().to_string()]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("without `--config`"), "{said}");
+    server.stop();
 }

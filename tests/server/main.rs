@@ -5,6 +5,10 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+/// As in the program; an unoptimized build spends a tenth of its time on the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[path = "../it/sequences/clock.rs"]
 mod clock;
 #[path = "../it/sequences/published.rs"]

@@ -99,6 +99,20 @@ async fn what_was_put_off_is_asked_again_until_it_is_carried_out() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_the_answer_once_no_time_is_left_to_ask_again() {
+    let (address, heard) =
+        listener(|_, _, _| Does::Refuses(refusal("overloaded", json!({"retry_after_ms": 5_000})))).await;
+    let client = Client::new([address], Options { timeout: Duration::from_secs(5), ..Options::default() });
+    // To wait for the end of its time would be in vain; of a try just before it nobody would know what became of it.
+    let waited = tokio::time::sleep(Duration::from_secs(4));
+    tokio::select! {
+        answer = client.call("ip.release", release()) => assert_eq!(answer.unwrap_err().kind(), "overloaded"),
+        () = waited => panic!("no answer"),
+    }
+    assert_eq!(methods(&heard), ["ip.release"]);
+}
+
+#[tokio::test]
 async fn a_lost_release_is_not_repeated_and_reported_unknown_but_one_by_generation_is_repeated() {
     let (address, heard) = listener(|connection, method, params| match (connection, method) {
         (0, "ip.release") if params.get("if_generation").is_some() => Does::HangsUp,
