@@ -2,6 +2,8 @@
 
 /// After so many seconds what happened counts a third of what happens now.
 const FADES_SECONDS: f64 = 600.0;
+/// What was watched for less time than this has no trend: a burst of seconds would be taken for how it goes on.
+const WATCHED_SECONDS_MIN: f64 = 60.0;
 /// What is further away than this is no forecast.
 const FORECAST_SECONDS_MAX: f64 = 366.0 * 86_400.0;
 
@@ -44,10 +46,12 @@ impl Trend {
         }
     }
 
-    /// In how many seconds there is so much more, if it goes on so; none if it does not grow, or very slowly.
+    /// In how many seconds there is so much more, if it goes on so; none if it does not grow, or very slowly, or was not
+    /// watched for long.
     pub(super) fn reaches(&self, more: f64, now_ms: u64) -> Option<f64> {
         let Self { weighted, weight, .. } = self.at(0.0, now_ms);
-        if weighted <= 0.0 || weight <= 0.0 {
+        // A weight says for how long: it has grown towards 1 ever since.
+        if weighted <= 0.0 || weight < 1.0 - (-WATCHED_SECONDS_MIN / FADES_SECONDS).exp() {
             return None;
         }
         let seconds = more / (weighted / weight);
@@ -70,8 +74,11 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_evenly_reaches_its_end_when_it_should_from_the_first_second_on() {
-        for seconds in [1, 60, 3_600] {
+    fn what_grows_evenly_reaches_its_end_when_it_should_once_it_was_watched_for_a_minute() {
+        let mut new = Trend::default();
+        let (_, now) = grown(&mut new, (1_000.0, 5_000), 2.0, 59);
+        assert_eq!(new.reaches(100.0, now), None);
+        for seconds in [61, 600, 3_600] {
             let mut trend = Trend::default();
             let (_, now) = grown(&mut trend, (1_000.0, 5_000), 2.0, seconds);
             let left = trend.reaches(100.0, now).unwrap();

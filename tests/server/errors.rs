@@ -427,9 +427,10 @@ fn printed(server: &TestServer, ask: &Ask) -> Option<String> {
             .output()
             .unwrap()
     };
-    // The last of its trials may find no answer in the time that is left to it, on a slow machine: none of these says so.
+    // Long enough that it says why it takes so long: after two seconds, with two more before the next try. The last of its
+    // tries may find no answer in the time that is left to it, on a slow machine: none of these says so.
     let came = |output: &Output| !String::from_utf8_lossy(&output.stderr).contains("no answer within");
-    let mut outputs = [6, 12, 24, 48].into_iter().map(|seconds| (seconds, output(seconds)));
+    let mut outputs = [9, 18, 36].into_iter().map(|seconds| (seconds, output(seconds)));
     let (seconds, output) = outputs.find(|(_, output)| came(output)).expect("an answer comes");
     let text = String::from_utf8(output.stderr).unwrap();
     let text = text.replace(&format!("for {seconds} s at most"), "for 30 s at most");

@@ -240,7 +240,7 @@ impl Drop for AtWork<'_> {
 fn many_that_wait_for_several_networks_are_all_served_in_the_end() {
     const NETWORKS: [&str; 4] = ["n0", "n1", "n2", "n3"];
     const WORKERS: u64 = 12;
-    const ROUNDS: usize = 150;
+    const ROUNDS: usize = 60;
     let seed = crate::seed::seed();
     let server = TestServer::with(|options| options.config.server.threads = 2);
     let mut client = networks(&server, &NETWORKS, &[]);

@@ -155,8 +155,8 @@ impl Coordinator {
             Err(fault) => return fault,
         };
         let problem = format!(
-            "network `{name}` changed too much while it was listed, {} times over: its configuration, or more than \
-             {LIST_CHANGES_KEPT_MAX} addresses; ask again, or for a part of it",
+            "network `{name}` changed too much while it was listed, {} times over: its configuration, or what it holds \
+             more than {LIST_CHANGES_KEPT_MAX} times; ask again, or for a part of it",
             1 + LIST_BEGINS_AGAIN_AFTER_MS.len()
         );
         Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 })

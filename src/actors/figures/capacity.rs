@@ -110,7 +110,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_network_exhausted_in_seconds",
         NETWORK,
-        "Per network and family. When nothing is free any more if it goes on as in the last ten minutes; absent if it does not fill, or not within a year.",
+        "Per network and family. When nothing is free any more if it goes on as in the last ten minutes; absent if it does not fill, or not within a year, or was watched for less than a minute.",
     ),
     gauge(
         "allod_network_reservations",

@@ -62,7 +62,8 @@ pub struct Top {
 
 const AFTER_HELP: &str = "\
 On a terminal: q ends it, s sorts by something else. IPV4 and IPV6 are what is
-not free of all addresses; FULL IN is told where a network fills.
+not free of all addresses; FULL IN is told where a network fills, by what a
+minute and more have shown.
 
 Networks are told by the node that owns the register, requests by the node that
 is asked; of several nodes name all: --metrics a:7401,b:7401. `refused` are
