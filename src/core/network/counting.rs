@@ -88,6 +88,7 @@ pub(super) fn count_entry(
 }
 
 /// Adds or takes away what an entry of one address contributes, which lies in the range. By far the most are such.
+#[inline]
 pub(super) fn count_address(counts: &mut Counts, counted: &[(u128, u128)], bits: u128, entry: &Entry, add: bool) {
     let blocked = is_in(counted, bits);
     match entry {

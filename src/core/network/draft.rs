@@ -181,6 +181,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Does a promise to this slot count within the limits already?
+    #[inline]
     pub(super) fn is_counted(&self, holder: &SlotKey) -> bool {
         let awaits = || self.ledger.as_ref().is_some_and(|ledger| ledger.awaiting.contains(holder));
         !self.promises_anew && (self.network.holdings.awaits(holder) || awaits())

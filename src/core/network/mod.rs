@@ -10,6 +10,9 @@
 //! `grant` and `claimable` check, `selection` looks up what is wished, `pick` chooses, `draft` writes the steps down, `layout`
 //! and `holdings` are what is asked and kept in step. What comes after a grant: `lifecycle`, and `release` at its end.
 //!
+//! What every grant passes, and is called from another file, is `#[inline]`: the compiler builds files apart, and a call for
+//! each such step is a hundredth of a grant.
+//!
 //! Owns everything that is known of one network. Never looks at another one: overlaps between networks and names are the
 //! catalog's. No clock, no randomness: both come with the [`Context`].
 //!

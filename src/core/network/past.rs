@@ -49,6 +49,7 @@ impl Past {
     /// An entry changes, and before it was this.
     ///
     /// Cost: a comparison while nothing is listed, else O(log) of what is kept.
+    #[inline]
     pub(super) fn note(&mut self, address: Address, before: Option<&Entry>) {
         if self.lists.is_empty() && self.order.is_empty() {
             return;

@@ -13,6 +13,7 @@ impl PoolSet {
         self.0[word] |= 1 << (index % 64);
     }
 
+    #[inline]
     pub(super) fn set(&mut self, index: usize, member: bool) {
         if member {
             self.add(index);
@@ -26,6 +27,7 @@ impl PoolSet {
     }
 
     /// The first that is found at a member of all sets, ascending, as [`Self::intersection`] has them.
+    #[inline]
     pub(super) fn find_in<T>(
         &self,
         others: [Option<&PoolSet>; 4],

@@ -66,6 +66,7 @@ impl Promised {
         self.set(slot, false);
     }
 
+    #[inline]
     fn set(&mut self, slot: &SlotKey, holds: bool) {
         // By far the most networks: nothing is promised.
         if self.slots.is_empty() {

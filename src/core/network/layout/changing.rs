@@ -94,6 +94,7 @@ impl Layout {
     }
 
     /// Keeps a pool, and the orders and sets of pools, in step with an entry of which a part lies in it.
+    #[inline]
     fn pool_changed(
         &mut self,
         index: usize,
@@ -113,6 +114,7 @@ impl Layout {
     }
 
     /// Forgets what was freed longest ago, in whichever pool, as long as too much is remembered.
+    #[inline]
     pub(super) fn forget_over_bound(&mut self) {
         while self.remembered > OLDEST_REMEMBERED_MAX
             && let Some(&(_, index)) = self.rested_longest.first()
@@ -124,6 +126,7 @@ impl Layout {
     }
 
     /// Counts a pool by what it remembers, where that has changed.
+    #[inline]
     fn recount(&mut self, index: usize, before: (Option<Rank>, usize)) {
         let now = self.pools[index].rests();
         if now == before {
