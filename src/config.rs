@@ -6,7 +6,7 @@
 //! Neighbours: `allowed` knows what may be set, `origin` what set it; `serve` takes it; `cli` names the file and the flags.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use config::{Environment, File, FileFormat};
 use serde::{Deserialize, Serialize};
@@ -257,13 +257,18 @@ impl Sources {
     pub fn gather(file: Option<PathBuf>, flags: Vec<(String, String)>) -> Result<Self, String> {
         let file = match file {
             None => None,
-            Some(path) => {
-                let text = std::fs::read_to_string(&path)
-                    .map_err(|error| format!("cannot read the configuration {}: {error}", path.display()))?;
-                Some((path, text))
-            }
+            Some(path) => Some((path.clone(), Self::text(&path, &path)?)),
         };
         Ok(Self { file, environment: std::env::vars().collect(), flags })
+    }
+
+    /// The text of the file named, which is to be found at `there`: another process may see it elsewhere.
+    ///
+    /// # Errors
+    /// As of [`Sources::gather`].
+    pub fn text(named: &Path, there: &Path) -> Result<String, String> {
+        std::fs::read_to_string(there)
+            .map_err(|error| format!("cannot read the configuration {}: {error}", named.display()))
     }
 }
 

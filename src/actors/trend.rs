@@ -38,7 +38,7 @@ impl Trend {
         if seconds <= 0.0 {
             return *self;
         }
-        let fades = (-seconds / FADES_SECONDS).exp();
+        let fades = left_after(seconds);
         Self {
             weighted: self.weighted * fades + (1.0 - fades) * more / seconds,
             weight: self.weight * fades + (1.0 - fades),
@@ -51,12 +51,17 @@ impl Trend {
     pub(super) fn reaches(&self, more: f64, now_ms: u64) -> Option<f64> {
         let Self { weighted, weight, .. } = self.at(0.0, now_ms);
         // A weight says for how long: it has grown towards 1 ever since.
-        if weighted <= 0.0 || weight < 1.0 - (-WATCHED_SECONDS_MIN / FADES_SECONDS).exp() {
+        if weighted <= 0.0 || weight < 1.0 - left_after(WATCHED_SECONDS_MIN) {
             return None;
         }
         let seconds = more / (weighted / weight);
         (seconds <= FORECAST_SECONDS_MAX).then_some(seconds)
     }
+}
+
+/// What is left of a weight after so many seconds.
+fn left_after(seconds: f64) -> f64 {
+    (-seconds / FADES_SECONDS).exp()
 }
 
 #[cfg(test)]

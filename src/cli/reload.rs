@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::exit::Exit;
 use super::failure::Failure;
+use super::output::words;
 use super::serve_args::ServeArgs;
 use super::session::Done;
 use super::{Cli, Command};
@@ -17,8 +18,8 @@ use crate::serve::from_cli;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 What is taken over while it runs is `log.level`; the log of the server says from
-what to what, and names keys that wait for the next start. A file that is wrong is
-refused and changes nothing. Under systemd: `systemctl reload allod`.")]
+what to what, and names keys that wait for the next start. A file that is wrong
+is refused and changes nothing. Under systemd: `systemctl reload allod`.")]
 pub struct Reload {
     /// Process of the server; in a container it is 1
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
@@ -42,16 +43,18 @@ pub fn run(args: &Reload) -> Done<Exit> {
     }
     match served(&arguments) {
         // Of another release: that one knows best what its arguments mean.
-        None => eprintln!("warning: its arguments are not those of this release, so its file is not checked before"),
-        Some(ServeArgs { config: None, .. }) => {
-            let problem = "it was started without `--config`: there is nothing to read again";
-            return Err(fail(problem.to_owned(), "start it with `allod serve --config FILE`").into());
+        None => words::say("warning: its arguments are not those of this release, so its file is not checked before"),
+        Some(served) => {
+            let Some(file) = &served.config else {
+                let problem = "it was started without `--config`: there is nothing to read again";
+                return Err(fail(problem.to_owned(), "start it with `allod serve --config FILE`").into());
+            };
+            from_cli::check_again(args.pid, file, &read("environ", not_ours)?, &served)?;
         }
-        Some(served) => from_cli::check_again(args.pid, &read("environ", not_ours)?, &served)?,
     }
     let sent = Pid::from_raw(args.pid).map_or(Err(rustix::io::Errno::SRCH), |pid| kill_process(pid, Signal::HUP));
     sent.map_err(|error| fail(error.to_string(), not_ours))?;
-    eprintln!("asked; the log of the server says what came of it");
+    words::say("asked; the log of the server says what came of it");
     Ok(Exit::Success)
 }
 

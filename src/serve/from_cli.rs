@@ -97,22 +97,21 @@ pub fn check_config(file: &Path) -> Result<(), Failure> {
 }
 
 /// Reads the configuration file of a server that runs, as process `pid` of this machine, as it would read it again: where
-/// that process sees it, with its `environ` (NUL behind each variable) and its arguments.
+/// that process sees it, with its `environ` (NUL behind each variable) and its arguments, of which `file` is one.
 ///
 /// # Errors
 /// As of [`check_config`].
-pub fn check_again(pid: i32, environ: &str, args: &serve_args::ServeArgs) -> Result<(), Failure> {
-    let Some(file) = &args.config else { return Ok(()) };
+pub fn check_again(pid: i32, file: &Path, environ: &str, args: &serve_args::ServeArgs) -> Result<(), Failure> {
     // In a container the process sees other files than whoever asks from outside.
+    let process = Path::new("/proc").join(pid.to_string());
     let seen = match file.strip_prefix("/") {
-        Ok(beneath) => Path::new("/proc").join(pid.to_string()).join("root").join(beneath),
-        Err(_) => Path::new("/proc").join(pid.to_string()).join("cwd").join(file),
+        Ok(beneath) => process.join("root").join(beneath),
+        Err(_) => process.join("cwd").join(file),
     };
-    let text = std::fs::read_to_string(seen)
-        .map_err(|error| format!("cannot read the configuration {}: {error}", file.display()));
+    let text = Sources::text(file, &seen);
     let variables = environ.split('\0').filter_map(|variable| variable.split_once('='));
     let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    checked(file, text.map(|text| Sources { file: Some((file.clone(), text)), environment, flags: flags(args) }))
+    checked(file, text.map(|text| Sources { file: Some((file.to_owned(), text)), environment, flags: flags(args) }))
 }
 
 fn checked(file: &Path, sources: Result<Sources, String>) -> Result<(), Failure> {

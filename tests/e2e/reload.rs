@@ -168,9 +168,9 @@ fn reload_asks_a_server_and_harms_nothing_else() {
     let wrong = server.allod(&["reload", &server.pid().to_string()]);
     assert_eq!(wrong.status.code(), Some(1));
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(said.contains("levle") && said.contains(&configured.file().display().to_string()), "{said}");
     std::fs::remove_file(configured.file()).unwrap();
     assert_eq!(server.allod(&["reload", &server.pid().to_string()]).status.code(), Some(1));
-    assert!(said.contains("levle") && said.contains(&configured.file().display().to_string()), "{said}");
 
     let mut other = Command::new("sleep").arg("600").spawn().unwrap();
     let refused = server.allod(&["reload", &other.id().to_string()]);

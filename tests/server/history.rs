@@ -16,26 +16,15 @@ use crate::support::{Client, TestServer, line};
 pub fn history(client: &mut Client, mut ask: Value) -> Vec<Value> {
     let mut all = Vec::new();
     loop {
-        let mut page = once_read(client, &ask);
+        // As clients do, while the index of what was written before a start is being read.
+        let is_being_read = |answer: &Value| answer["error"]["data"]["reason"] == "loading";
+        let mut page = client.ok_after("events.history", &ask, 1_200, is_being_read);
         all.append(page["events"].as_array_mut().unwrap());
         match page.get("next") {
             Some(next) => ask["after"] = next.clone(),
             None => return all,
         }
     }
-}
-
-/// A page of it; asked again, as clients do, while the index of what was written before a start is being read.
-fn once_read(client: &mut Client, ask: &Value) -> Value {
-    for _ in 0..600 {
-        let answer = client.call("events.history", ask.clone());
-        if answer["error"]["data"]["reason"] != "loading" {
-            assert!(answer.get("result").is_some(), "{answer}");
-            return answer["result"].clone();
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    panic!("the history is not read in a minute");
 }
 
 /// `granted a`, `released a`, … in order.
@@ -421,7 +410,7 @@ fn so_many_read_what_was_held_at_once_and_who_comes_next_is_told_to_ask_later() 
 }
 
 #[test]
-fn what_will_be_held_at_a_time_to_come_is_read_again_when_it_came() {
+fn what_will_be_held_at_a_time_to_come_is_being_read_again_when_it_came() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     client.allocate("a");

@@ -5,7 +5,7 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
-/// As in the program; an unoptimized build spends a tenth of its time on the system's.
+/// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

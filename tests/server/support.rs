@@ -217,15 +217,21 @@ impl Client {
     /// The result of a call, asked again while the server is between two tenures: a store of several nodes is taken
     /// anew.
     pub fn ok_soon(&mut self, method: &str, params: Value) -> Value {
-        for _ in 0..200 {
-            let answer = self.call(method, params.clone());
-            if !is_between_tenures(&answer) {
+        self.ok_after(method, &params, 200, is_between_tenures)
+    }
+
+    /// The result of a call, asked again, twenty times a second and so often at most, while its answer is one that passes.
+    pub fn ok_after(&mut self, method: &str, params: &Value, tries: u32, passes: impl Fn(&Value) -> bool) -> Value {
+        let mut answer = Value::Null;
+        for _ in 0..tries {
+            answer = self.call(method, params.clone());
+            if !passes(&answer) {
                 assert!(answer.get("result").is_some(), "{method}: {answer}");
                 return answer["result"].clone();
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("{method}: the register is not owned again");
+        panic!("{method} is still answered: {answer}");
     }
 
     pub fn kind(&mut self, method: &str, params: Value) -> String {

@@ -10,8 +10,8 @@
 //! `grant` and `claimable` check, `selection` looks up what is wished, `pick` chooses, `draft` writes the steps down, `layout`
 //! and `holdings` are what is asked and kept in step. What comes after a grant: `lifecycle`, and `release` at its end.
 //!
-//! What every grant passes, and is called from another file, is `#[inline]`: the compiler builds files apart, and a call for
-//! each such step is a hundredth of a grant.
+//! Small pieces that every grant passes are `#[inline]`: files may be compiled apart, and as calls they made a grant a hundredth
+//! dearer (`allod-load instructions`).
 //!
 //! Owns everything that is known of one network. Never looks at another one: overlaps between networks and names are the
 //! catalog's. No clock, no randomness: both come with the [`Context`].
