@@ -17,6 +17,9 @@ pub const IN_FLIGHT_BESIDE_OTHERS_MAX: usize = 64;
 pub const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
 /// Requests of a connection under way at once whose answers may be long.
 pub const LONG_REQUESTS_MAX: usize = 8;
+/// Reservations in the answer to an `ip.acquire`, whole ones, beyond which it may be long. Each has up to 25 kB, if its labels
+/// are as many and as long as they may be.
+pub const SHORT_ANSWER_RESERVATIONS_MAX: usize = 4;
 /// Bytes of answers to the members of a JSON-RPC batch, beyond which its others that may be long are refused.
 pub const BATCH_ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Bytes of answers to all batches of a connection that are not answered whole, beyond which what may be long is

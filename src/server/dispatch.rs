@@ -115,7 +115,7 @@ pub fn ready(request: Request, read: Instant) -> Result<ReadyRequest, RpcError> 
     let dry_run = request.is_dry_run();
     let wait_ms = wait_ms(&request).filter(|ms| *ms > 0 && !dry_run);
     let reason = reason_of(&request);
-    let mut shape = Shape { method, brief: false, if_absent: false, count_only: false, usage: false };
+    let mut shape = Shape { method, dry_run, ..Shape::of(method) };
     let errand = errand_of(request, &mut shape)?;
     Ok(ReadyRequest { method, errand, shape, reason, deadline, dry_run, wait_ms })
 }

@@ -248,6 +248,44 @@ fn a_batch_of_changes_that_answer_whole_networks_is_bounded_as_one_of_reads() {
     assert_eq!(client.answer()["result"]["version"], made + 1, "what was refused changed something");
 }
 
+/// What was granted once is told whole each time that it is asked for again, in an answer a hundred times as long as the request;
+/// and who only asks what would be let go is told of all of it each time.
+#[test]
+fn a_batch_of_repeats_and_dry_runs_with_long_answers_is_answered_up_to_a_bound() {
+    const MEMBERS: usize = 60;
+    let directory = tempfile::tempdir().unwrap();
+    let (server, mut client) = empty(directory.path());
+    client.send(&request(0, "network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]})));
+    assert!(client.answer().get("result").is_some());
+    let labels: serde_json::Map<String, Value> =
+        (0..32).map(|at| (format!("{at:0>128}"), json!("v".repeat(256)))).collect();
+    let all = json!({"network": "lan", "owner": "o", "labels": labels, "ips": vec![json!({}); 64]});
+    client.send(&request(1, "ip.acquire", all));
+    let length = client.line().len();
+    assert!(length * MEMBERS > 40 * MIB, "{length}");
+    for at in 0..40 {
+        let more =
+            json!({"network": "lan", "owner": "many", "slot_prefix": format!("{at}-"), "ips": vec![json!({}); 256]});
+        client.send(&request(2, "ip.acquire", more));
+        assert!(client.answer().get("result").is_some());
+    }
+    let repeat = json!({"network": "lan", "owner": "o", "ips": vec![json!({}); 64]});
+    let dry = json!({"owner": "many", "dry_run": true});
+    let before = most(&server);
+    for (method, params) in [("ip.acquire", repeat), ("owner.release", dry)] {
+        let members: Vec<String> = (0..MEMBERS).map(|at| request(at, method, params.clone())).collect();
+        client.send(&format!("[{}]\n", members.join(",").replace('\n', "")));
+        let line = client.line();
+        assert!((16 * MIB..28 * MIB).contains(&line.len()), "{method}: {}", line.len());
+        let answers: Vec<Value> = serde_json::from_str(&line).unwrap();
+        let refused = answers.iter().filter(|answer| answer["error"]["data"]["kind"] == "overloaded").count();
+        let done = answers.iter().filter(|answer| answer.get("result").is_some()).count();
+        assert!(refused > 0 && refused + done == MEMBERS, "{method}: {refused} refused, {done} answered");
+    }
+    let grown = most(&server) - before;
+    assert!(grown < 96 * MIB, "{} MiB", grown / MIB);
+}
+
 #[test]
 fn a_batch_that_waits_with_long_answers_keeps_no_other_from_being_answered() {
     let directory = tempfile::tempdir().unwrap();

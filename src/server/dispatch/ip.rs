@@ -5,6 +5,7 @@ use crate::actors::coordinator::{AcquirePart, Job};
 use crate::core::address::Address;
 use crate::core::command::{Acquire, Allocate, Claim, Command, Decline, Release, Transfer};
 use crate::core::types::{Generation, Name, Scope, Slot};
+use crate::limits::SHORT_ANSWER_RESERVATIONS_MAX;
 use crate::server::render::Shape;
 use crate::server::{forms, input};
 use crate::wire::values::NetworkRef;
@@ -37,6 +38,7 @@ pub(super) fn claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Erran
 
 pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<Errand, RpcError> {
     shape.brief = ask.brief.unwrap_or(false);
+    shape.many = !shape.brief && ask.ips.len() > SHORT_ANSWER_RESERVATIONS_MAX;
     let options = input::grant_options!(ask);
     let scope = ask.scope.take().unwrap_or_default();
     let prefix = ask.slot_prefix.take().map(|prefix| prefix.into_inner()).unwrap_or_default();

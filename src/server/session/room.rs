@@ -31,7 +31,8 @@ pub(super) struct Room {
     hurries: bool,
 }
 
-/// May its answer be long? What tells of much, and what answers a whole network or deployment, changed or not.
+/// May its answer be long? What tells of much, and what answers a whole network or deployment, changed or not. What is let go is
+/// told of once, and is no more than is held; but who only asks what would be let go may ask again and again.
 fn may_be_long(shape: &Shape) -> bool {
     match shape.method {
         Method::IpList
@@ -47,13 +48,17 @@ fn may_be_long(shape: &Shape) -> bool {
         | Method::DeploymentPlan
         | Method::DeploymentApply
         | Method::DeploymentGet
+        | Method::DeploymentCommit
+        | Method::DeploymentRevert
+        | Method::DeploymentDelete
         | Method::DeploymentList
         | Method::EventsHistory
         | Method::ClusterConflicts
         | Method::RpcDiscover => !shape.count_only,
+        Method::IpAcquire => shape.many,
+        Method::OwnerRelease | Method::ScopeRelease | Method::ClaimantSweep => shape.dry_run,
         Method::IpAllocate
         | Method::IpClaim
-        | Method::IpAcquire
         | Method::IpRelease
         | Method::IpRenew
         | Method::IpBind
@@ -63,10 +68,7 @@ fn may_be_long(shape: &Shape) -> bool {
         | Method::IpDecline
         | Method::IpGet
         | Method::IpFind
-        | Method::OwnerRelease
-        | Method::ScopeRelease
         | Method::ClaimantMark
-        | Method::ClaimantSweep
         | Method::NetworkDelete
         | Method::SubnetAdd
         | Method::SubnetModify
@@ -77,9 +79,6 @@ fn may_be_long(shape: &Shape) -> bool {
         | Method::PoolRemove
         | Method::ReservedAdd
         | Method::ReservedRemove
-        | Method::DeploymentCommit
-        | Method::DeploymentRevert
-        | Method::DeploymentDelete
         | Method::EventsWatch
         | Method::EventsUnwatch
         | Method::ServerInfo
