@@ -174,7 +174,11 @@ fn errand_of(request: Request, shape: &mut Shape) -> Result<Errand, RpcError> {
         Request::NetworkList(ask) => pages::networks(*ask, shape)?,
         Request::NetworkUpdate(ask) => network::update(*ask)?,
         Request::NetworkDelete(ask) => network::delete(*ask)?,
-        Request::NetworkRestore(ask) => act(&ask.network, Configure::Restore, ask.if_version, None),
+        // By its id: which name it brings back is seen when it is done, so nothing that may ask for it goes before.
+        Request::NetworkRestore(ask) => {
+            let network = input::network_text(&ask.network);
+            Errand::all(Job::Configure { network, change: Configure::Restore, if_version: version(ask.if_version) })
+        }
         Request::NetworkUsage(ask) => Errand::One(ask.network, Command::Usage),
         Request::NetworkMap(ask) => network::map(*ask)?,
         Request::SubnetAdd(ask) => network::subnet_add(*ask, shape)?,

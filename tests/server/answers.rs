@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, line};
 
 /// The error data of a request that is refused.
 fn refused(client: &mut Client, method: &str, params: Value) -> Value {
@@ -249,6 +249,21 @@ fn what_a_deleted_network_lets_go_cools_for_when_it_is_restored() {
     client.ok("ip.release", json!({"network": id, "owner": "b"}));
     client.ok("ip.release", json!({"network": id, "owner": "c"}));
     assert_eq!(client.kind("network.get", json!({"network": id})), "not_found", "gone with its last reservation");
+}
+
+/// Sent at once: which name the first brings back nobody knows before it is done.
+#[test]
+fn what_asks_by_name_comes_behind_a_restore_by_id_that_was_sent_before() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.allocate("a");
+    let id = client.ok("network.delete", json!({"network": "lan", "force": true}))["id"].clone();
+    let asks = [("network.restore", json!({"network": id})), ("ip.allocate", json!({"network": "lan", "owner": "b"}))];
+    client.raw([line(1, asks[0].0, &asks[0].1), line(2, asks[1].0, &asks[1].1)].concat());
+    let answers = [client.answer(), client.answer()];
+    for answer in &answers {
+        assert!(answer.get("result").is_some(), "{answer}");
+    }
 }
 
 #[test]
