@@ -202,3 +202,26 @@ fn a_list_goes_on_behind_a_restart_where_all_is_as_it_was_and_is_refused_where_i
         server.stop();
     }
 }
+
+/// Else the new one would be told from its beginning on, as if it came behind what the old one had.
+#[test]
+fn a_place_in_a_network_that_is_gone_is_no_place_in_the_next_one_of_its_name() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let make = |client: &mut Client| {
+        client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]}));
+        for owner in ["a", "b", "c"] {
+            client.ok("ip.allocate", json!({"network": "lan", "owner": owner}));
+        }
+    };
+    make(&mut client);
+    let next = client.ok("ip.list", json!({"network": "lan", "limit": 2}))["next"].clone();
+    for owner in ["a", "b", "c"] {
+        client.ok("owner.release", json!({"owner": owner}));
+    }
+    client.ok("network.delete", json!({"network": "lan"}));
+    make(&mut client);
+    let told = client.call("ip.list", json!({"network": "lan", "limit": 2, "after": next}));
+    let data = &told["error"]["data"];
+    assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("after")), "{told}");
+}

@@ -51,8 +51,11 @@ impl Coordinator {
         };
         let mut page = empty();
         if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
-            let after = after.filter(|after| after.id == route.id).and_then(|after| after.address);
-            self.list_in_one(&route, &filter, after, &mut page).await?;
+            if after.as_ref().is_some_and(|after| after.id != route.id) {
+                let problem = "is of a list of another network, or of one that had this name before: begin anew";
+                return Err(Refusal::invalid("after", problem).into());
+            }
+            self.list_in_one(&route, &filter, after.and_then(|after| after.address), &mut page).await?;
         } else {
             // In another realm nothing is listed, but a subnet or pool that is not there is still said to be missing.
             let mut unseen = ListPage::default();
