@@ -284,6 +284,21 @@ mod tests {
     }
 
     #[test]
+    fn how_far_behind_somebody_is_decides_what_is_told_and_not_from_which_end_it_is_looked_for() {
+        let feed = Feed::new(7, &[(SHARD, Head::default())], 1_000);
+        let place = |seq: u64| Place { shard: 0, epoch: 1, seq, steps: None, digest: u128::from(seq) };
+        let source = |seq| feed.source(&[SHARD], &Cursor::new(false, [place(seq)]), 0).map(|(source, _)| source);
+        assert!(source(0).is_ok());
+        (1..=10).for_each(|seq| publish(&feed, seq));
+        for seen in 0..10 {
+            let Ok(PageSource::Memory(groups)) = source(seen) else { panic!("behind {seen} from memory") };
+            let told: Vec<u64> =
+                groups.iter().flat_map(|group| group.batches.iter().map(|batch| batch.seq.0)).collect();
+            assert_eq!(told, (seen + 1..=10).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
     fn who_keeps_up_is_told_from_memory() {
         let (source, same) = behind_the_first(|feed| publish(feed, 2));
         assert!(matches!(source, PageSource::Memory(groups) if groups.len() == 1) && same);

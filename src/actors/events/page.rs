@@ -130,16 +130,36 @@ impl Feed {
         if stretches.iter().any(|stretch| kept.base[usize::from(stretch.shard.0)].seq > stretch.after.0) {
             return Ok((PageSource::Store(stretches), *memory));
         }
-        let news =
-            |batch: &Batch| stretches.iter().any(|stretch| stretch.shard == batch.shard && batch.seq > stretch.after);
-        let first = kept.groups.iter().position(|group| group.batches.iter().any(news)).unwrap_or(0);
         let mut steps = 0;
-        let groups = kept.groups.iter().skip(first).take_while(|group| {
+        let groups = kept.groups.iter().skip(kept.first_of(&stretches)).take_while(|group| {
             let room = steps < EVENTS_PAGE_MAX;
             steps += group.batches.iter().flat_map(|batch| &batch.acts).map(|act| act.steps.len()).sum::<usize>();
             room
         });
         Ok((PageSource::Memory(groups.map(Arc::clone).collect()), *memory))
+    }
+}
+
+impl LastGroups {
+    /// The first group in which there is anything of these stretches, which end where their shards stand.
+    ///
+    /// Cost: a step per group behind it, or before it, whichever are fewer by the batches that are wanted: who keeps up, as most
+    /// do, looks at the last ones only, of a hundred thousand that may be kept.
+    fn first_of(&self, stretches: &[Stretch]) -> usize {
+        let is_wanted =
+            |batch: &Batch| stretches.iter().any(|stretch| stretch.shard == batch.shard && batch.seq > stretch.after);
+        // Of each shard all batches are here behind its base, each once.
+        let mut left: u64 = stretches.iter().map(|stretch| stretch.until.0 - stretch.after.0).sum();
+        if left > self.groups.len() as u64 / 2 {
+            return self.groups.iter().position(|group| group.batches.iter().any(is_wanted)).unwrap_or(0);
+        }
+        let mut first = self.groups.len();
+        while left > 0 && first > 0 {
+            first -= 1;
+            let found = self.groups[first].batches.iter().filter(|batch| is_wanted(batch)).count();
+            left = left.saturating_sub(found as u64);
+        }
+        first
     }
 }
 
