@@ -91,16 +91,21 @@ impl Network {
 
     /// May there be room for a request of this reach?
     ///
-    /// Cost: a step per 64 pools and one per pool that is open in its reach, until there is enough; of an acquire, one per
-    /// slot.
+    /// Cost: a step per 64 pools, and one per pool of its reach with anything free, or that yields what cools there, until
+    /// there is enough; of an acquire, one per slot.
     pub fn has_room(&self, reach: &Reach) -> bool {
         reach.0.iter().all(|part| {
             // What a slot holds it may keep, and what is there for it alone is no matter of room.
             let lacks = |slot: &&SlotKey| self.holdings.slot(slot).is_none() && !self.has_its_own(slot);
             let wanted = if part.slots.is_empty() { 1 } else { part.slots.iter().filter(lacks).count() as u128 };
             let mut found = 0u128;
+            // Full pools are most of those where somebody waits, and are not looked at.
+            let sets = [Some(&part.pools), None, None, None];
+            let cools =
+                self.layout.cooling_longest.iter().filter(|_| self.config.cooldown_yields).map(|&(_, index)| index);
+            let cools = cools.filter(|&index| !self.layout.room.contains(index) && self.draws_from(index, sets));
             wanted == 0
-                || self.layout.open.intersection([Some(&part.pools), None, None, None]).any(|index| {
+                || self.layout.room.intersection(sets).chain(cools).any(|index| {
                     let pool = &self.layout.pools[index];
                     let order = part.orders[usize::from(pool.range.family() == Family::V6)];
                     let yielding = pool.yielding.as_ref().filter(|_| self.config.cooldown_yields);
