@@ -99,6 +99,19 @@ impl Names {
         renamed.collect()
     }
 
+    /// Nothing from before a batch, by network, is kept any more, and what it was called before is forgotten. Answers which
+    /// networks that changes, and from which batch on their names are known.
+    pub fn forget_before(&self, first_kept: impl Fn(NetworkId) -> u64) -> HashMap<NetworkId, u64> {
+        let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let shortened = names.iter_mut().filter_map(|(&id, times)| {
+            // The last name from before it is the one that it had then.
+            let gone = times.partition_point(|((seq, _), _)| *seq < first_kept(id)).saturating_sub(1);
+            times.drain(..gone);
+            (gone > 0).then(|| (id, times[0].0.0))
+        });
+        shortened.collect()
+    }
+
     /// Nobody can ask for what these were called any more.
     pub fn forget(&self, networks: &HashSet<NetworkId>) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|id, _| !networks.contains(id));
@@ -144,6 +157,22 @@ mod tests {
         assert_eq!([at(1, None), at(2, Some(1)), at(7, Some(2))], ["old", "old", "old"]);
         assert_eq!([at(7, Some(3)), at(7, None), at(8, None), at(10, Some(1))], ["new"; 4]);
         assert_eq!(names.at(NetworkId(5), &Place::default()).name.as_str(), NetworkId(5).to_string());
+    }
+
+    #[test]
+    fn names_that_ended_before_all_that_is_kept_are_forgotten() {
+        let (names, often, once) = (Names::default(), NetworkId(1), NetworkId(2));
+        names.note(once, (2, 1), named("once"));
+        for seq in 1..=100 {
+            names.note(often, (seq, 1), named(if seq % 2 == 0 { "even" } else { "odd" }));
+        }
+        let forget = |first| names.forget_before(|_| first);
+        assert_eq!(forget(99), HashMap::from([(often, 98)]));
+        let at = |id, seq| names.at(id, &Place { seq, steps: None, ..Place::default() }).name.to_string();
+        assert_eq!([at(often, 98), at(often, 99), at(often, 100), at(once, 99)], ["even", "odd", "even", "once"]);
+        assert!(forget(99).is_empty());
+        assert_eq!(forget(101), HashMap::from([(often, 100)]));
+        assert!(names.called("odd").is_empty());
     }
 
     #[test]

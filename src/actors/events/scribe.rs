@@ -220,7 +220,9 @@ impl Scribe {
 impl Scribe {
     /// Forgets the chapters of which nothing is kept any more, and then the networks that are in no other.
     async fn prune(&mut self, shared: &Shared) -> Result<(), StoreError> {
-        prune_chapters(shared).await?;
+        if prune_chapters(shared).await? > 0 {
+            forget_old_names(shared);
+        }
         // In this order: what is told of one that is not listed any more is durable by then.
         let unlisted = shared.feed.names.unlisted(|id| shared.routes.by_id(id).is_some());
         self.unlisted = (!unlisted.is_empty()).then(|| (unlisted, shared.feed.end()));
@@ -241,8 +243,21 @@ impl Scribe {
     }
 }
 
-/// Forgets the chapters of which nothing is kept any more.
-async fn prune_chapters(shared: &Shared) -> Result<(), StoreError> {
+/// Forgets what networks were called before all that is kept: who renames one again and again leaves nothing for ever.
+fn forget_old_names(shared: &Shared) {
+    // Before that, what they were called when the tenure began has a place among what was read.
+    if !shared.feed.is_read_up.is_cancelled() {
+        return;
+    }
+    let chapters = shared.chapters.all();
+    let first_of = |shard| chapters.iter().find_map(|chapter| chapter.range(shard)).map_or(0, |range| range.first.0);
+    let first_kept: Vec<u64> = (0..shared.info.shards).map(|shard| first_of(ShardId(shard))).collect();
+    let old = shared.feed.names.forget_before(|network| first_kept[usize::from(shared.shard_of(network).0)]);
+    shared.chapters.forget_names_before(&old);
+}
+
+/// Forgets the chapters of which nothing is kept any more. How many these were.
+async fn prune_chapters(shared: &Shared) -> Result<usize, StoreError> {
     let chapters = shared.chapters.all();
     let mut gone = 0;
     for chapter in chapters.iter() {
@@ -255,7 +270,7 @@ async fn prune_chapters(shared: &Shared) -> Result<(), StoreError> {
         tracing::info!(chapters = gone, "old history is gone, and its index with it");
         shared.chapters.forget(gone);
     }
-    Ok(())
+    Ok(gone)
 }
 
 async fn has_any(shared: &Shared, chapter: &Chapter) -> Result<bool, StoreError> {
