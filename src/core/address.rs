@@ -7,8 +7,10 @@
 //! [`Address::bits`]. Nothing here loops over the addresses of a range.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+
+use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
 
 /// IPv4 or IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -150,6 +152,24 @@ impl fmt::Display for Address {
     }
 }
 
+impl From<Address> for IpAddr {
+    fn from(address: Address) -> Self {
+        match address {
+            Address::V4(bits) => IpAddr::V4(bits.into()),
+            Address::V6(bits) => IpAddr::V6(bits.into()),
+        }
+    }
+}
+
+impl From<IpAddr> for Address {
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(v4) => Address::V4(v4.into()),
+            IpAddr::V6(v6) => Address::V6(v6.into()),
+        }
+    }
+}
+
 impl FromStr for Address {
     type Err = Malformed;
 
@@ -269,18 +289,25 @@ impl FromStr for Cidr {
         };
         let base: Address =
             address.parse().map_err(|error: Malformed| Malformed::new(text, EXPECTED, error.problem))?;
-        let width = base.family().width();
-        let digits = !length.is_empty()
-            && length.len() <= 3
-            && length.bytes().all(|byte| byte.is_ascii_digit())
-            && (length == "0" || !length.starts_with('0'));
-        match length.parse::<u8>() {
-            Ok(length) if digits && length <= width => Cidr::new(base, length).ok_or_else(|| {
-                let meant = Cidr::containing(base, length);
-                Malformed::new(text, EXPECTED, format!("it has host bits; the prefix is {meant}"))
-            }),
-            _ => Err(Malformed::new(text, EXPECTED, format!("the prefix length must be 0 to {width}"))),
+        // One spelling of a number: no sign, no leading zero.
+        let digits = length.bytes().all(|byte| byte.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
+        let length = length.parse().ok().filter(|_| digits);
+        let Some(typed) = length.and_then(|length| IpNet::new(base.into(), length).ok()) else {
+            let width = base.family().width();
+            return Err(Malformed::new(text, EXPECTED, format!("the prefix length must be 0 to {width}")));
+        };
+        if typed.addr() != typed.network() {
+            let meant = typed.trunc();
+            return Err(Malformed::new(text, EXPECTED, format!("it has host bits; the prefix is {meant}")));
         }
+        Ok(typed.into())
+    }
+}
+
+impl From<IpNet> for Cidr {
+    /// The prefix; host bits are left out.
+    fn from(net: IpNet) -> Self {
+        Self { base: net.network().into(), length: net.prefix_len() }
     }
 }
 
@@ -367,13 +394,21 @@ impl Range {
 
     /// The prefix that it is, if it is one.
     pub fn as_cidr(self) -> Option<Cidr> {
-        // Not by its size: that of the whole of IPv6 is no number here, and another range has the one that stands for it.
-        let last_from_first = self.last.bits() - self.first.bits();
-        let host_bits = last_from_first.trailing_ones() as u8;
-        if last_from_first.count_ones() != u32::from(host_bits) {
-            return None;
-        }
-        Cidr::new(self.first, self.family().width() - host_bits)
+        let mut cidrs = self.cidrs();
+        let first = cidrs.next();
+        first.filter(|_| cidrs.next().is_none())
+    }
+
+    /// The prefixes that it consists of, as few as can be, ascending: at most two per bit of an address.
+    pub fn cidrs(self) -> impl Iterator<Item = Cidr> {
+        let nets = match (self.first, self.last) {
+            (Address::V6(first), Address::V6(last)) => IpSubnets::V6(Ipv6Subnets::new(first.into(), last.into(), 0)),
+            // Both ends are of one family.
+            (first, last) => {
+                IpSubnets::V4(Ipv4Subnets::new((first.bits() as u32).into(), (last.bits() as u32).into(), 0))
+            }
+        };
+        nets.map(Cidr::from)
     }
 
     /// As people write it: a prefix where it is a whole one, one address alone, else first and last.
@@ -486,6 +521,17 @@ mod tests {
         assert_eq!(range("10.0.0.1").without(range("10.0.0.0/24")).count(), 0);
         assert_eq!(range("0.0.0.0-255.255.255.255").without(range("255.255.255.255")).count(), 1);
         assert_eq!(range("10.0.0.1").without(range("10.0.1.1")).count(), 1);
+    }
+
+    #[test]
+    fn a_range_is_cut_into_the_fewest_prefixes() {
+        let cut = |text: &str| range(text).cidrs().map(|cidr| cidr.to_string()).collect::<Vec<_>>();
+        assert_eq!(cut("10.0.0.1-10.0.0.6"), ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/31", "10.0.0.6/32"]);
+        assert_eq!(cut("0.0.0.0-255.255.255.255"), ["0.0.0.0/0"]);
+        assert_eq!(cut("0.0.0.1-255.255.255.255").len(), 32);
+        assert_eq!(cut("255.255.255.255"), ["255.255.255.255/32"]);
+        assert_eq!(cut("ffff::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), ["ffff::/16"]);
+        assert_eq!(cut("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe").len(), 128);
     }
 
     #[test]

@@ -260,23 +260,6 @@ pub(super) fn held_by(reservation: &Reservation) -> HeldBy {
     HeldBy::of(reservation)
 }
 
-/// The prefixes that a range consists of, ascending: at most two per bit of the address.
-pub(super) fn cidrs_of(range: Range) -> impl Iterator<Item = Cidr> {
-    let (family, last) = (range.family(), range.last().bits());
-    let mut at = Some(range.first().bits());
-    std::iter::from_fn(move || {
-        let first = at?;
-        let aligned = if first == 0 { family.width() } else { (first.trailing_zeros() as u8).min(family.width()) };
-        let mut order = aligned;
-        while order > 0 && first.checked_add(crate::core::address::host_mask(order)).is_none_or(|end| end > last) {
-            order -= 1;
-        }
-        let end = first + crate::core::address::host_mask(order);
-        at = end.checked_add(1).filter(|next| *next <= last);
-        Cidr::new(Address::new(family, first), family.width() - order)
-    })
-}
-
 /// Steps that shrink an entry which cools or is declined to these parts. The old entry is removed first, so that no two entries
 /// ever overlap.
 pub(super) fn cut_to(address: Address, entry: &Entry, parts: impl Iterator<Item = Cidr>) -> impl Iterator<Item = Step> {
@@ -296,18 +279,4 @@ pub(super) fn part_comes(entry: &Entry, part: Cidr) -> Step {
 /// The aligned block of a length that begins at `first`.
 pub(super) fn block(family: Family, first: u128, order: u8) -> Range {
     Range::of_bits(family, first, first + crate::core::address::host_mask(order))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_is_cut_into_the_fewest_prefixes() {
-        let cut = |text: &str| cidrs_of(text.parse().unwrap()).map(|cidr| cidr.to_string()).collect::<Vec<_>>();
-        assert_eq!(cut("10.0.0.1-10.0.0.6"), ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/31", "10.0.0.6/32"]);
-        assert_eq!(cut("0.0.0.0-255.255.255.255"), ["0.0.0.0/0"]);
-        assert_eq!(cut("255.255.255.255"), ["255.255.255.255/32"]);
-        assert_eq!(cut("ffff::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), ["ffff::/16"]);
-    }
 }

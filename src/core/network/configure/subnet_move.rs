@@ -11,7 +11,7 @@ use super::{ConfigDraft, held_by, leaving_step, pool};
 use crate::core::address::{Address, Range};
 use crate::core::command::{Context, Moved, SubnetRef};
 use crate::core::network::Network;
-use crate::core::network::draft::{cidrs_of, cut_to, part_comes};
+use crate::core::network::draft::{cut_to, part_comes};
 use crate::core::network::holdings::{covered, taker_of};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
@@ -106,8 +106,8 @@ fn cut_at(range: Range, entries: Entries) -> (Vec<Step>, Entries) {
             inside.push((address, entry));
             continue;
         };
-        steps.extend(cut_to(address, &entry, whole.without(range).flat_map(cidrs_of)));
-        inside.extend(cidrs_of(within).filter_map(|part| Some((part.base(), entry.part(part.length())?))));
+        steps.extend(cut_to(address, &entry, whole.without(range).flat_map(Range::cidrs)));
+        inside.extend(within.cidrs().filter_map(|part| Some((part.base(), entry.part(part.length())?))));
     }
     (steps, inside)
 }
@@ -131,7 +131,7 @@ impl Network {
                     if part.first() < arrives.first() { rest.push(part) } else { behind = Some(part) }
                 }
             }
-            let parts = rest.into_iter().chain(behind).flat_map(cidrs_of);
+            let parts = rest.into_iter().chain(behind).flat_map(Range::cidrs);
             if is_there {
                 beside.extend(parts.map(|part| part_comes(&entry, part)));
                 left.insert(address, entry);

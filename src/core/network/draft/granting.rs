@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::sum::Sum;
-use super::{Draft, cidrs_of, cut_to};
+use super::{Draft, cut_to};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::GrantOptions;
 use crate::core::network::holdings::covered;
@@ -121,7 +121,7 @@ impl Draft<'_> {
         }
         let mut replaced = None;
         for (address, entry) in standing {
-            let mut rest = covered(address, entry.prefix_length()).without(range).flat_map(cidrs_of).peekable();
+            let mut rest = covered(address, entry.prefix_length()).without(range).flat_map(Range::cidrs).peekable();
             if address == range.first() && rest.peek().is_none() {
                 replaced = Some(entry);
                 continue;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Draft, cidrs_of};
+use super::Draft;
 use crate::core::address::{Address, Range};
 use crate::core::network::holdings::covered;
 use crate::core::network::settle::taker_of;
@@ -102,7 +102,7 @@ impl Draft<'_> {
         if self.network.config.cooldown_seconds == 0 {
             return;
         }
-        for piece in covered(address, reservation.prefix_length).without(part).flat_map(cidrs_of) {
+        for piece in covered(address, reservation.prefix_length).without(part).flat_map(Range::cidrs) {
             let released = Released {
                 prefix_length: piece.length(),
                 last: reservation.holder.clone(),
