@@ -79,13 +79,14 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
 }
 
 /// Whether a browser asks on behalf of a page that this server, or what stands before it, did not hand out. Browsers say whose
-/// page it is in `Origin`; nothing else sends that. On the loopback the name must be the machine's own as well: a page can
-/// have its own name lead there.
+/// page it is in `Origin`; nothing else sends that. On the loopback the name must be the machine's own as well, and elsewhere
+/// an address or a name without a dot: a page can have its own name lead wherever its reader's browser gets.
 fn is_of_another_page(headers: &HeaderMap, loopback: bool) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else { return false };
     let page = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let own = page.is_some() && page == host && (!loopback || host.is_some_and(is_this_machine));
+    let own_name = |host| if loopback { is_this_machine(host) } else { !may_be_of_a_page(host) };
+    let own = page.is_some() && page == host && host.is_some_and(own_name);
     !own
 }
 
@@ -98,7 +99,11 @@ const ANOTHER_NAME: &str = "asked under a name that any page can have lead here;
 /// nobody's.
 fn is_under_another_name(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else { return false };
-    let Ok(authority) = host.to_str() else { return true };
+    host.to_str().map_or(true, may_be_of_a_page)
+}
+
+/// An authority (`HOST[:PORT]`) by a name that somebody elsewhere may have made.
+fn may_be_of_a_page(authority: &str) -> bool {
     let name = name_in(authority).trim_end_matches('.');
     address_in(authority).is_none() && name.contains('.') && !name.ends_with(".localhost")
 }
@@ -238,5 +243,30 @@ async fn readyz(State(app): State<App>) -> Response {
     match app.server.unready() {
         None => plain(StatusCode::OK, "ready"),
         Some(problem) => plain(StatusCode::SERVICE_UNAVAILABLE, &problem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_the_servers_own_only_under_a_name_that_nobody_elsewhere_can_have_lead_here() {
+        let own = |host: &str, loopback: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            headers.insert(header::ORIGIN, format!("http://{host}").parse().unwrap());
+            !is_of_another_page(&headers, loopback)
+        };
+        for host in ["127.0.0.1:7401", "localhost:7401", "[::1]:7401"] {
+            assert!(own(host, true) && own(host, false), "{host}");
+        }
+        // Where it listens on a network these are its own names, and on the loopback of others.
+        for host in ["10.0.0.5:7401", "allod:7401"] {
+            assert!(own(host, false) && !own(host, true), "{host}");
+        }
+        for host in ["evil.example:7401", "evil.example.:7401", "10.0.0.5.evil.example"] {
+            assert!(!own(host, false) && !own(host, true), "{host}");
+        }
     }
 }

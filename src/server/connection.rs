@@ -88,6 +88,7 @@ pub fn serve(
         start: 0,
         searched: 0,
         ended: false,
+        was_asked: false,
         interrupted: false,
         last_request: Instant::now(),
         last_progress: Instant::now(),
@@ -100,6 +101,16 @@ pub fn serve(
         server,
     };
     go_on(reactor, connection, stream);
+}
+
+/// What is said to a client that speaks HTTP.
+const NOT_HTTP: &str =
+    "this port takes lines of JSON, and HTTP is spoken at `server.http_listen`; the connection is closed";
+
+/// Is it the first line of a request of HTTP? What lies behind it is not carried out: any page may have a browser on this
+/// machine send it here, and lines that are no JSON would end nothing.
+fn is_http(line: &[u8]) -> bool {
+    line.len().checked_sub(3).is_some_and(|version| line[..version].ends_with(b" HTTP/"))
 }
 
 /// Tells a client that there are too many, if it can be told at once.
@@ -138,6 +149,8 @@ struct Connection {
     searched: usize,
     /// Nothing is read any more.
     ended: bool,
+    /// A line came.
+    was_asked: bool,
     /// The turn ended before the lines did.
     interrupted: bool,
     last_request: Instant,
@@ -355,6 +368,10 @@ impl Connection {
                 self.too_long();
                 return;
             }
+            if !std::mem::replace(&mut self.was_asked, true) && is_http(line) {
+                self.end_with(&RpcError::new(ErrorKind::ParseError, NOT_HTTP.to_owned()));
+                return;
+            }
             fed |= self.session.feed(line);
             self.start = end + 1;
             self.searched = self.start;
@@ -393,7 +410,12 @@ impl Connection {
         let max = self.server.bounds.line_bytes;
         let message =
             format!("the line is longer than {max} bytes (`server.max_line_bytes`); the connection is closed");
-        self.session.refuse(&RpcError::new(ErrorKind::LineTooLong, message));
+        self.end_with(&RpcError::new(ErrorKind::LineTooLong, message));
+    }
+
+    /// Refuses a line, and reads nothing behind it.
+    fn end_with(&mut self, error: &RpcError) {
+        self.session.refuse(error);
         self.session.flush();
         self.session.end_watches();
         self.ended = true;

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{TestServer, http, http_with, line};
 
@@ -356,6 +356,26 @@ fn what_a_page_from_elsewhere_asks_through_a_browser_is_refused() {
     for own in [&own, &format!("localhost:{}", at.port()), &format!("[::1]:{}", at.port())] {
         assert_eq!(status(own, &format!("http://{own}")), 200, "{own}");
     }
+}
+
+/// No line of a head is JSON, which by itself would leave the connection open, and the body is a request like any other.
+#[test]
+fn what_a_browser_posts_to_the_port_of_lines_is_not_carried_out() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let body = line(1, "ip.allocate", &json!({"network": "lan", "owner": "a"}));
+    for head in ["POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: text/plain", "GET /x HTTP/1.0"] {
+        let mut page = server.client();
+        page.raw(format!("{head}\r\n\r\n{body}"));
+        let told: Value = serde_json::from_str(&page.text_line()).unwrap();
+        assert_eq!((&told["error"]["code"], &told["id"]), (&json!(-32700), &Value::Null), "{told}");
+        assert!(told["error"]["message"].as_str().unwrap().contains("HTTP"), "{told}");
+        assert_eq!(page.rest(), "", "nothing more is answered, and the connection ends");
+    }
+    // Behind a request it is a line that is no JSON.
+    client.raw("POST / HTTP/1.1\n");
+    assert_eq!(client.answer()["error"]["code"], -32700);
+    assert_eq!(client.ok("ip.list", json!({"network": "lan"}))["reservations"], json!([]));
 }
 
 #[test]
