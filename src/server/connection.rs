@@ -193,7 +193,7 @@ impl Connection {
                     self.session.absorb(told);
                     self.absorb_what_came();
                 }
-                _ = self.roles.changed(), if self.session.waits_for_role() => self.session.role_changed(),
+                _ = self.roles.changed(), if self.session.heeds_role() => self.session.role_changed(),
                 () = tokio::time::sleep_until(looks.unwrap_or(timer.deadline())), if looks.is_some() => {
                     self.session.looks();
                 }

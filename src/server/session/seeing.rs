@@ -9,9 +9,19 @@ impl Session {
         (!self.queue.is_empty() || !self.resumes.is_empty()) && self.sent == 0 && self.role.is_between()
     }
 
+    /// Is it to be told when the role changes? Also where nothing waits for that: who only stays connected would keep what this
+    /// node was in memory, a whole register, for as long as nobody asks anything.
+    pub fn heeds_role(&self) -> bool {
+        self.waits_for_role() || self.in_flight() == 0
+    }
+
     /// The role may have changed: sends what waited for that.
     pub fn role_changed(&mut self) {
-        self.pump();
+        if self.waits_for_role() {
+            self.pump();
+        } else {
+            self.look_at_role();
+        }
     }
 
     /// Notes what this node is by now, and sends what waited for that: nobody else tells it to any more.
@@ -105,6 +115,26 @@ pub(super) mod tests {
         let said = String::from_utf8(std::mem::take(&mut session.out)).expect("it is text");
         assert_eq!((said.lines().count(), session.in_flight()), (2, 0), "{said}");
         assert!(said.starts_with(r#"{"jsonrpc":"2.0","id":1,"#), "{said}");
+    }
+
+    #[test]
+    fn who_asks_nothing_keeps_nothing_of_what_its_node_was() {
+        let server = server();
+        let become_waiting = |why: &'static str| {
+            let fault = Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: 100 };
+            server.seat.become_role(Role::Waiting { why, fault });
+        };
+        become_waiting("before");
+        let before = Arc::downgrade(&server.seat.role());
+        let (mut session, _inlet) = Session::new(Arc::clone(&server), "client".into());
+        session.begin(Instant::now());
+        session.feed(br#"{"jsonrpc":"2.0","id":1,"method":"network.list","params":{}}"#);
+        session.flush();
+        assert!(session.heeds_role() && !session.out.is_empty());
+        become_waiting("now");
+        assert!(before.upgrade().is_some());
+        session.role_changed();
+        assert!(before.upgrade().is_none());
     }
 
     #[test]
