@@ -43,7 +43,8 @@ impl Reach {
     /// Is it so for longer than that?
     fn lasts(&mut self, is_so: bool, now_ms: u64, longer_ms: u64) -> bool {
         if !is_so {
-            *self = Self::default();
+            // The ways stay: they take a while to be there, and until they are it cannot be so.
+            self.since_ms = None;
             return false;
         }
         now_ms.saturating_sub(*self.since_ms.get_or_insert(now_ms)) > longer_ms
@@ -82,6 +83,9 @@ impl Keeper {
             _ => None,
         };
         let lasts = self.reach.lasts(owner.is_some(), now_ms, OWNER_APART_MS);
+        if owner.is_none() {
+            self.reach.ways.clear();
+        }
         let apart = owner.filter(|_| lasts).map(|owner| {
             self.find_ways(|node| node.process != owner);
             Apart { owner, reaches: self.reached() }

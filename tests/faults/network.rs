@@ -94,6 +94,21 @@ async fn an_owner_that_the_other_nodes_do_not_reach_hands_the_register_to_one_th
     run.end().await;
 }
 
+/// The owner sees that it is the better way: it reaches the other node, once it has tried for a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_nodes_an_owner_that_the_other_does_not_reach_hands_it_the_register() {
+    let Some(run) = Run::of(WIRED).await else { return };
+    run.load.lingers_ms.store(8_000, Ordering::Relaxed);
+    let owner = run.nodes.cluster.owner_but(None).await;
+    run.nodes.to_node(owner).hold(Way::Both);
+    run.nodes.cluster.owner_but(Some(owner)).await;
+    run.gets_on(200, "at the node that is reached").await;
+    let log = run.nodes.cluster.log(owner);
+    assert!(log.contains("handed the register over"), "{log}");
+    run.nodes.to_node(owner).cut();
+    run.end().await;
+}
+
 /// Elsewhere it would be no better, and come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_no_node_reaches_another_the_register_stays_where_it_is() {
