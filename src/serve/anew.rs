@@ -103,6 +103,8 @@ impl Keeper {
     }
 
     fn wait_for_writing(&self) {
+        // Nobody is served, as whoever is paged for that must see.
+        self.server.metrics.owner.set(0);
         let fault = Fault::Unavailable { applied: Applied::No, problem: WRITING.to_owned() };
         self.server.seat.become_role(Role::Waiting { why: WRITING, fault });
     }
