@@ -59,12 +59,13 @@ pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), 
             parted.push((*line, head));
         }
     }
-    // What was changed together with something of those is missing with it, and nobody gives it back.
-    loop {
+    // What was changed together with something of those is missing with it, and nobody gives it back. Looked for only where there
+    // is something of both: the way is as long as the journal, and nothing else of the store's runs meanwhile.
+    while !parted.is_empty() {
         let held_up = |line: &KnownLine| {
+            let head = own.iter().find(|(shard, _)| *shard == line.shard)?.1;
             let way = shared.journal().way_to(line.shard, line.told);
             let apart = |shard: ShardId| parted.iter().any(|(other, _): &(KnownLine, Head)| other.shard == shard);
-            let head = own.iter().find(|(shard, _)| *shard == line.shard)?.1;
             let before = |sent: &Forgotten| of_shard(sent, line.shard).map(|one| one.before);
             let behind = way.iter().skip_while(|sent| before(sent) != Some(Point::of(&head)));
             let together = behind.flat_map(|sent| &sent.moves).any(|one| apart(one.shard));

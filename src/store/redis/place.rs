@@ -20,8 +20,8 @@ use crate::telemetry::Seldom;
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
 /// How long sent bytes may stay unacknowledged by the other end's kernel.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How soon, and how seldom at the end, it is said again that nobody tells who the primary is.
-const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
+/// How soon, and how seldom at the end, it is said again that something does not come to an end.
+pub(super) const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
 /// Is it a URL of Redis?
 ///

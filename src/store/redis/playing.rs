@@ -56,11 +56,12 @@ pub(super) async fn play(
         let take_overs = missing.len();
         // As where it was tried to take the register on a primary that was cut off. Nobody's change is missing.
         tracing::info!(redis = %shared.place, take_overs, "take-overs that Redis lacks are played again, and no change");
-    } else {
+    } else if let Some(unsaid) = shared.says_played.turn() {
         tracing::warn!(
             redis = %shared.place,
             batches,
             calls = missing.len(),
+            unsaid,
             "Redis went back: what it lost of this server's changes is played again"
         );
     }

@@ -12,6 +12,7 @@ use super::identity::IdentityFile;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::RedisLine;
+use super::place::SAID_EVERY;
 use super::rare::Rare;
 use super::redo::Redo;
 use super::replicas::ReplicaWait;
@@ -19,6 +20,7 @@ use super::scripts::Shas;
 use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreInfo, Token};
+use crate::telemetry::Seldom;
 
 mod doubts;
 mod health;
@@ -90,6 +92,8 @@ pub(super) struct RedisShared {
     pub(super) healing: tokio::sync::Mutex<()>,
     /// How often it was in doubt whether Redis has everything, and up to which doubt that is settled.
     doubts: AtomicU64,
+    /// It is said now and then only that something is played again: where Redis refuses it, that is tried again and again.
+    pub(super) says_played: Seldom,
     settled: AtomicU64,
     healed: AtomicU64,
     healed_batches: AtomicU64,
@@ -220,6 +224,7 @@ impl RedisShared {
             redo: redo.map(Arc::new),
             healing: tokio::sync::Mutex::new(()),
             doubts: AtomicU64::new(0),
+            says_played: Seldom::new(SAID_EVERY),
             settled: AtomicU64::new(0),
             healed: AtomicU64::new(0),
             healed_batches: AtomicU64::new(0),
