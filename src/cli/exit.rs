@@ -31,7 +31,7 @@ Exit codes:
    3  the server cannot be reached
   64  the command line is wrong, also where only the server can tell
   70  the store failed (`allod serve`): a supervisor starts it again
-  75  Redis or the other nodes are not reached (`allod serve`): the same
+  75  Redis, other nodes or the disk fail a start (`allod serve`): the same
 
 Data goes to stdout, words go to stderr; with --format json the last line there
 is the error as JSON. Colour is for terminals only.";

@@ -61,6 +61,7 @@ impl Keeper {
                     Some(CannotBegin::Now(problem))
                 }
                 Err(CannotOwn::Unreachable(problem)) => return Err(CannotBegin::Now(problem)),
+                Err(CannotOwn::Full(problem)) => return Err(CannotBegin::NoRoom(problem)),
                 Err(CannotOwn::Damaged(problem)) => return Err(CannotBegin::AsItIs(problem)),
             };
             if let Some(cannot) = passes {

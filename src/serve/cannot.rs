@@ -25,6 +25,8 @@ pub struct CannotStart {
 pub enum CannotBegin {
     /// The store, or the node that owns the register, is not reached now.
     Now(String),
+    /// The store has no room for the record that this node begins.
+    NoRoom(String),
     /// Somebody must look.
     AsItIs(String),
     /// A node that is there cannot be asked by this one, or not this one by it.
@@ -33,7 +35,8 @@ pub enum CannotBegin {
 
 /// Is it over, perhaps, without anybody doing anything? A server may come; a right that is missing nobody gives by himself.
 fn may_pass(error: &StoreError) -> bool {
-    matches!(error, StoreError::Io { source, .. } if source.kind() != io::ErrorKind::PermissionDenied)
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    matches!(error, StoreError::Io { source, .. } if !matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
 }
 
 impl From<StoreError> for CannotBegin {
@@ -108,10 +111,22 @@ impl CannotStart {
                  as ALLOD_STORE__SHARDS) say which register it is"
             }
             StoreError::Damaged(_) => "`allod restore` makes a register from a backup; nothing was changed here",
-            StoreError::Full => "make room on that disk, or choose another directory with `--data DIR`",
+            StoreError::Full => "make room on that disk, then start it again",
             _ => "choose another directory with `--data DIR` (`store.directory`), or see who may write to this one",
         };
         Self { may_pass: store == StoreKind::Redis && may_pass(error), ..Self::new(problem, hint) }
+    }
+
+    /// The disk, or the machine, refuses something of a register that is there, or may be. Another directory would be a register
+    /// without anything in it, in which every address is free: none is named.
+    pub(super) fn files(problem: String, error: &StoreError) -> Self {
+        let may_pass = may_pass(error);
+        let hint = if may_pass {
+            "look at `df` (room), the kernel's log (`journalctl -k`: the disk) and `ulimit -n` (open files), then start it again"
+        } else {
+            "see who may read and write there, `ls -la` as the user of the server; then start it again"
+        };
+        Self { may_pass, ..Self::new(problem, hint) }
     }
 
     /// A shard that was opened but does not load.
@@ -131,7 +146,16 @@ impl CannotStart {
             CannotBegin::Now(problem) => {
                 let hint = "see what the kernel's log says of that disk, and who may read and write in `store.directory` \
                             (`--data DIR`)";
-                return Self::new(problem, hint);
+                return Self { may_pass: true, ..Self::new(problem, hint) };
+            }
+            CannotBegin::NoRoom(problem) => {
+                let hint = match store {
+                    StoreKind::Redis => "make room in Redis (`maxmemory`), then start it again: the register is there",
+                    StoreKind::Embedded | StoreKind::Memory => {
+                        "make room on the disk of `store.directory` (`df`), then start it again: the register is there"
+                    }
+                };
+                return Self { may_pass: true, ..Self::new(problem, hint) };
             }
         };
         let hint = match store {
@@ -179,5 +203,23 @@ mod tests {
             assert!(hint(&error).contains("--data DIR"), "{error:?}: {}", hint(&error));
         }
         assert!(hint(&io(io::Error::other("NOPERM"))).contains("--redis URL"));
+    }
+
+    #[test]
+    fn whatever_a_disk_refuses_of_a_register_no_other_directory_is_named() {
+        use rustix::io::Errno;
+        for (errno, names, may_pass) in [
+            (Errno::NOSPC, "`df`", true),
+            (Errno::IO, "the kernel's log", true),
+            (Errno::MFILE, "`ulimit -n`", true),
+            (Errno::ACCESS, "who may read and write", false),
+            (Errno::ROFS, "who may read and write", false),
+        ] {
+            let source = Arc::new(io::Error::from_raw_os_error(errno.raw_os_error()));
+            let error = StoreError::Io { context: "flushing a file".into(), source };
+            let CannotStart { hint, may_pass: passes, .. } = CannotStart::files(String::new(), &error);
+            assert!(hint.contains(names) && !hint.contains("--data"), "{errno}: {hint}");
+            assert_eq!(passes, may_pass, "{errno}");
+        }
     }
 }

@@ -36,13 +36,16 @@ impl Keeper {
                 return;
             }
             // Redis is not reached, but the owner is: it knows better.
-            (CannotOwn::Overtaken(_) | CannotOwn::Unreachable(_) | CannotOwn::Damaged(_), _) if is_led(&role) => {
+            (CannotOwn::Overtaken(_) | CannotOwn::Unreachable(_) | CannotOwn::Full(_) | CannotOwn::Damaged(_), _)
+                if is_led(&role) =>
+            {
                 return;
             }
             (CannotOwn::Held { .. }, Some(_)) => "another node owns the register, and it has no secret",
             (CannotOwn::Held { .. }, None) => "another node owns the register, and this one has no secret",
             (CannotOwn::Overtaken(_), _) => "another node took the register over while this one did",
             (CannotOwn::Unreachable(problem), _) => return self.wait_for_store(problem),
+            (CannotOwn::Full(_), _) => "the store has no room for what a new owner writes first",
             (CannotOwn::Damaged(_), _) => "what is stored cannot be loaded",
         };
         if !matches!(&*role, Role::Waiting { why: present, .. } if *present == why) {
@@ -50,9 +53,10 @@ impl Keeper {
                 CannotOwn::Held { owner, left_ms, .. } => {
                     format!("`{owner}` owns it, for another {left_ms} ms at least")
                 }
-                CannotOwn::Overtaken(problem) | CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem) => {
-                    problem.clone()
-                }
+                CannotOwn::Overtaken(problem)
+                | CannotOwn::Unreachable(problem)
+                | CannotOwn::Full(problem)
+                | CannotOwn::Damaged(problem) => problem.clone(),
             };
             tracing::warn!(problem, "this node does not own the register: {why}");
             self.wait(why, NotReadyReason::NoOwner);

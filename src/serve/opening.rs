@@ -35,7 +35,10 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
             };
             let store = EmbeddedStore::open(directory, shards, options).map_err(|error| {
                 let problem = format!("cannot open the store in {}: {}", directory.display(), chain(&error));
-                let cannot = CannotStart::store(problem, &error, StoreKind::Embedded);
+                let cannot = match &error {
+                    StoreError::Io { .. } if nameplate::may_be_there(directory) => CannotStart::files(problem, &error),
+                    _ => CannotStart::store(problem, &error, StoreKind::Embedded),
+                };
                 match nameplate::notice(directory) {
                     // It went somewhere else: no other directory helps, and no right to write.
                     Some(notice) if matches!(error, StoreError::Foreign(_)) => {

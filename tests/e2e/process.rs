@@ -59,6 +59,28 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Another directory is a register in which every address is free.
+#[test]
+fn a_register_that_cannot_be_opened_now_is_tried_again_and_no_other_directory_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    Server::start(&data).stop();
+    // Nothing opens a directory to write into it.
+    std::fs::remove_file(data.join("LOCK")).unwrap();
+    std::fs::create_dir(data.join("LOCK")).unwrap();
+    let refused = failed(&data, &[]);
+    let said = text(&refused.stderr);
+    assert!(said.contains("locking") && said.contains("then start it again"), "{said}");
+    assert!(!said.contains("--data") && !said.contains("restore"), "{said}");
+    assert_eq!(refused.status.code(), Some(i32::from(allod::serve::EXIT_CANNOT_START_NOW)), "{said}");
+    // Where no register is, another place is one to begin at.
+    let file = directory.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    let refused = failed(&file.join("data"), &[]);
+    assert!(text(&refused.stderr).contains("--data DIR"), "{}", text(&refused.stderr));
+    assert_eq!(refused.status.code(), Some(1));
+}
+
 #[test]
 fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! What reaches actors before their thread has come to them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
@@ -8,15 +9,29 @@ use actix::{Arbiter, System};
 use allod::actors::coordinator::{self, Job};
 use allod::actors::service::{self, Parts};
 use allod::actors::{Item, Reply, Told, outlet};
+use allod::config::Config;
 use allod::core::command::{Command, NetworkInput};
 use allod::core::outcome::Outcome;
+use allod::serve::{self, CannotStart, Options};
 use allod::store::memory::MemoryStore;
 use serde_json::json;
 
 use crate::ended::{ask, parts};
+use crate::faulty::FaultyStore;
 
 /// More of each than the messages for which actix itself makes room.
 const MANY: u32 = 100;
+
+/// A backup would be without all that was granted since.
+#[test]
+fn a_start_for_which_there_is_no_room_asks_for_room_and_not_for_a_backup() {
+    let store = FaultyStore::around(Arc::new(MemoryStore::new(2)));
+    store.no_room_to_take.store(true, Ordering::SeqCst);
+    let cannot = serve::start(Options::new(Config::default(), store).on_free_ports()).unwrap_err();
+    let CannotStart { problem, hint, may_pass } = cannot;
+    assert!(hint.starts_with("make room") && !hint.contains("restore") && !hint.contains("--data"), "{hint}");
+    assert!(may_pass && problem.starts_with("shard 0 cannot be taken: "), "{problem}");
+}
 
 #[test]
 fn what_comes_before_the_actors_run_waits_for_them() {

@@ -61,6 +61,8 @@ pub struct FaultyStore {
     pub late: Mutex<Vec<Arc<Late>>>,
     /// Loads find that somebody else took the shard.
     pub overtaken: std::sync::atomic::AtomicBool,
+    /// Nobody can take a shard: there is no room for that.
+    pub no_room_to_take: std::sync::atomic::AtomicBool,
     /// From when a load has read its image until it hands it out, as with a large register.
     pub image_takes_ms: std::sync::atomic::AtomicU64,
     /// Each reading of the past takes so long.
@@ -83,6 +85,7 @@ impl FaultyStore {
             open: watch::Sender::new(true),
             loads: watch::Sender::new(true),
             overtaken: false.into(),
+            no_room_to_take: false.into(),
             image_takes_ms: 0.into(),
             past_takes_ms: 0.into(),
         })
@@ -163,6 +166,9 @@ impl Store for FaultyStore {
     }
 
     fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>> {
+        if self.no_room_to_take.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(StoreError::Full)));
+        }
         self.inner.take(shard, token)
     }
 

@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::crash::{until, written};
-use super::disk::SimDisk;
+use super::disk::{Reach, SimDisk};
 use super::work::*;
 use crate::seed::seed;
 
@@ -253,4 +253,30 @@ fn a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old() {
         image.edit(&segment, |bytes| bytes[at + 50] ^= 1);
         assert!(matches!(open(&image), Err(StoreError::Damaged(_))), "frame at {at}");
     }
+}
+
+/// Who reads of damage brings a backup back, and what was granted since is granted again.
+#[test]
+fn what_a_disk_does_not_give_now_is_not_called_damaged() {
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    let run = run(&store, 300, 0x100);
+    until("a snapshot", || store.figures().compactions > 0);
+    drop(store);
+    let dir = Path::new(DIR);
+    let files = disk.files().into_iter().map(|(path, _)| path).filter(|path| !path.ends_with("LOCK"));
+    let folders = [dir.join("log"), dir.join("snap")];
+    let mut refused = 0;
+    for path in files.chain(folders) {
+        for reach in [Reach::Opening, Reach::Reading] {
+            disk.put_out_of_reach(Some((path.clone(), reach)));
+            match open(&disk) {
+                Err(StoreError::Io { .. }) => refused += 1,
+                other => panic!("{} cannot be reached, {reach:?}: {:?}", path.display(), other.map(drop)),
+            }
+        }
+    }
+    assert!(refused >= 2 * 5, "META, MARK, a segment, a snapshot, folders: {refused}");
+    disk.put_out_of_reach(None);
+    check(&open(&disk).unwrap(), &run, 0x9000, "in reach again");
 }

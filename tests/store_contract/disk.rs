@@ -38,6 +38,8 @@ struct State {
     spoils_a_snapshot: bool,
     /// Files that are made are refused so.
     refuses: Option<io::ErrorKind>,
+    /// This file or directory cannot be opened now; or, of a file, not be read.
+    out_of_reach: Option<(PathBuf, Reach)>,
     failed: bool,
     capacity: Option<u64>,
     locked: BTreeSet<PathBuf>,
@@ -48,6 +50,13 @@ struct State {
     longest_flush: usize,
 }
 
+/// What a disk, or a machine, refuses of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    Opening,
+    Reading,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
@@ -55,6 +64,7 @@ pub struct SimDisk(Arc<Mutex<State>>);
 struct SimFile {
     disk: SimDisk,
     content: Arc<Mutex<Content>>,
+    is_out_of_reach: bool,
 }
 
 impl SimDisk {
@@ -72,6 +82,15 @@ impl SimDisk {
 
     pub fn refuse_files(&self, kind: Option<io::ErrorKind>) {
         self.0.lock().unwrap().refuses = kind;
+    }
+
+    pub fn put_out_of_reach(&self, what: Option<(PathBuf, Reach)>) {
+        self.0.lock().unwrap().out_of_reach = what;
+    }
+
+    fn reach(&self, path: &Path) -> Option<Reach> {
+        let state = self.0.lock().unwrap();
+        state.out_of_reach.as_ref().filter(|(what, _)| what == path).map(|&(_, reach)| reach)
     }
 
     pub fn spoil_a_snapshot(&self) {
@@ -209,7 +228,7 @@ impl SimDisk {
     }
 
     fn file(&self, content: Arc<Mutex<Content>>) -> Arc<dyn DiskFile> {
-        Arc::new(SimFile { disk: self.clone(), content })
+        Arc::new(SimFile { disk: self.clone(), content, is_out_of_reach: false })
     }
 }
 
@@ -223,6 +242,9 @@ impl Drop for SimLock {
 
 impl Disk for SimDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        if self.reach(dir).is_some() {
+            return Err(io::Error::other("out of reach"));
+        }
         let state = self.0.lock().unwrap();
         if !state.dirs.contains(dir) {
             return Err(io::ErrorKind::NotFound.into());
@@ -238,6 +260,10 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let reach = self.reach(path);
+        if reach == Some(Reach::Opening) {
+            return Err(io::Error::other("out of reach"));
+        }
         let mut state = self.0.lock().unwrap();
         let content = state.names.get(path).cloned();
         if let Some(content) = &content
@@ -247,7 +273,8 @@ impl Disk for SimDisk {
             content.lock().unwrap().now[200] ^= 1;
         }
         drop(state);
-        content.map(|content| self.file(content)).ok_or_else(|| io::ErrorKind::NotFound.into())
+        let content = content.ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(SimFile { disk: self.clone(), content, is_out_of_reach: reach.is_some() }))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -318,6 +345,9 @@ impl DiskFile for SimFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        if self.is_out_of_reach {
+            return Err(io::Error::other("out of reach"));
+        }
         let content = self.content.lock().unwrap();
         let rest = content.now.get(at as usize..).unwrap_or_default();
         let count = rest.len().min(buffer.len());

@@ -41,6 +41,7 @@ pub(super) async fn take_and_load(
         StoreError::Held { owner, address, left_ms, .. } => CannotOwn::Held { owner, address, left_ms },
         StoreError::Fenced { .. } => CannotOwn::Overtaken(chain(&error)),
         StoreError::Io { .. } => CannotOwn::Unreachable(chain(&error)),
+        StoreError::Full => CannotOwn::Full(format!("shard {} cannot be taken: {}", shard.0, store.obstacle())),
         error => CannotOwn::Damaged(format!("shard {} cannot be loaded: {}", shard.0, chain(&error))),
     };
     let tokens: Vec<(ShardId, Token)> = (0..shards).map(|shard| (ShardId(shard), Token(clock.entropy()))).collect();

@@ -68,6 +68,8 @@ pub enum CannotOwn {
     Overtaken(String),
     /// The store cannot be reached now.
     Unreachable(String),
+    /// The store has no room for what an owner writes first.
+    Full(String),
     /// What cannot be loaded, and why, as a sentence.
     Damaged(String),
 }

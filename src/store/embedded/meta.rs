@@ -149,21 +149,25 @@ impl Mark {
     /// Opens it and tells the group that it names, with its digest.
     pub(super) fn open(disk: &dyn Disk, dir: &Path) -> Result<(Self, u64, u128), StoreError> {
         let path = dir.join(MARK);
-        let file =
-            disk.open(&path).map_err(|error| problem::damaged(&path, format_args!("cannot be opened ({error})")))?;
-        let (mut best, mut damaged): (Option<(u64, u128, u64)>, bool) = (None, false);
+        let file = disk.open(&path).map_err(problem::unread(&path, "cannot be opened"))?;
+        let (mut best, mut damaged, mut unread): (Option<(u64, u128, u64)>, bool, _) = (None, false, None);
         for slot in 0..2 {
             let mut bytes = [0; MARK_BYTES];
-            let whole = read_exact(&*file, &mut bytes, slot * MARK_STRIDE).is_ok();
-            if whole && bytes[..4] == *MARK_MAGIC && is_sealed(&bytes) {
+            let read = read_exact(&*file, &mut bytes, slot * MARK_STRIDE);
+            if read.is_ok() && bytes[..4] == *MARK_MAGIC && is_sealed(&bytes) {
                 let found = (u64_at(&bytes, 4), u128_at(&bytes, 12), slot);
                 best = best.max(Some(found));
             } else {
                 damaged = true;
+                unread = unread.or(read.err());
             }
         }
         let Some((group, digest, slot)) = best else {
-            return Err(problem::damaged(&path, "has no readable mark, so nobody knows where the log ended"));
+            let text = "has no readable mark, so nobody knows where the log ended";
+            return Err(match unread {
+                Some(error) => problem::unread(&path, text)(error),
+                None => problem::damaged(&path, text),
+            });
         };
         if damaged {
             tracing::warn!(

@@ -1,11 +1,12 @@
 //! What stands at the door of a data directory: read without opening it, whoever has it open.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::directory::initialised;
 use super::disk::RealDisk;
-use super::meta::{FORMAT, Meta};
+use super::meta::{FORMAT, META, Meta};
 use super::moving;
 use crate::store::StoreError;
 use crate::store::lock::{FileLock, LOCK};
@@ -38,6 +39,14 @@ pub fn read(dir: &Path) -> Result<Option<Nameplate>, StoreError> {
     let meta = Meta::read(&RealDisk, dir)?;
     let moved = moving::read(&RealDisk, dir)?;
     Ok(Some(Nameplate { register: meta.register, shards: meta.shards, restored: meta.restored_from != 0, moved }))
+}
+
+/// Is there a register, or is nothing known of it? It is not where a disk says that it is not.
+pub fn may_be_there(dir: &Path) -> bool {
+    match dir.join(META).try_exists() {
+        Ok(there) => there,
+        Err(error) => error.kind() != ErrorKind::NotADirectory,
+    }
 }
 
 /// What the directory says of its move, if it can be read and says something.

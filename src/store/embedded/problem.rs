@@ -1,6 +1,7 @@
 //! Sentences for what is wrong with a data directory: where, what, and what to do.
 
 use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::store::StoreError;
@@ -14,6 +15,15 @@ pub(super) fn damaged(path: &Path, problem: impl Display) -> StoreError {
         path.display()
     );
     StoreError::Damaged(text.into())
+}
+
+/// What belongs to a register was not read. It is damage only where it is not there, or not as long as it was: what a disk
+/// or a machine refuses now is not lost.
+pub(super) fn unread<'a>(path: &'a Path, problem: &'static str) -> impl Fn(std::io::Error) -> StoreError + 'a {
+    move |error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::UnexpectedEof => damaged(path, format_args!("{problem} ({error})")),
+        _ => io("reading", path)(error),
+    }
 }
 
 /// Something that cannot be trusted, at a place in a file.

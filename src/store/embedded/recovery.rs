@@ -96,8 +96,7 @@ fn newest_snapshot(
     leftovers: &mut Vec<PathBuf>,
 ) -> Result<Option<Arc<Snapshot>>, StoreError> {
     let snap = dir.join(SNAP);
-    let names =
-        disk.list(&snap).map_err(|error| problem::damaged(&snap, format_args!("cannot be listed ({error})")))?;
+    let names = disk.list(&snap).map_err(problem::unread(&snap, "cannot be listed"))?;
     let mut covered: Vec<u64> = names.iter().filter_map(|name| snapshot::covered_of(name)).collect();
     leftovers.extend(names.iter().filter(|name| name.ends_with(".tmp")).map(|name| snap.join(name)));
     covered.sort_unstable();
@@ -120,7 +119,7 @@ fn segment_numbers(
     leftovers: &mut Vec<PathBuf>,
 ) -> Result<Vec<u64>, StoreError> {
     let log = dir.join(LOG);
-    let names = disk.list(&log).map_err(|error| problem::damaged(&log, format_args!("cannot be listed ({error})")))?;
+    let names = disk.list(&log).map_err(problem::unread(&log, "cannot be listed"))?;
     leftovers.extend(names.iter().filter(|name| name.ends_with(".tmp")).map(|name| log.join(name)));
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment::number_of(name)).collect();
     numbers.sort_unstable();

@@ -111,17 +111,21 @@ fn read_chunk<'a>(
     (at, ordinal): (u64, u64),
     buffer: &'a mut Vec<u8>,
 ) -> Result<Chunk<'a>, StoreError> {
+    let unread = |what: &'static str| {
+        move |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => problem::damaged_at(path, at, format_args!("{what} ({error})")),
+            _ => problem::io("reading", path)(error),
+        }
+    };
     let mut header = [0; CHUNK_HEADER_BYTES];
-    read_exact(file, &mut header, at)
-        .map_err(|error| problem::damaged_at(path, at, format_args!("no chunk can be read ({error})")))?;
+    read_exact(file, &mut header, at).map_err(unread("no chunk can be read"))?;
     let length = u32_at(&header, 4) as usize;
     if header[..4] != CHUNK_MAGIC || length > CHUNK_BYTES_MAX {
         return Err(problem::damaged_at(path, at, "a chunk should begin there"));
     }
     buffer.resize(length.max(buffer.len()), 0);
     let payload = &mut buffer[..length];
-    read_exact(file, payload, at + CHUNK_HEADER_BYTES as u64)
-        .map_err(|error| problem::damaged_at(path, at, format_args!("a chunk cannot be read ({error})")))?;
+    read_exact(file, payload, at + CHUNK_HEADER_BYTES as u64).map_err(unread("a chunk cannot be read"))?;
     if chunk_checksum(&header, payload) != u32_at(&header, 8) || u64_at(&header, 12) != ordinal {
         return Err(problem::damaged_at(path, at, "a chunk does not fit its checksum"));
     }
@@ -142,8 +146,7 @@ impl Snapshot {
         let file = disk.open(path).map_err(problem::io("opening", path))?;
         let length = file.length().map_err(problem::io("reading", path))?;
         let mut header = [0; HEADER_BYTES];
-        read_exact(&*file, &mut header, 0)
-            .map_err(|error| problem::damaged(path, format_args!("is cut off ({error})")))?;
+        read_exact(&*file, &mut header, 0).map_err(problem::unread(path, "is cut off"))?;
         let place =
             SnapshotPlace::parse(&header).ok_or_else(|| problem::damaged_at(path, 0, "its header is unreadable"))?;
         if place.register != register {
