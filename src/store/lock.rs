@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::embedded::disk::{RealDisk, make_dir};
 use super::{StoreError, whole};
 
 /// Its name.
@@ -85,7 +86,7 @@ pub(crate) fn in_use(directory: &Path, holder: &str, advice: &str) -> StoreError
 /// # Errors
 /// [`StoreError::Locked`] if another server has it; it cannot be written.
 pub(crate) fn take_directory(directory: &Path) -> Result<FileLock, StoreError> {
-    std::fs::create_dir_all(directory).map_err(whole::io("making directory", directory))?;
+    make_dir(&RealDisk, directory).map_err(whole::io("making directory", directory))?;
     let path = directory.join(LOCK);
     let taken = FileLock::take(&path, &owner()).map_err(whole::io("locking", &path))?;
     taken.map_err(|holder| {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::StoreError;
+use super::embedded::disk::{RealDisk, make_dir};
 
 /// What failed is the reading or writing of this file.
 pub(crate) fn io(doing: &'static str, path: &Path) -> impl Fn(std::io::Error) -> StoreError {
@@ -18,7 +19,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(std::io::ErrorKind::InvalidFilename.into());
     };
-    std::fs::create_dir_all(directory)?;
+    make_dir(&RealDisk, directory)?;
     let mut new_name = std::ffi::OsString::from("new-");
     new_name.push(name);
     let new = directory.join(new_name);

@@ -1,5 +1,7 @@
 //! A file system in memory that can fail at the n-th operation, fill up, and lose power.
 //!
+//! A directory is lost with all that is in it, unless the one above it was flushed.
+//!
 //! After a loss of power a file has what was flushed, and of what was not a random part, sector by sector. A name has
 //! what its directory had when that was flushed, or what it had since. A flush that failed forgets what was to be
 //! flushed, as kernels do: the cache goes on to show it, the disk never gets it.
@@ -26,6 +28,7 @@ struct State {
     names: BTreeMap<PathBuf, Arc<Mutex<Content>>>,
     durable_names: BTreeMap<PathBuf, Arc<Mutex<Content>>>,
     dirs: BTreeSet<PathBuf>,
+    durable_dirs: BTreeSet<PathBuf>,
     operations: u64,
     /// The operation that fails; none before it does, and those after it go well again.
     fail_at: Option<u64>,
@@ -153,14 +156,25 @@ impl SimDisk {
             (path.clone(), if same { names[path].clone() } else { copy(content) })
         });
         let durable_names = durable_names.collect();
-        SimDisk(Arc::new(Mutex::new(State { names, durable_names, dirs: state.dirs.clone(), ..State::default() })))
+        let (dirs, durable_dirs) = (state.dirs.clone(), state.durable_dirs.clone());
+        SimDisk(Arc::new(Mutex::new(State { names, durable_names, dirs, durable_dirs, ..State::default() })))
     }
 
     /// What is there when the power comes back.
     pub fn after_power_loss(&self, rng: &mut impl Rng) -> SimDisk {
         let state = self.0.lock().unwrap();
         // Changes of names since the last flush of their directory happened or did not, all of them: journals keep order.
-        let names = if rng.random() { &state.names } else { &state.durable_names };
+        let (names, dirs) = if rng.random() {
+            (state.names.clone(), state.dirs.clone())
+        } else {
+            let is_reached = |path: &&PathBuf| {
+                let mut above = path.ancestors().skip(1).filter(|dir| !is_root(dir));
+                above.all(|dir| state.durable_dirs.contains(dir))
+            };
+            let names = state.durable_names.iter().filter(|(path, _)| is_reached(path));
+            let names = names.map(|(path, content)| (path.clone(), content.clone())).collect();
+            (names, state.durable_dirs.iter().filter(is_reached).cloned().collect())
+        };
         let survive = |content: &Arc<Mutex<Content>>, rng: &mut dyn rand::RngCore| {
             let content = content.lock().unwrap();
             let mut bytes = content.durable.clone();
@@ -176,8 +190,8 @@ impl SimDisk {
             Arc::new(Mutex::new(Content { now: bytes.clone(), durable: bytes, dirty: BTreeSet::new() }))
         };
         let names: BTreeMap<_, _> = names.iter().map(|(path, content)| (path.clone(), survive(content, rng))).collect();
-        let durable_names = names.clone();
-        SimDisk(Arc::new(Mutex::new(State { names, durable_names, dirs: state.dirs.clone(), ..State::default() })))
+        let (durable_names, durable_dirs) = (names.clone(), dirs.clone());
+        SimDisk(Arc::new(Mutex::new(State { names, durable_names, dirs, durable_dirs, ..State::default() })))
     }
 
     pub fn files(&self) -> Vec<(PathBuf, usize)> {
@@ -232,6 +246,15 @@ impl SimDisk {
     }
 }
 
+/// There always.
+fn is_root(dir: &Path) -> bool {
+    ["/", ".", ""].map(Path::new).contains(&dir)
+}
+
+fn lies_in(path: &Path, dir: &Path) -> bool {
+    path.parent().is_some_and(|above| above == dir || (above.as_os_str().is_empty() && dir == Path::new(".")))
+}
+
 struct SimLock(SimDisk, PathBuf);
 
 impl Drop for SimLock {
@@ -246,16 +269,21 @@ impl Disk for SimDisk {
             return Err(io::Error::other("out of reach"));
         }
         let state = self.0.lock().unwrap();
-        if !state.dirs.contains(dir) {
+        if !state.dirs.contains(dir) && !is_root(dir) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let inside = state.names.keys().chain(&state.dirs).filter(|path| path.parent() == Some(dir));
+        let inside = state.names.keys().chain(&state.dirs).filter(|path| lies_in(path, dir));
         Ok(inside.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect())
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         self.count()?;
-        self.0.lock().unwrap().dirs.insert(dir.into());
+        let mut state = self.0.lock().unwrap();
+        let is_above = |above: &Path| is_root(above) || state.dirs.contains(above);
+        if !dir.parent().is_some_and(is_above) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.dirs.insert(dir.into());
         Ok(())
     }
 
@@ -310,7 +338,9 @@ impl Disk for SimDisk {
         }
         self.count()?;
         let mut state = self.0.lock().unwrap();
-        let inside = |path: &Path| path.parent() == Some(dir);
+        let inside = |path: &Path| lies_in(path, dir);
+        let made: Vec<_> = state.dirs.iter().filter(|path| inside(path)).cloned().collect();
+        state.durable_dirs.extend(made);
         state.durable_names.retain(|path, _| !inside(path));
         let now: Vec<_> =
             state.names.iter().filter(|(path, _)| inside(path)).map(|(p, c)| (p.clone(), c.clone())).collect();

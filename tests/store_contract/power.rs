@@ -110,3 +110,19 @@ fn a_snapshot_that_cannot_be_read_back_is_no_reason_not_to_start() {
     let head = wait(again.take(ShardId(0), Token(0x9000))).unwrap();
     assert!(head.seq.0 as usize >= run.acknowledged[0]);
 }
+
+/// A file that was flushed is lost with the name of any directory above it.
+#[test]
+fn a_register_in_directories_that_are_new_outlives_the_power_with_all_of_them() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    for dir in ["allod-data", "a/b/c", "/data/allod", "/a/b/c/d"].map(Path::new) {
+        let disk = SimDisk::default();
+        let open = |disk: &SimDisk| EmbeddedStore::open(dir, SHARDS, options(disk));
+        let store = open(&disk).unwrap();
+        let run = run(&store, 30, 0x100);
+        for _ in 0..8 {
+            let lost = open(&disk.after_power_loss(&mut rng)).unwrap();
+            check(&lost, &run, 0x9000, &format!("in {}", dir.display()));
+        }
+    }
+}

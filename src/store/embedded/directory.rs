@@ -17,7 +17,7 @@ use crate::store::StoreError;
 use crate::store::lock::{LOCK, in_use, owner};
 
 pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreError> {
-    disk.create_dir(dir).map_err(problem::io("making directory", dir))?;
+    disk::make_dir(disk, dir).map_err(problem::io("making directory", dir))?;
     if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == LOCK) {
         // Somebody else's directory is left as it is.
         initialised(disk, dir)?;
@@ -82,7 +82,7 @@ pub(super) fn initialise(
 ) -> Result<(), StoreError> {
     for folder in [LOG, SNAP] {
         let path: PathBuf = dir.join(folder);
-        disk.create_dir(&path).map_err(problem::io("making directory", &path))?;
+        disk::make_dir(disk, &path).map_err(problem::io("making directory", &path))?;
     }
     let first = segment::create(disk, dir, 1, options.lengths(), segment::AT_ONCE);
     first.map_err(problem::io("making the first segment in", dir))?;
@@ -96,9 +96,6 @@ pub(super) fn initialise(
         generation_floor: 0,
     };
     disk.sync_dir(dir).map_err(problem::io("flushing", dir))?;
-    if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
-        disk.sync_dir(above).map_err(problem::io("flushing", above))?;
-    }
     meta.write(disk, dir)
 }
 

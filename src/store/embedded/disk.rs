@@ -22,7 +22,7 @@ pub type DirectoryLock = Box<dyn Any + Send + Sync>;
 pub trait Disk: Debug + Send + Sync + 'static {
     /// Names in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Makes a directory, and those above it.
+    /// Makes a directory in one that is there, if it is not there itself. Durable is only what [`make_dir`] makes.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Opens a file that exists, to read and write.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
@@ -66,7 +66,10 @@ impl Disk for RealDisk {
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(dir)
+        match std::fs::create_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+            made => made,
+        }
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -119,6 +122,33 @@ impl DiskFile for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fdatasync(&self.0)?)
+    }
+}
+
+/// Makes a directory and those above it, each of them durable before anything lies in it: what was flushed in a directory
+/// is lost with its name.
+pub(crate) fn make_dir(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let above = match dir.parent() {
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+        None => return Ok(()),
+    };
+    match disk.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_dir(disk, above)?;
+            disk.create_dir(dir)?;
+            disk.sync_dir(above)
+        }
+        // It may be of a process that was killed before it came to flush it. One that was there before need not let this
+        // process read what it lies in.
+        Ok(_) => {
+            if let Err(error) = disk.sync_dir(above) {
+                tracing::debug!(path = %above.display(), %error, "a directory is not flushed again");
+            }
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

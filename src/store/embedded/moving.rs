@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::PoisonError;
 
 use super::directory::initialised;
-use super::disk::{Disk, read_exact, replace};
+use super::disk::{Disk, make_dir, read_exact, replace};
 use super::meta::{MARK, META, Meta};
 use super::segment::LOG;
 use super::snapshot::SNAP;
@@ -46,7 +46,7 @@ pub(super) fn check_before(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Re
         return Err(problem::foreign(dir, "holds no register"));
     }
     if matches!(opening, Opening::Target { .. }) {
-        disk.create_dir(dir).map_err(problem::io("making directory", dir))?;
+        make_dir(disk, dir).map_err(problem::io("making directory", dir))?;
         empty_but_for_a_broken_move(disk, dir)?;
     }
     Ok(())

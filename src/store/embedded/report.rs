@@ -9,7 +9,7 @@
 use std::io;
 use std::path::Path;
 
-use super::disk::{Disk, DiskFile, RealDisk, read_exact};
+use super::disk::{Disk, DiskFile, RealDisk, make_dir, read_exact};
 use super::meta::{Mark, Meta};
 use super::observed::{Heard, ObservedDisk};
 use super::problem;
@@ -66,9 +66,8 @@ pub fn look(dir: &Path) -> Result<Report, StoreError> {
 }
 
 fn read(disk: &dyn Disk, dir: &Path) -> Result<(super::DirectoryLock, Meta, Recovered), StoreError> {
-    // Locking makes the directory: a slip in the name must not.
     check_there(disk, dir)?;
-    let lock = super::directory::lock(disk, dir)?;
+    let lock = super::directory::take_lock(disk, dir)?;
     let (meta, recovered) = read_unlocked(disk, dir)?;
     Ok((lock, meta, recovered))
 }
@@ -142,7 +141,7 @@ fn lies_inside(target: &Path, dir: &Path) -> bool {
 
 fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, StoreError> {
     let disk = &RealDisk;
-    disk.create_dir(target).map_err(problem::io("making directory", target))?;
+    make_dir(disk, target).map_err(problem::io("making directory", target))?;
     let there = disk.list(target).map_err(problem::io("listing", target))?;
     if !there.is_empty() {
         return Err(problem::foreign(target, "is not empty; give an empty directory to copy into"));
@@ -166,7 +165,7 @@ fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, Sto
 
 fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered) -> io::Result<()> {
     for folder in [LOG, SNAP] {
-        disk.create_dir(&target.join(folder))?;
+        make_dir(disk, &target.join(folder))?;
     }
     for kept in &recovered.segments {
         let header = SegmentHeader { register: meta.register, ..kept.segment.header };
