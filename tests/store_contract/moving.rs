@@ -23,7 +23,7 @@ use allod::store::*;
 use super::disk::SimDisk;
 use super::records::{plain_network, plain_reservation, usual_holder};
 use super::redis::Server;
-use super::work::{DIR, Model, model_of, options, wait};
+use super::work::{DIR, Model, SHARDS, model_of, options, run, wait};
 
 const NOW_MS: u64 = 1_795_262_400_000;
 
@@ -479,4 +479,27 @@ fn an_unfinished_target_that_lost_something_is_copied_anew() {
     assert!(anew.tally.is_some(), "it was not finished as it was");
     assert!(served(&keys, 2).0 == before);
     refused(&files, 3, "was moved to");
+}
+
+/// A move knows nothing of the settings of the server, and may be refused, or only tried.
+#[test]
+fn a_register_that_is_opened_to_be_moved_keeps_its_history_however_little_would_be_kept() {
+    let disk = SimDisk::default();
+    let unmerged = Files { snapshot_log_bytes: 1 << 30, ..options(&disk) };
+    let store = EmbeddedStore::open(std::path::Path::new(DIR), SHARDS, unmerged).unwrap();
+    let run = run(&store, 200, 0x100);
+    drop(store);
+    let before: Vec<_> = disk.files().into_iter().map(|(path, _)| path).collect();
+    let greedy = Files { opening: Opening::Source, history_bytes: 0, history_seconds: 0, ..options(&disk) };
+    let source = EmbeddedStore::open(std::path::Path::new(DIR), SHARDS, greedy).unwrap();
+    // Long enough for any merge that is due.
+    for token in 0..200 {
+        wait(source.take(ShardId(2), Token(0x9000 + token))).unwrap();
+    }
+    let history = wait(source.history(ShardId(0), Seq(0), usize::MAX)).unwrap();
+    assert_eq!(history.len(), run.offered[0].len());
+    assert_eq!(source.figures().compactions, 0);
+    drop(source);
+    let after: Vec<_> = disk.files().into_iter().map(|(path, _)| path).collect();
+    assert!(before.iter().all(|path| after.contains(path)), "{before:?} {after:?}");
 }

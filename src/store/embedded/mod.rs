@@ -11,7 +11,7 @@
 //! refused, and `directory` for what is made and mended. Segments are history until retention ends; state is never
 //! taken from them once a snapshot covers them.
 //!
-//! Threads: `writer`, `allocator`, `compactor`, `reader`. None of them is waited for by a caller: each call is a message
+//! Threads: `writer`, `allocator`, `compactor` (not where it is moved from), `reader`. None of them is waited for by a caller: each call is a message
 //! to one of them and a future. Order of calls is order of effect.
 //!
 //! Why own segments and not redb: two-phase commit, the setting of redb that loses nothing to a changed byte, flushes
@@ -194,12 +194,15 @@ impl EmbeddedStore {
             carried: None,
         };
         let (for_reader, for_allocator, for_compactor) = (shared.clone(), shared.clone(), shared.clone());
-        let threads = vec![
+        let mut threads = vec![
             spawn("store-writer", &shared, move || state.run())?,
             spawn("store-reader", &shared, move || reader::run(&for_reader, &reader_jobs))?,
             spawn("store-allocator", &shared, move || allocator::run(&for_allocator))?,
-            spawn("store-compactor", &shared, move || compactor::run(&for_compactor))?,
         ];
+        // What is moved away keeps its history: how much of that its server keeps, a move does not know.
+        if shared.options.opening != Opening::Source {
+            threads.push(spawn("store-compactor", &shared, move || compactor::run(&for_compactor))?);
+        }
         let running = Mutex::new(Some(Running { threads, lock }));
         let (reader, notice) = (Mutex::new(Some(reader)), Mutex::new(notice));
         Ok(Self { shared, writer, reader, running, torn_bytes, notice })
