@@ -49,7 +49,8 @@ impl Lates {
     /// A file cannot be read, is damaged, or is of another register: it is never taken for less than it is.
     pub fn open(directory: Option<&Path>, register: u128, gives_up_others: bool) -> Result<Self, StoreError> {
         let mut pending = Vec::new();
-        for path in directory.into_iter().flat_map(files) {
+        let files = directory.map(|directory| files(directory).map_err(whole::io("listing", directory)));
+        for path in files.transpose()?.unwrap_or_default() {
             let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
             let damaged = |what: &str| {
                 let text = format!(
@@ -207,14 +208,22 @@ fn beside(path: &Path, prefix: &str) -> PathBuf {
     path.with_file_name(format!("{prefix}{}", name.strip_prefix(PREFIX).unwrap_or(&name)))
 }
 
-/// The files of a directory, in the order in which they were written.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let listed = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let is_one = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
+/// The files of a directory, in the order in which they were written; none where there is no directory yet.
+fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let listed = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed?,
+    };
     let written = |entry: &std::fs::DirEntry| entry.metadata().and_then(|metadata| metadata.modified()).ok();
-    let mut files: Vec<_> = listed.filter(is_one).map(|entry| (written(&entry), entry.path())).collect();
+    let mut files = Vec::new();
+    for entry in listed {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            files.push((written(&entry), entry.path()));
+        }
+    }
     files.sort();
-    files.into_iter().map(|(_, path)| path).collect()
+    Ok(files.into_iter().map(|(_, path)| path).collect())
 }
 
 /// Reads what was answered of a journal, if anything was.
@@ -318,6 +327,15 @@ pub(super) mod tests {
         let late = nowhere.add(ShardId(3), Digest(1), &batches(2)).unwrap();
         nowhere.remove(&late).unwrap();
         assert!(nowhere.all().is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_listed_is_not_taken_for_one_without_late_journals() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("data");
+        assert!(Lates::open(Some(&place), 5, false).unwrap().all().is_empty(), "it is not made yet");
+        std::fs::write(&place, b"").unwrap();
+        assert!(matches!(Lates::open(Some(&place), 5, false), Err(StoreError::Io { .. })));
     }
 
     fn addresses(late: &Late) -> Vec<String> {
