@@ -24,14 +24,19 @@ impl FileLock {
     /// Locks a file for this opener alone, and writes `owner` into it; or tells who has it. It is made if it is not there.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// It cannot be opened to be written, or not be locked.
     pub(crate) fn take(path: &Path, owner: &str) -> io::Result<Result<Self, String>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let locked = file.try_lock();
         let taken = Self::of(file, locked)?;
         if let Ok(Self(file)) = &taken {
-            file.set_len(0)?;
-            file.write_all_at(owner.as_bytes(), 0)?;
+            // Over what is there, which needs no room. It is for people only: no reason to be without a lock.
+            let written = file.write_all_at(owner.as_bytes(), 0).and_then(|()| file.set_len(owner.len() as u64));
+            if let Err(error) = written {
+                tracing::warn!(path = %path.display(), %error, "it is locked, and does not say by whom");
+                // Rather nobody than who had it before.
+                let _ = file.set_len(0);
+            }
         }
         Ok(taken)
     }
@@ -92,4 +97,29 @@ pub(crate) fn take_directory(directory: &Path) -> Result<FileLock, StoreError> {
     taken.map_err(|holder| {
         in_use(directory, &holder, "give each server a `store.directory` of its own, or end the other one")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(path: &Path, owner: &str) -> FileLock {
+        FileLock::take(path, owner).unwrap().unwrap_or_else(|holder| panic!("{holder} has it"))
+    }
+
+    #[test]
+    fn a_lock_is_taken_also_where_there_is_no_room_for_a_word_in_it() {
+        // Whatever is written there finds no room.
+        drop(taken(Path::new("/dev/full"), "process 7"));
+    }
+
+    #[test]
+    fn a_lock_names_its_holder_and_nothing_of_who_had_it_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(LOCK);
+        drop(taken(&path, "process 1234567"));
+        let held = taken(&path, "process 7");
+        assert_eq!(FileLock::take(&path, "process 8").unwrap().map(drop), Err("process 7".to_owned()));
+        drop(held);
+    }
 }
