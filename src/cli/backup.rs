@@ -51,6 +51,9 @@ pub fn backup(args: &Backup) -> Done<Exit> {
         Obstacle::InUse => "stop the server first, or copy from it while it runs: `allod export > register.jsonl`",
         Obstacle::Damaged => "nothing was copied; an earlier copy comes back by `allod restore SOURCE --data DIR`",
         Obstacle::Unreadable => "say it as who may read it: `runuser -u allod -- allod backup TARGET --data DIR`",
+        Obstacle::Refused => {
+            "nothing was copied; look at the kernel's log (`journalctl -k`) and `ulimit -n`, then say it again"
+        }
         Obstacle::Occupied => "name a directory elsewhere that is empty or not there: `allod backup TARGET --data DIR`",
         Obstacle::Unwritable => "name a directory that you may write to, with room: `allod backup TARGET --data DIR`",
     })
@@ -66,6 +69,9 @@ pub fn restore(args: &Restore) -> Done<Exit> {
         Obstacle::InUse => "stop the server that has it open, or name a copy: `allod restore SOURCE --data DIR`",
         Obstacle::Damaged => "name another copy: `allod restore SOURCE --data DIR`",
         Obstacle::Unreadable => "say it as who may read it, or have it copied: `allod restore SOURCE --data DIR`",
+        Obstacle::Refused => {
+            "nothing was copied; look at the kernel's log (`journalctl -k`) and `ulimit -n`, then say it again"
+        }
         Obstacle::Occupied => {
             "name a directory elsewhere that is empty or not there: `allod restore SOURCE --data DIR`"
         }

@@ -180,8 +180,10 @@ pub enum Obstacle {
     InUse,
     /// It is damaged.
     Damaged,
-    /// It cannot be read.
+    /// Whoever asks may not read it.
     Unreadable,
+    /// The disk, or the machine, does not give all of it.
+    Refused,
     /// The directory to copy into is not empty, or is in the other one.
     Occupied,
     /// It cannot be written.
@@ -202,7 +204,8 @@ pub fn copy_register(
         let obstacle = match &error {
             CannotCopy::Source(StoreError::Io { source, .. }) => match source.kind() {
                 ErrorKind::NotFound | ErrorKind::NotADirectory => Obstacle::NoSource,
-                _ => Obstacle::Unreadable,
+                ErrorKind::PermissionDenied => Obstacle::Unreadable,
+                _ => Obstacle::Refused,
             },
             CannotCopy::Source(StoreError::Foreign(_)) if from.join(REDIS_FILE).is_file() => Obstacle::InRedis,
             CannotCopy::Source(StoreError::Foreign(_)) => Obstacle::NoSource,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use allod::core::state::Step;
 use allod::core::types::Generation;
-use allod::store::embedded::{CannotCopy, EmbeddedOptions, EmbeddedStore, copy, verify};
+use allod::store::embedded::{CannotCopy, EmbeddedOptions, EmbeddedStore, copy, copy_heard, verify};
 use allod::store::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -313,6 +313,33 @@ fn a_second_server_on_one_directory_is_refused() {
     let register = store.info().register;
     drop(store);
     assert_eq!(verify(dir.path()).unwrap().register, register);
+}
+
+/// Night after night the next copy into the same directory would find that something is there.
+#[test]
+fn a_copy_that_its_source_fails_says_so_and_leaves_nothing() {
+    let above = tempfile::tempdir().unwrap();
+    let (dir, empty, new) = (above.path().join("a"), above.path().join("empty"), above.path().join("b/c"));
+    std::fs::create_dir(&empty).unwrap();
+    let small = EmbeddedOptions { segment_bytes: 8 << 10, ..EmbeddedOptions::default() };
+    drop(run(&EmbeddedStore::open(&dir, SHARDS, small).unwrap(), 60, 0x100));
+    let second = dir.join("log/00000002.seg");
+    let whole = std::fs::read(&second).unwrap();
+    for target in [&new, &empty] {
+        let (cut, begun) = (second.clone(), target.join("log/00000001.seg"));
+        let failing = move |_, _| {
+            if begun.exists() {
+                std::fs::File::options().write(true).open(&cut).unwrap().set_len(0).unwrap();
+            }
+        };
+        let failed = copy_heard(&dir, target, std::sync::Arc::new(failing));
+        let Err(CannotCopy::Source(StoreError::Io { context, .. })) = &failed else { panic!("{failed:?}") };
+        assert!(context.contains("00000002.seg"), "{context}");
+        std::fs::write(&second, &whole).unwrap();
+    }
+    assert!(!above.path().join("b").exists());
+    assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0);
+    copy(&dir, &empty).unwrap();
 }
 
 /// The register that was copied may have gone on: its copy must never repeat a generation of it.

@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 
 use super::disk::{Disk, DiskFile, RealDisk, make_dir, read_exact};
-use super::meta::{Mark, Meta};
+use super::meta::{MARK, META, Mark, Meta};
 use super::observed::{Heard, ObservedDisk};
 use super::problem;
 use super::recovery::{self, Recovered};
@@ -18,6 +18,7 @@ use super::segment::{self, LOG, Lengths, SegmentHeader};
 use super::shared::now_ms;
 use super::snapshot::{self, SNAP};
 use super::source::SourceDisk;
+use crate::store::lock::LOCK;
 use crate::store::{Head, StoreError};
 
 /// Bits of a generation below the seconds since 1970: so many can be given in a second.
@@ -129,7 +130,17 @@ fn copy_from(disk: &dyn Disk, dir: &Path, target: &Path) -> Result<Report, Canno
         let text = format!("lies inside {}, where only the server has something to write", dir.display());
         return Err(CannotCopy::Target(problem::foreign(target, text)));
     }
-    fill(&meta, &recovered, target).map_err(CannotCopy::Target)
+    let missing: Vec<&Path> = target.ancestors().take_while(|above| !is_there(above)).collect();
+    let filled = fill(&meta, &recovered, target);
+    if filled.is_err() {
+        // Those that were made, the innermost first; one with something in it stays.
+        missing.into_iter().for_each(|above| drop(std::fs::remove_dir(above)));
+    }
+    filled
+}
+
+fn is_there(dir: &Path) -> bool {
+    dir.as_os_str().is_empty() || dir.exists()
 }
 
 /// Is it below the directory, or would it be once it is made?
@@ -139,14 +150,34 @@ fn lies_inside(target: &Path, dir: &Path) -> bool {
     there.is_some_and(|there| there.starts_with(&dir)) && target.canonicalize().ok() != Some(dir)
 }
 
-fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, StoreError> {
+fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, CannotCopy> {
     let disk = &RealDisk;
-    make_dir(disk, target).map_err(problem::io("making directory", target))?;
-    let there = disk.list(target).map_err(problem::io("listing", target))?;
-    if !there.is_empty() {
-        return Err(problem::foreign(target, "is not empty; give an empty directory to copy into"));
+    let lock = || {
+        make_dir(disk, target).map_err(problem::io("making directory", target))?;
+        let there = disk.list(target).map_err(problem::io("listing", target))?;
+        if !there.is_empty() {
+            return Err(problem::foreign(target, "is not empty; give an empty directory to copy into"));
+        }
+        super::directory::lock(disk, target)
+    };
+    let _target_lock = lock().map_err(CannotCopy::Target)?;
+    let copied = write_register(disk, target, meta, recovered);
+    if copied.is_err() {
+        clear(target);
     }
-    let _target_lock = super::directory::lock(disk, target)?;
+    copied
+}
+
+/// Removes what a copy made that failed, so that the next one into the same directory finds it empty. `META` goes first:
+/// without it nothing is taken for a register; the lock last.
+fn clear(target: &Path) {
+    let remove = |name: &str| drop(std::fs::remove_file(target.join(name)));
+    [META, "META.tmp", MARK].into_iter().for_each(remove);
+    [LOG, SNAP].into_iter().for_each(|folder| drop(std::fs::remove_dir_all(target.join(folder))));
+    remove(LOCK);
+}
+
+fn write_register(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered) -> Result<Report, CannotCopy> {
     let report = report(meta, recovered);
     let highest = report.heads.iter().map(|head| head.generation.0).max().unwrap_or(0);
     let copied = Meta {
@@ -155,24 +186,28 @@ fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, Sto
         generation_floor: highest.max(now_ms() / 1_000 * GENERATIONS_PER_SECOND) + GENERATIONS_PER_SECOND,
         ..*meta
     };
-    write_copy(disk, target, &copied, recovered).map_err(problem::io("copying into", target))?;
-    Mark::create(disk, target, recovered.group, recovered.digest)?;
-    disk.sync_dir(target).map_err(problem::io("flushing", target))?;
-    copied.write(disk, target)?;
+    write_copy(disk, target, &copied, recovered)?;
+    let finish = || {
+        Mark::create(disk, target, recovered.group, recovered.digest)?;
+        disk.sync_dir(target).map_err(problem::io("flushing", target))?;
+        copied.write(disk, target)
+    };
+    finish().map_err(CannotCopy::Target)?;
     super::index::begin(disk, target, copied.register);
     Ok(Report { register: copied.register, restored_from: Some(meta.register), torn_bytes: 0, ..report })
 }
 
-fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered) -> io::Result<()> {
+fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered) -> Result<(), CannotCopy> {
+    let unwritten = |error| CannotCopy::Target(problem::io("copying into", target)(error));
     for folder in [LOG, SNAP] {
-        make_dir(disk, &target.join(folder))?;
+        make_dir(disk, &target.join(folder)).map_err(unwritten)?;
     }
     for kept in &recovered.segments {
         let header = SegmentHeader { register: meta.register, ..kept.segment.header };
-        let copy = segment::create(disk, target, header.number, Lengths::of(header.length), segment::AT_ONCE)?;
-        copy_bytes(&*kept.segment.file, &*copy.file, kept.end)?;
-        copy.file.write_at(&header.bytes(), 0)?;
-        copy.file.sync()?;
+        let lengths = Lengths::of(header.length);
+        let copy = segment::create(disk, target, header.number, lengths, segment::AT_ONCE).map_err(unwritten)?;
+        let source = (&*kept.segment.file, &*kept.segment.path, kept.end);
+        copy_bytes(source, &*copy.file, &header.bytes(), unwritten)?;
     }
     // A sealed segment has a successor; the spare ones of the source hold nothing else.
     let oldest = recovered.snapshot.as_ref().map_or(1, |snapshot| snapshot.place.oldest);
@@ -180,27 +215,32 @@ fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered
     let spare_bytes = recovered.spares.first().map(|spare| spare.length);
     let (number, length) =
         last.unwrap_or((oldest, spare_bytes.unwrap_or(super::EmbeddedOptions::default().segment_bytes)));
-    segment::create(disk, target, number, Lengths::of(length), segment::AT_ONCE)?;
+    segment::create(disk, target, number, Lengths::of(length), segment::AT_ONCE).map_err(unwritten)?;
     if let Some(snapshot) = &recovered.snapshot {
         let place = snapshot::SnapshotPlace { register: meta.register, ..snapshot.place };
         let snap = target.join(SNAP);
-        let copy = disk.create(&snap.join(snapshot::name(place.covered)))?;
-        copy_bytes(snapshot.file(), &*copy, snapshot.length)?;
-        copy.write_at(&place.bytes(), 0)?;
-        copy.sync()?;
-        disk.sync_dir(&snap)?;
+        let copy = disk.create(&snap.join(snapshot::name(place.covered))).map_err(unwritten)?;
+        copy_bytes((snapshot.file(), &snapshot.path, snapshot.length), &*copy, &place.bytes(), unwritten)?;
+        disk.sync_dir(&snap).map_err(unwritten)?;
     }
     Ok(())
 }
 
-fn copy_bytes(from: &dyn DiskFile, to: &dyn DiskFile, length: u64) -> io::Result<()> {
+/// Copies so many bytes of a file, with another header, durably.
+fn copy_bytes(
+    (from, path, length): (&dyn DiskFile, &Path, u64),
+    to: &dyn DiskFile,
+    header: &[u8],
+    unwritten: impl Fn(io::Error) -> CannotCopy,
+) -> Result<(), CannotCopy> {
     let mut buffer = vec![0; COPY_BYTES.min(length as usize)];
     let mut at = 0;
     while at < length {
         let piece = (length - at).min(COPY_BYTES as u64) as usize;
-        read_exact(from, &mut buffer[..piece], at)?;
-        to.write_at(&buffer[..piece], at)?;
+        let read = read_exact(from, &mut buffer[..piece], at);
+        read.map_err(|error| CannotCopy::Source(problem::io("reading", path)(error)))?;
+        to.write_at(&buffer[..piece], at).map_err(&unwritten)?;
         at += piece as u64;
     }
-    Ok(())
+    to.write_at(header, 0).and_then(|()| to.sync()).map_err(&unwritten)
 }
