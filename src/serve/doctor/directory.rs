@@ -18,6 +18,9 @@ const ROOM_BYTES_MIN: u64 = 256 << 20;
 /// Beside its history a register needs a snapshot, the next one, and the segments since.
 const ROOM_BYTES_BESIDE: u64 = 2 << 30;
 const MB: u64 = 1_000_000;
+const BTRFS: FsWord = 0x9123_683e;
+const ZFS: FsWord = 0x2fc1_2fc1;
+const BCACHEFS: FsWord = 0xca45_1a4e;
 
 /// The nearest directory that is there: itself, or where it would be made.
 pub(super) fn nearest(directory: &Path) -> PathBuf {
@@ -114,8 +117,9 @@ fn file_system(kind: FsWord) -> (String, Option<&'static str>) {
     let (name, why) = match kind {
         0xef53 => ("ext4", None),
         0x5846_5342 => ("xfs", None),
-        0x9123_683e => ("btrfs", None),
-        0x2fc1_2fc1 => ("zfs", None),
+        BTRFS => ("btrfs", None),
+        ZFS => ("zfs", None),
+        BCACHEFS => ("bcachefs", None),
         0xf2f5_2010 => ("f2fs", None),
         0x0102_1994 | 0x8584_58f6 => {
             ("memory (tmpfs)", Some("it is gone when the machine restarts; name a directory on a disk"))
@@ -132,6 +136,11 @@ fn file_system(kind: FsWord) -> (String, Option<&'static str>) {
     (name.to_owned(), why)
 }
 
+/// Does a file that is written again take new room? The log is written into zeros that were to reserve it.
+fn copies_on_write(kind: FsWord) -> bool {
+    matches!(kind, BTRFS | ZFS | BCACHEFS)
+}
+
 /// Room for what the settings let it keep.
 fn room(config: &Config) -> Check {
     let near = nearest(&config.store.directory);
@@ -139,8 +148,14 @@ fn room(config: &Config) -> Check {
         let seen = format!("the room of {} cannot be asked", near.display());
         return Check::warning("room", seen, "see `df` for that directory");
     };
-    let (name, why) = file_system(system.f_type);
     let (free, all) = (space.f_bavail.saturating_mul(space.f_frsize), space.f_blocks.saturating_mul(space.f_frsize));
+    let history = config.history.bytes_in(StoreKind::Embedded);
+    room_of(system.f_type, (free, all), taken(&config.store.directory), history)
+}
+
+/// So many bytes are free of all there are, so many taken by the register; and so many its history may come to.
+fn room_of(kind: FsWord, (free, all): (u64, u64), taken: u64, history: u64) -> Check {
+    let (name, why) = file_system(kind);
     let seen = format!("{name}, {} of {} MB free", free / MB, all / MB);
     if free < ROOM_BYTES_MIN {
         return Check::wrong("room", seen, "make room: when the disk is full, nothing is granted any more");
@@ -148,15 +163,19 @@ fn room(config: &Config) -> Check {
     if let Some(why) = why {
         return Check::warning("room", seen, why);
     }
-    let (taken, wanted) =
-        (taken(&config.store.directory), config.history.bytes_in(StoreKind::Embedded) + ROOM_BYTES_BESIDE);
-    if free + taken < wanted {
-        let seen = format!("{seen}; history may come to {} MB", config.history.bytes_in(StoreKind::Embedded) / MB);
+    if free + taken < history + ROOM_BYTES_BESIDE {
+        let seen = format!("{seen}; history may come to {} MB", history / MB);
         return Check::warning(
             "room",
             seen,
             "make room, or set `history.keep_bytes` to what is there; a full disk grants nothing",
         );
+    }
+    if copies_on_write(kind) {
+        let seen = format!("{seen}; what is written again takes new room there, so none can be reserved");
+        let hint = "a full disk ends the server there, where it goes on releasing elsewhere: keep room free, or the \
+                    register on ext4 or xfs";
+        return Check::warning("room", seen, hint);
     }
     Check::ok("room", format!("{seen}, {} MB taken", taken / MB))
 }
@@ -228,5 +247,18 @@ mod tests {
     fn memory_and_networks_are_no_place_for_a_register() {
         assert_eq!(file_system(0xef53), ("ext4".to_owned(), None));
         assert!(file_system(0x0102_1994).1.is_some() && file_system(0x6969).1.is_some());
+    }
+
+    #[test]
+    fn where_a_file_that_is_written_again_takes_new_room_a_full_disk_is_warned_of() {
+        let seen = |kind, free| room_of(kind, (free, 100 << 30), 0, 10 << 30);
+        for kind in [BTRFS, ZFS, BCACHEFS] {
+            let check = seen(kind, 90 << 30);
+            assert!(check.state == CheckState::Warning && check.hint.contains("ends the server"), "{check:?}");
+            // What is short is said first.
+            assert!(seen(kind, 5 << 30).hint.starts_with("make room, or"));
+            assert_eq!(seen(kind, 1 << 20).state, CheckState::Wrong);
+        }
+        assert_eq!(seen(0xef53, 90 << 30).state, CheckState::Ok);
     }
 }
