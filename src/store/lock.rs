@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 use super::embedded::disk::{RealDisk, make_dir};
 use super::{StoreError, whole};
@@ -16,18 +17,36 @@ pub(crate) const LOCK: &str = "LOCK";
 /// As much is read of who has it.
 const HOLDER_BYTES_MAX: usize = 64;
 
+/// Whoever only looks has a lock for an instant: so often it is tried again, and so far apart.
+const TRIES: usize = 20;
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(5);
+
 /// A lock on a file. Given back when it is dropped, or with the process.
 #[derive(Debug)]
 pub(crate) struct FileLock(File);
 
 impl FileLock {
-    /// Locks a file for this opener alone, and writes `owner` into it; or tells who has it. It is made if it is not there.
+    /// Locks a file for this opener alone, and writes `owner` into it; or tells who has it, and has had it for a tenth of a
+    /// second. It is made if it is not there.
     ///
     /// # Errors
     /// It cannot be opened to be written, or not be locked.
     pub(crate) fn take(path: &Path, owner: &str) -> io::Result<Result<Self, String>> {
+        #[expect(clippy::disallowed_methods, reason = "a directory is taken before anything is served")]
+        let rest = || std::thread::sleep(TRY_AGAIN_AFTER);
+        Self::take_between(path, owner, rest)
+    }
+
+    fn take_between(path: &Path, owner: &str, mut rest: impl FnMut()) -> io::Result<Result<Self, String>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        let locked = file.try_lock();
+        let mut locked = file.try_lock();
+        for _ in 0..TRIES {
+            if !matches!(locked, Err(TryLockError::WouldBlock)) {
+                break;
+            }
+            rest();
+            locked = file.try_lock();
+        }
         let taken = Self::of(file, locked)?;
         if let Ok(Self(file)) = &taken {
             // Over what is there, which needs no room. It is for people only: no reason to be without a lock.
@@ -111,6 +130,16 @@ mod tests {
     fn a_lock_is_taken_also_where_there_is_no_room_for_a_word_in_it() {
         // Whatever is written there finds no room.
         drop(taken(Path::new("/dev/full"), "process 7"));
+    }
+
+    #[test]
+    fn a_look_at_a_lock_keeps_nobody_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(LOCK);
+        drop(taken(&path, "process 1"));
+        let mut looking = FileLock::share(File::open(&path).unwrap()).unwrap().ok();
+        let took = FileLock::take_between(&path, "process 7", || drop(looking.take())).unwrap();
+        assert_eq!(took.map(drop), Ok(()));
     }
 
     #[test]
