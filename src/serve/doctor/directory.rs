@@ -192,11 +192,12 @@ fn register(config: &Config) -> Check {
     let directory = &config.store.directory;
     let plate = match nameplate::read(directory) {
         Err(error) => {
-            return Check::wrong(
-                "register",
-                chain(&error),
-                "name another directory by `--data DIR` (`store.directory`)",
-            );
+            let hint = match error {
+                StoreError::Foreign(_) => "name another directory by `--data DIR` (`store.directory`)",
+                // There may be one, and another directory would be one in which every address is free.
+                _ => "see what the kernel's log says of that disk (`journalctl -k`), and who may read there",
+            };
+            return Check::wrong("register", chain(&error), hint);
         }
         Ok(None) => return Check::ok("register", "none yet; the first start makes one"),
         Ok(Some(plate)) => plate,
@@ -241,6 +242,20 @@ mod tests {
         assert!(check.state == CheckState::Wrong && check.hint.contains("`store.shards` to 4"), "{check:?}");
         config.store.shards = 4;
         assert_eq!(register(&config).state, CheckState::Ok);
+    }
+
+    #[test]
+    fn a_register_that_cannot_be_read_now_is_no_reason_to_name_another_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.store.directory = directory.path().to_owned();
+        // Nothing opens a directory as a file.
+        std::fs::create_dir(directory.path().join("META")).unwrap();
+        let check = register(&config);
+        assert!(check.state == CheckState::Wrong && !check.hint.contains("--data"), "{check:?}");
+        std::fs::remove_dir(directory.path().join("META")).unwrap();
+        std::fs::create_dir(directory.path().join("notes")).unwrap();
+        assert!(register(&config).hint.contains("--data DIR"));
     }
 
     #[test]
