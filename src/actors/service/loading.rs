@@ -103,8 +103,10 @@ pub(super) async fn networks_and_records(
             }
         }
     }
-    let few = images.iter().map(|(_, image)| image.networks.len()).sum::<usize>() < NETWORKS_A_THREAD_MIN;
-    let built = if few {
+    let all = || images.iter().flat_map(|(_, image)| &image.networks);
+    let few = all().count() < NETWORKS_A_THREAD_MIN;
+    let short = all().map(|network| network.entries.len()).sum::<usize>() < RECORDS_ELSEWHERE_MIN;
+    let built = if few && short {
         Ok(networks_of(images, floor))
     } else {
         // Elsewhere than on this thread, which has a lease to keep.
@@ -121,6 +123,8 @@ pub(super) async fn networks_and_records(
 
 /// So many networks are worth a thread of their own when they are built: for fewer it costs more than it saves.
 const NETWORKS_A_THREAD_MIN: usize = 64;
+/// Records that take some milliseconds to be built into networks: with as many of them one network is enough to be built elsewhere.
+const RECORDS_ELSEWHERE_MIN: usize = 10_000;
 
 /// Builds the networks of all images, on as many threads as there are processors; by id.
 pub(in crate::actors) fn networks_of(
