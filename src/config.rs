@@ -6,6 +6,7 @@
 //! Neighbours: `allowed` knows what may be set, `origin` what set it; `serve` takes it; `cli` names the file and the flags.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use config::{Environment, File, FileFormat};
@@ -243,8 +244,8 @@ pub struct Config {
 pub struct Sources {
     /// The file, if one was named: its path and text.
     pub file: Option<(PathBuf, String)>,
-    /// The environment.
-    pub environment: HashMap<String, String>,
+    /// The environment, of which most is not ours and need not be text.
+    pub environment: HashMap<OsString, OsString>,
     /// Flags: key and value, as `("server.listen", "127.0.0.1:0")`.
     pub flags: Vec<(String, String)>,
 }
@@ -259,7 +260,15 @@ impl Sources {
             None => None,
             Some(path) => Some((path.clone(), Self::text(&path, &path)?)),
         };
-        Ok(Self { file, environment: std::env::vars().collect(), flags })
+        Ok(Self { file, environment: std::env::vars_os().collect(), flags })
+    }
+
+    /// Variables that are ours. Only what has a table in it is: `ALLOD_SERVER` alone is a client's.
+    fn settings(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.environment.iter().filter(|(name, _)| {
+            let name = name.to_string_lossy();
+            name.starts_with("ALLOD_") && name.contains("__")
+        })
     }
 
     /// The text of the file named, which is to be found at `there`: another process may see it elsewhere.
@@ -287,9 +296,14 @@ impl Config {
             problems.extend(serde_json::to_value(table).iter().flat_map(no_tables));
             builder = builder.add_source(File::from_str(text, FileFormat::Toml));
         }
-        // Only what has a table in it is ours: `ALLOD_SERVER` alone is a client's.
-        let ours = sources.environment.iter().filter(|(key, _)| key.starts_with("ALLOD_") && key.contains("__"));
-        let ours = ours.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let ours = sources.settings().filter_map(|(name, value)| match (name.to_str(), value.to_str()) {
+            (Some(name), Some(value)) => Some((name.to_owned(), value.to_owned())),
+            _ => {
+                problems.push(format!("`{}` is not UTF-8, as all settings are", name.to_string_lossy()));
+                None
+            }
+        });
+        let ours = ours.collect();
         let environment = Environment::with_prefix("ALLOD").prefix_separator("_").separator("__");
         builder = builder.add_source(environment.try_parsing(true).source(Some(ours)));
         for (key, value) in &sources.flags {
@@ -297,7 +311,7 @@ impl Config {
                 .set_override(key.as_str(), value.as_str())
                 .map_err(|error| format!("`{key}` cannot be set: {error}"))?;
         }
-        problems.extend(sources.environment.keys().filter_map(|name| near_miss(name)));
+        problems.extend(sources.environment.keys().filter_map(|name| near_miss(name.to_str()?)));
         let built = builder.build().map_err(|error| error.to_string())?;
         let tree: serde_json::Value =
             built.clone().try_deserialize().map_err(|error| format!("the configuration cannot be read: {error}"))?;
@@ -421,7 +435,7 @@ mod tests {
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         Config::load(&Sources {
             file: Some((PathBuf::from("test.toml"), text.to_owned())),
-            environment: environment.iter().map(own).collect(),
+            environment: environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             flags: flags.iter().map(own).collect(),
         })
     }
@@ -456,6 +470,19 @@ mod tests {
             "`ALLOD_STORE_KIND` sets nothing: two underscores part a table from its key; did you mean `ALLOD_STORE__KIND`?"
         );
         load("", &[("ALLOD_SERVER", "x"), ("ALLOD_STORE", "y"), ("ALLOD_NODE_KIND", "z")], &[]).unwrap();
+    }
+
+    #[test]
+    fn a_variable_that_is_no_text_is_refused_by_name_where_it_is_a_setting_and_else_passed_over() {
+        use std::os::unix::ffi::OsStringExt;
+        let load = |pairs: &[(&str, &[u8])]| {
+            let own = |(name, value): &(&str, &[u8])| (OsString::from(name), OsString::from_vec(value.to_vec()));
+            Config::load(&Sources { environment: pairs.iter().map(own).collect(), ..Sources::default() })
+        };
+        let config = load(&[("X", b"\xff"), ("ALLOD_SERVER", b"\xff"), ("ALLOD_SERVER__NODE", b"n")]).unwrap();
+        assert_eq!(config.server.node, "n");
+        let problem = load(&[("ALLOD_STORE__REDIS", b"redis://u:word\xff@h/0"), ("ALLOD_SERVER__NODE", b"n")]);
+        assert_eq!(problem.unwrap_err(), "`ALLOD_STORE__REDIS` is not UTF-8, as all settings are");
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //!
 //! What the server finds wrong only its log says. So the file is read before, as the server would read it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use clap::{Args, Parser};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -34,11 +37,11 @@ pub fn run(args: &Reload) -> Done<Exit> {
     let not_ours = "say it as the user of the server, or as root";
     let read = |file: &str, hint: &str| {
         let path = format!("/proc/{}/{file}", args.pid);
-        std::fs::read_to_string(&path).map_err(|error| fail(format!("{path}: {error}"), hint))
+        std::fs::read(&path).map_err(|error| fail(format!("{path}: {error}"), hint))
     };
     let arguments = read("cmdline", not_there)?;
-    let serves = arguments.split('\0').any(|argument| argument == "serve");
-    if !serves || !catches_hangup(&read("status", not_there)?) {
+    let serves = arguments.split(|byte| *byte == 0).any(|argument| argument == b"serve");
+    if !serves || !catches_hangup(&String::from_utf8_lossy(&read("status", not_there)?)) {
         return Err(fail("it is no server that listens for that, and would end".to_owned(), not_there).into());
     }
     match served(&arguments) {
@@ -59,8 +62,9 @@ pub fn run(args: &Reload) -> Done<Exit> {
 }
 
 /// What a process was told to serve by these arguments, each with a NUL behind it.
-fn served(arguments: &str) -> Option<ServeArgs> {
-    match Cli::try_parse_from(arguments.trim_end_matches('\0').split('\0')).ok()?.command {
+fn served(arguments: &[u8]) -> Option<ServeArgs> {
+    let arguments = arguments.strip_suffix(b"\0").unwrap_or(arguments).split(|byte| *byte == 0).map(OsStr::from_bytes);
+    match Cli::try_parse_from(arguments).ok()?.command {
         Command::Serve(served) => Some(served),
         _ => None,
     }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use super::failure::Failure;
@@ -31,7 +32,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDR", value_parser = listening)]
     pub http: Option<String>,
     /// Where the files are; with Redis, only which register it keeps
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = text_path())]
     pub data: Option<PathBuf>,
     /// Where the state is kept: embedded, redis or memory
     #[arg(long, value_enum, hide_possible_values = true)]
@@ -49,7 +50,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
     /// The secret that all nodes of a register share
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = text_path())]
     pub cluster_secret_file: Option<PathBuf>,
     /// Networks to create if they are not there; those that are there stay as they are
     #[arg(long, value_name = "FILE")]
@@ -66,6 +67,12 @@ pub struct ServeArgs {
     /// Go on from what Redis holds, although changes that this server acknowledged are missing
     #[arg(long)]
     pub accept_rollback: bool,
+}
+
+/// A path that becomes a setting, of which all are text: the name of another directory would come of what is not.
+fn text_path() -> impl TypedValueParser<Value = PathBuf> {
+    let not_text = |_| "must be UTF-8, as all settings are";
+    OsStringValueParser::new().try_map(move |path| path.into_string().map(PathBuf::from).map_err(not_text))
 }
 
 /// An address to listen on. The configuration says the same of its own, but a flag is of the command line.

@@ -1,5 +1,6 @@
 //! Where a value comes from, and what differs between two configurations: for whoever looks for the reason of a setting.
 
+use std::ffi::OsStr;
 use std::fmt;
 
 use serde_json::Value;
@@ -47,7 +48,7 @@ impl Sources {
             return Origin::Flag;
         }
         let variable = variable_of(key);
-        if self.environment.contains_key(&variable) {
+        if self.environment.contains_key(OsStr::new(&variable)) {
             return Origin::Environment(variable);
         }
         if in_file.iter().any(|given| given == key) { Origin::File } else { Origin::Default }
@@ -87,7 +88,7 @@ mod tests {
         let own = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let sources = Sources {
             file: Some((PathBuf::from("f"), "[server]\nthreads = 1\n[log]\nlevel = \"warn\"\n".to_owned())),
-            environment: [own("ALLOD_LOG__LEVEL", "debug")].into(),
+            environment: [("ALLOD_LOG__LEVEL".into(), "debug".into())].into(),
             flags: vec![own("store.directory", "here")],
         };
         assert_eq!(sources.origin("server.threads"), Origin::File);

@@ -3,8 +3,10 @@
 //! `allod serve` runs it as this process, `allod try` in threads of it, `allod check-config` reads its configuration
 //! only, `allod backup` copies its data, `allod migrate` moves it. Neighbours: `cli` parses arguments and network files, [`super`] does the work.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -101,7 +103,7 @@ pub fn check_config(file: &Path) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As of [`check_config`].
-pub fn check_again(pid: i32, file: &Path, environ: &str, args: &serve_args::ServeArgs) -> Result<(), Failure> {
+pub fn check_again(pid: i32, file: &Path, environ: &[u8], args: &serve_args::ServeArgs) -> Result<(), Failure> {
     // In a container the process sees other files than whoever asks from outside.
     let process = Path::new("/proc").join(pid.to_string());
     let seen = match file.strip_prefix("/") {
@@ -109,8 +111,11 @@ pub fn check_again(pid: i32, file: &Path, environ: &str, args: &serve_args::Serv
         Err(_) => process.join("cwd").join(file),
     };
     let text = Sources::text(file, &seen);
-    let variables = environ.split('\0').filter_map(|variable| variable.split_once('='));
-    let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let variables = environ.split(|byte| *byte == 0).filter_map(|variable| {
+        let (name, value) = variable.split_at(variable.iter().position(|byte| *byte == b'=')?);
+        Some((OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(&value[1..]).to_owned()))
+    });
+    let environment = variables.collect();
     checked(file, text.map(|text| Sources { file: Some((file.to_owned(), text)), environment, flags: flags(args) }))
 }
 

@@ -1,5 +1,7 @@
 //! The configuration read again by a server that runs: SIGHUP, and `allod reload`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -185,6 +187,42 @@ fn reload_asks_a_server_and_harms_nothing_else() {
     assert_eq!(gone.status.code(), Some(1));
     let log = configured.stop();
     assert!(!log.contains("is refused, nothing changed"), "it was asked nevertheless:\n{log}");
+}
+
+#[test]
+fn a_variable_that_is_no_text_and_no_setting_stands_in_the_way_of_no_start_and_no_reload() {
+    let directory = tempfile::tempdir().unwrap();
+    let [data, file] = ["data", "server.toml"].map(|name| directory.path().join(name));
+    std::fs::write(&file, "").unwrap();
+    let (serve, program) = ([OsStr::new("serve"), OsStr::new("--data"), data.as_os_str()], allod());
+    let mut arguments = vec![OsStr::from_bytes(b"X=\xff"), program.as_os_str()];
+    arguments.extend(serve.into_iter().chain([OsStr::new("--config"), file.as_os_str()]));
+    let server = Starting::of(Path::new("env"), &data, &arguments, Vec::new()).ready();
+    std::fs::write(&file, "[log]\nlevel = \"debug\"\n").unwrap();
+    server.allod_ok(&["reload", &server.pid().to_string()]);
+    logged(&server, "the log level is switched from=\"info\" to=\"debug\"", 1);
+    server.stop();
+}
+
+#[test]
+fn a_setting_that_is_no_text_is_refused_by_name_before_a_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut serve = Command::new(allod());
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"]).arg(&data);
+    let refused = serve.env("ALLOD_SERVER__NODE", OsStr::from_bytes(b"\xff")).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && said.contains("`ALLOD_SERVER__NODE` is not UTF-8"), "{said}");
+    assert!(!data.exists(), "{said}");
+
+    // A flag as well: its directory would be another one.
+    let mut serve = Command::new(allod());
+    serve
+        .args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
+        .arg(OsStr::from_bytes(b"d\xff"));
+    let refused = serve.current_dir(directory.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(64) && said.contains("'--data <DIR>': must be UTF-8"), "{said}");
 }
 
 #[test]

@@ -113,7 +113,7 @@ mod tests {
         let text = "[store]\nkind = \"redis\"\nredis = \"redis://me:secret@127.0.0.1:1/0\"\n[server]\nlisten = \"0.0.0.0:1\"\n";
         let sources = Sources {
             file: Some((PathBuf::from("f.toml"), text.to_owned())),
-            environment: [("ALLOD_SERVER__INSECURE_LISTEN".to_owned(), "true".to_owned())].into(),
+            environment: [("ALLOD_SERVER__INSECURE_LISTEN".into(), "true".into())].into(),
             flags: vec![("server.node".to_owned(), "n".to_owned())],
         };
         let config = Config::load(&sources).unwrap();
