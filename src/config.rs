@@ -305,7 +305,8 @@ impl Config {
         });
         let ours = ours.collect();
         let environment = Environment::with_prefix("ALLOD").prefix_separator("_").separator("__");
-        builder = builder.add_source(environment.try_parsing(true).source(Some(ours)));
+        // Not parsed: a text that looks like a number would be another one then, 1.1 of 1.10.
+        builder = builder.add_source(environment.source(Some(ours)));
         for (key, value) in &sources.flags {
             builder = builder
                 .set_override(key.as_str(), value.as_str())
@@ -325,7 +326,8 @@ impl Config {
                 return Ok(config);
             }
         }
-        Err(problems.join("\n"))
+        let told: Vec<String> = problems.into_iter().map(|problem| sources.with_variable(problem)).collect();
+        Err(told.join("\n"))
     }
 
     /// Name of this server: its own, or the machine's.
@@ -510,7 +512,8 @@ mod tests {
         for level in ["a=b=c", "loud", "debgu"] {
             let refused = load(&format!("[log]\nlevel = \"{level}\"\n"), &[], &[]).unwrap_err();
             assert!(refused.starts_with(&format!("`log.level` is {level:?}; allowed is `off`")), "{refused}");
-            assert_eq!(load("", &[("ALLOD_LOG__LEVEL", level)], &[]).unwrap_err(), refused);
+            let by_variable = load("", &[("ALLOD_LOG__LEVEL", level)], &[]).unwrap_err();
+            assert_eq!(by_variable, format!("{refused} (set by ALLOD_LOG__LEVEL)"));
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) fn mistyped(given: &Value) -> Vec<String> {
 
 fn mistyped_at(key: &str, value: &Value, default: &Value) -> Option<String> {
     let words = WORDS.iter().find(|(of, _)| *of == key).map(|(_, words)| *words);
-    // What comes from flags is text, and some of what comes from the environment.
+    // What comes from flags and from the environment is text.
     let text = value.as_str();
     let (fits, allowed) = match default {
         _ if value.is_null() => return None,
@@ -80,7 +80,8 @@ fn mistyped_at(key: &str, value: &Value, default: &Value) -> Option<String> {
                 let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
                 (text.is_some_and(|text| words.contains(&text)), quoted.join(", "))
             }
-            None => (!value.is_array() && !value.is_object(), "a text in quotes".to_owned()),
+            // A number could not be given back as it was written: 1.10, 0010.
+            None => (text.is_some(), "a text in quotes".to_owned()),
         },
     };
     // It may hold a password.
@@ -227,11 +228,11 @@ fn without_user(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Sources, variable_of};
     use super::*;
 
     fn refused(text: &str) -> String {
-        Config::load(&super::super::Sources { file: Some(("t.toml".into(), text.to_owned())), ..Default::default() })
-            .expect_err(text)
+        Config::load(&Sources { file: Some(("t.toml".into(), text.to_owned())), ..Default::default() }).expect_err(text)
     }
 
     #[test]
@@ -246,6 +247,8 @@ mod tests {
                 "`server.insecure_listen` is \"maybe\"; allowed is true or false",
             ),
             ("[server]\nlisten = [1]", "`server.listen` is [1]; allowed is a text in quotes"),
+            ("[server]\nnode = 1.10", "`server.node` is 1.1; allowed is a text in quotes"),
+            ("[store]\ndirectory = true", "`store.directory` is true; allowed is a text in quotes"),
             ("[store]\nkind = \"files\"", "`store.kind` is \"files\"; allowed is \"embedded\", \"redis\", \"memory\""),
             ("[log]\nformat = 7", "`log.format` is 7; allowed is \"text\", \"json\""),
         ] {
@@ -253,6 +256,64 @@ mod tests {
         }
         let both = refused("[store]\nkind = 1\nshards = -1");
         assert_eq!(both.lines().count(), 2, "{both}");
+    }
+
+    #[test]
+    fn every_key_is_set_by_its_variable_or_a_flag_to_what_was_said_letter_for_letter() {
+        let texts = [
+            ("server.listen", "127.0.0.1:1"),
+            ("server.http_listen", "127.0.0.1:1"),
+            ("server.node", "1.10"),
+            ("store.kind", "redis"),
+            ("store.directory", "1e3"),
+            ("store.redis", "redis://h:1/0"),
+            ("store.prefix", "0010"),
+            ("cluster.listen", "127.0.0.1:1"),
+            ("cluster.advertise", "10:1"),
+            ("cluster.secret_file", "TRUE"),
+            ("log.level", "debug"),
+            ("log.format", "json"),
+        ];
+        for (key, default) in Config::default().values() {
+            let (said, wanted) = match default {
+                Value::Bool(_) => ("Yes".to_owned(), true.into()),
+                Value::Number(_) => {
+                    let max = RANGES.iter().find(|(of, _, _)| *of == key).unwrap().2;
+                    (format!("00{max}"), max.into())
+                }
+                _ => {
+                    let text = texts.iter().find(|(of, _)| *of == key).expect(&key).1;
+                    (text.to_owned(), Value::from(text))
+                }
+            };
+            // Without replicas `store.redis_degrade` cannot be.
+            let set = [("store.redis_replicas".to_owned(), "1".to_owned()), (key.clone(), said)];
+            let variables = set.iter().map(|(key, said)| (variable_of(key).into(), said.into()));
+            let environment = Sources { environment: variables.collect(), ..Sources::default() };
+            let flags = Sources { flags: set.to_vec(), ..Sources::default() };
+            for sources in [environment, flags] {
+                let values = Config::load(&sources).expect(&key).values();
+                assert!(values.contains(&(key.clone(), wanted.clone())), "{key}: {values:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_of_a_variable_is_refused_with_its_name() {
+        for (key, value, said) in [
+            ("server.threads", "1.5", "`server.threads` is \"1.5\"; allowed is a whole number, 0 to 64"),
+            ("server.threads", "", "`server.threads` is \"\"; allowed is a whole number, 0 to 64"),
+            ("server.threads", "65", "`server.threads` is 65; allowed is 0 to 64"),
+            ("metrics.networks_max", "-1", "`metrics.networks_max` is \"-1\"; allowed is a whole number, 0 to 1000000"),
+            ("store.redis_degrade", "2", "`store.redis_degrade` is \"2\"; allowed is true or false"),
+            ("log.format", "7", "`log.format` is \"7\"; allowed is \"text\", \"json\""),
+            ("server.lissten", "x", "there is no key `server.lissten`; did you mean `server.listen`?"),
+        ] {
+            let variable = variable_of(key);
+            let environment = [(variable.clone().into(), value.into())].into();
+            let problem = Config::load(&Sources { environment, ..Sources::default() }).expect_err(key);
+            assert_eq!(problem, format!("{said} (set by {variable})"));
+        }
     }
 
     #[test]

@@ -43,6 +43,15 @@ impl Sources {
         keys.map(|key| self.origin_beside(&in_file, key)).collect()
     }
 
+    /// A problem, and the variable that set the key it begins with, if one did: whoever reads the file looks in vain.
+    pub(super) fn with_variable(&self, problem: String) -> String {
+        let key = problem.split('`').nth(1).unwrap_or_default();
+        match self.origin(key) {
+            Origin::Environment(variable) => format!("{problem} (set by {variable})"),
+            Origin::Default | Origin::File | Origin::Flag => problem,
+        }
+    }
+
     fn origin_beside(&self, in_file: &[String], key: &str) -> Origin {
         if self.flags.iter().any(|(flag, _)| flag == key) {
             return Origin::Flag;
