@@ -9,11 +9,30 @@ use crate::server::{Server, allod};
 use crate::tools::{here, needs, ok};
 
 fn drill(server: &Server, programs: &Path, arguments: &[&str]) -> Output {
+    drill_beside(server, programs, arguments, &[])
+}
+
+/// A drill with this in its environment, too.
+fn drill_beside(server: &Server, programs: &Path, arguments: &[&str], settings: &[(&str, &str)]) -> Output {
     let mut path = OsString::from(programs);
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
     let address = server.address.to_string();
-    Command::new(here("deploy/drill")).args(arguments).env("PATH", path).env("ALLOD_SERVER", address).output().unwrap()
+    let mut drill = Command::new(here("deploy/drill"));
+    drill
+        .args(arguments)
+        .env("PATH", path)
+        .env("ALLOD_SERVER", address)
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap()
+}
+
+/// Has this script found as `allod` in a directory that it makes.
+fn in_place_of_allod(programs: &Path, script: &str) {
+    std::fs::create_dir(programs).unwrap();
+    std::fs::write(programs.join("allod"), script).unwrap();
+    std::fs::set_permissions(programs.join("allod"), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -49,7 +68,6 @@ fn a_backup_of_a_running_server_is_restored_and_compared() {
 
     // A restore that loses one is found out, and the backup before is kept. The last line but one is the IPv6 address.
     let lossy = directory.path().join("lossy");
-    std::fs::create_dir(&lossy).unwrap();
     let real = allod().display().to_string();
     let short = directory.path().join("short").display().to_string();
     let script = format!(
@@ -57,8 +75,7 @@ fn a_backup_of_a_running_server_is_restored_and_compared() {
          echo '{{\"end\":{{\"networks\":1,\"reservations\":4}}}}' >>'{short}'\n  \
          set -- \"${{@:1:$#-2}}\" '{short}' --yes ;;\nesac\nexec '{real}' \"$@\"\n"
     );
-    std::fs::write(lossy.join("allod"), script).unwrap();
-    std::fs::set_permissions(lossy.join("allod"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    in_place_of_allod(&lossy, &script);
     server.allod_ok(&["ip", "allocate", "lan", "--owner", "web/2"]);
     let refused = drill(&server, &lossy, &["--keep", kept_text]);
     assert_eq!(refused.status.code(), Some(1));
@@ -109,4 +126,33 @@ fn a_copy_of_the_files_is_proved_unless_it_is_damaged() {
     let refused = drill(&server, &programs, &["--copy", copy_text]);
     assert_eq!(refused.status.code(), Some(1), "{}{}", text(&refused.stdout), text(&refused.stderr));
     assert_eq!(text(&refused.stdout), "");
+}
+
+#[test]
+fn what_is_proved_is_what_was_restored_whatever_is_set_for_servers() {
+    needs!(["diff", "mkfifo"]);
+    let directory = tempfile::tempdir().unwrap();
+    let (data, copy) = (directory.path().join("data"), directory.path().join("copy"));
+    with_reservations(&data).stop();
+    ok(Command::new(allod()).arg("backup").arg(&copy).arg("--data").arg(&data));
+    let server = Server::start(&data);
+    let programs = allod().parent().unwrap().to_owned();
+    let (copy_text, nowhere) = (copy.to_str().unwrap(), ("ALLOD_STORE__REDIS", "redis://127.0.0.1:1/0"));
+    for settings in [&[("ALLOD_STORE__KIND", "memory")][..], &[("ALLOD_STORE__KIND", "redis"), nowhere]] {
+        for arguments in [&["--copy", copy_text][..], &[]] {
+            let proved = drill_beside(&server, &programs, arguments, settings);
+            let said = text(&proved.stdout);
+            assert!(said.starts_with("proved: networks 1, reservations 4"), "{said}{}", text(&proved.stderr));
+        }
+    }
+
+    // Another register is no proof, however well it is exported.
+    let elsewhere = directory.path().join("elsewhere");
+    let real = allod().display().to_string();
+    let script =
+        format!("#!/bin/bash\n[ \"$1\" != serve ] || set -- \"${{@/%\\/data//other}}\"\nexec '{real}' \"$@\"\n");
+    in_place_of_allod(&elsewhere, &script);
+    let refused = drill(&server, &elsewhere, &["--copy", copy_text]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stdout));
+    assert!(text(&refused.stderr).contains("what is served is not what was restored"), "{}", text(&refused.stderr));
 }
