@@ -22,7 +22,7 @@ import random
 import socket
 import time
 
-__all__ = ["Client", "Error", "Refused", "Lost", "NotSent", "TimedOut", "is_safe"]
+__all__ = ["Client", "Error", "Refused", "Lost", "NotSent", "TimedOut", "TooLong", "is_safe"]
 
 _SAFE = {
     "ip.allocate", "ip.claim", "ip.acquire", "ip.renew", "ip.bind", "ip.update", "deployment.apply", "claimant.mark",
@@ -33,7 +33,8 @@ _SAFE = {
 }
 _SAFE_WITH_GENERATION = {"ip.release", "ip.unbind", "ip.transfer"}
 _CONFIGURATION = ("network.", "subnet.", "pool.", "reserved.")
-_LINE_BYTES_MAX = (4 << 20) + (64 << 10)
+# As long as what a body may ask for: one network, deployment or map is answered whole, whatever its length.
+_LINE_BYTES_MAX = 64 << 20
 
 
 class Error(Exception):
@@ -61,6 +62,10 @@ class NotSent(Lost):
 
 class TimedOut(Error):
     """No answer in the time that the call was given."""
+
+
+class TooLong(Error):
+    """The answer is longer than any that is taken, and would be again. What it was to tell of may have been done."""
 
 
 def is_safe(method, params):
@@ -243,14 +248,19 @@ class Client:
 
     def _read(self, method, deadline):
         """Takes in what comes next: at least one message, or raises."""
+        searched = 0
         while True:
-            end = self._received.find(b"\n")
+            end = self._received.find(b"\n", searched)
             if end >= 0:
                 line = bytes(self._received[:end])
                 del self._received[: end + 1]
                 if line.strip():
                     self._deliver(json.loads(line))
                 return
+            searched = len(self._received)
+            if searched > _LINE_BYTES_MAX:
+                self._broken()
+                raise TooLong(f"{method}: a line is longer than any answer")
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimedOut(f"{method}: no answer in time")
@@ -264,7 +274,7 @@ class Client:
             except OSError as error:
                 self._broken()
                 raise Lost(f"{method}: {error}") from error
-            if not chunk or len(self._received) > _LINE_BYTES_MAX:
+            if not chunk:
                 self._broken()
                 raise Lost(f"{method}: the connection ended before the answer came")
             self._received += chunk

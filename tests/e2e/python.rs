@@ -1,23 +1,44 @@
-//! The Python client does what its page says, against the real program.
+//! The Python client does what its page says: against the real program, and where answers are lost or very long.
 
 use std::process::Command;
 
 use crate::server::Starting;
 
-#[test]
-fn the_python_client_does_what_its_page_says() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        return crate::redis::process::skips::skip("there is no python3");
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let server = Starting::new(&directory.path().join("data")).ready();
+/// Runs a script beside this file, which says `ok` in the end.
+#[track_caller]
+fn runs(script: &str, argument: &str) {
     let root = env!("CARGO_MANIFEST_DIR");
     let ran = Command::new("python3")
-        .arg(format!("{root}/tests/e2e/python_client.py"))
-        .arg(server.address.to_string())
+        .arg(format!("{root}/tests/e2e/{script}"))
+        .arg(argument)
         .arg(format!("{root}/deploy/python"))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success() && ran.stdout == b"ok\n", "{said}");
+}
+
+fn there_is_no_python() -> bool {
+    let missing = Command::new("python3").arg("--version").output().is_err();
+    if missing {
+        crate::redis::process::skips::skip("there is no python3");
+    }
+    missing
+}
+
+#[test]
+fn the_python_client_does_what_its_page_says() {
+    if there_is_no_python() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let server = Starting::new(&directory.path().join("data")).ready();
+    runs("python_client.py", &server.address.to_string());
+}
+
+#[test]
+fn the_python_client_takes_long_answers_and_asks_once_for_one_that_is_too_long() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "long");
+    }
 }
