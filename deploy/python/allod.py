@@ -12,7 +12,8 @@
 
 Any number of calls can be on their way at once (`begin`, then `wait` for each). A lost connection is made again, a
 server that says `moved` is followed, and what the protocol calls safe is repeated until the time is over. Everything
-else raises `Lost` with what is known: whether the change was made nobody can say then, so look first.
+else raises `Lost` with what is known: whether the change was made nobody can say then, so look first. So does a repeat
+that is refused, where that may be because of the first try, as with `if_version`: the refusal is the `__cause__`.
 
 One client is for one thread; several threads take a client each.
 """
@@ -53,7 +54,7 @@ class Refused(Error):
 
 
 class Lost(Error):
-    """The connection ended, or could not be made, before the answer came."""
+    """The connection ended, or could not be made, before the answer came; or what came says nothing of the first try."""
 
 
 class NotSent(Lost):
@@ -81,6 +82,17 @@ def is_safe(method, params):
     if method.startswith(_CONFIGURATION):
         return "if_version" in params or bool(params.get("if_absent"))
     return False
+
+
+def _refusal_is_ambiguous(method, params):
+    """May a refusal of a repeat speak of what the first try did? A grant with `must_create` finds the reservation that it
+    made itself; what was conditional does not hold any more.
+    """
+    if params.get("dry_run"):
+        return False
+    if method in _SAFE:
+        return bool(params.get("must_create"))
+    return method != "ip.decline" and is_safe(method, params)
 
 
 class Client:
@@ -120,12 +132,17 @@ class Client:
         wait = params.get("wait_seconds") or 0
         deadline = time.monotonic() + self._timeout + wait
         pause = 0.05
+        in_doubt = False
         while True:
             try:
                 return self.wait(self.begin(method, params, deadline), deadline)
             except Lost as lost:
-                if not (isinstance(lost, NotSent) or is_safe(method, params)) or time.monotonic() + pause > deadline:
+                not_sent = isinstance(lost, NotSent)
+                if not (not_sent or is_safe(method, params)) or time.monotonic() + pause > deadline:
+                    if in_doubt and not_sent:
+                        raise Lost(f"{method}: its answer was lost, and then {lost}") from lost
                     raise
+                in_doubt = in_doubt or not not_sent
             except Refused as refused:
                 moved_to = refused.data.get("address") if refused.kind == "moved" else None
                 if moved_to:
@@ -134,7 +151,10 @@ class Client:
                     self._servers = [first, *(server for server in self._servers if server != first)]
                     continue
                 if not self._may_repeat(refused, params) or time.monotonic() + pause > deadline:
+                    if in_doubt and _refusal_is_ambiguous(method, params):
+                        raise Lost(f"{method}: its answer was lost, and a repeat is refused: {refused}") from refused
                     raise
+                in_doubt = in_doubt or refused.kind == "unavailable" and refused.data.get("applied") is not False
                 pause = max(pause, refused.data.get("retry_after_ms", 0) / 1000)
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, 2.0)

@@ -42,3 +42,10 @@ fn the_python_client_takes_long_answers_and_asks_once_for_one_that_is_too_long()
         runs("python_answers.py", "long");
     }
 }
+
+#[test]
+fn the_python_client_passes_off_no_refusal_of_a_repeat_as_the_answer_to_a_try_that_was_lost() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "refused");
+    }
+}

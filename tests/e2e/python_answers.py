@@ -53,5 +53,48 @@ def long():
             assert asked == ["deployment.apply"], asked
 
 
-{"long": long}[sys.argv[1]]()
+def refusal(kind):
+    return {"error": {"code": -32000, "message": "no", "data": {"kind": kind}}}
+
+
+def raised(answers, method, **params):
+    """What a call ends with of a server that answers so, one try after the other."""
+    address, asked = server(*answers)
+    try:
+        with allod.Client(address, timeout=2) as register:
+            return register.call(method, **params)
+    except allod.Error as error:
+        return error
+    finally:
+        assert asked == [method] * len(answers), asked
+
+
+def refused():
+    in_doubt = refusal("unavailable")
+    for method, kind, params in [
+        ("network.update", "conflict", {"network": "lan", "if_version": 4}),
+        ("ip.allocate", "already_exists", {"network": "lan", "owner": "a", "must_create": True}),
+        ("ip.release", "conflict", {"network": "lan", "address": "10.0.0.5", "if_generation": 4}),
+        ("deployment.commit", "not_found", {"deployment": "shop", "plan": 4}),
+    ]:
+        for first in (None, in_doubt):
+            error = raised([first, refusal(kind)], method, **params)
+            assert isinstance(error, allod.Lost) and not isinstance(error, allod.NotSent), (method, repr(error))
+            assert error.__cause__.kind == kind, (method, error.__cause__)
+        # The only try was not in doubt, nor was one that was not begun.
+        for before in ([], [refusal("overloaded")]):
+            error = raised([*before, refusal(kind)], method, **params)
+            assert isinstance(error, allod.Refused) and error.kind == kind, (method, repr(error))
+
+    # What the first try did, a repeat is answered with: its refusal says that it did nothing.
+    for method, params in [("ip.allocate", {"network": "lan", "owner": "a"}), ("ip.get", {"address": "10.0.0.5"})]:
+        error = raised([None, refusal("not_found")], method, **params)
+        assert isinstance(error, allod.Refused), (method, repr(error))
+
+    # Nobody is there any more: the first try was sent.
+    error = raised([None], "ip.allocate", network="lan", owner="a")
+    assert isinstance(error, allod.Lost) and not isinstance(error, allod.NotSent), repr(error)
+
+
+{"long": long, "refused": refused}[sys.argv[1]]()
 print("ok")
