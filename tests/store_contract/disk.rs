@@ -43,6 +43,11 @@ struct State {
     refuses: Option<io::ErrorKind>,
     /// This file or directory cannot be opened now; or, of a file, not be read.
     out_of_reach: Option<(PathBuf, Reach)>,
+    /// Snapshots that are begun are refused, and those wait.
+    refuses_snapshots: bool,
+    holds_snapshots: bool,
+    /// Files that were to be made, by the name of their directory.
+    begun: BTreeMap<String, u64>,
     failed: bool,
     capacity: Option<u64>,
     locked: BTreeSet<PathBuf>,
@@ -98,6 +103,20 @@ impl SimDisk {
 
     pub fn spoil_a_snapshot(&self) {
         self.0.lock().unwrap().spoils_a_snapshot = true;
+    }
+
+    pub fn refuse_snapshots(&self) {
+        self.0.lock().unwrap().refuses_snapshots = true;
+    }
+
+    /// From now on snapshots that are begun wait, or no longer do.
+    pub fn hold_snapshots(&self, held: bool) {
+        self.0.lock().unwrap().holds_snapshots = held;
+    }
+
+    /// Files that were to be made in the directory of this name, whether they could be or not.
+    pub fn begun(&self, directory: &str) -> u64 {
+        self.0.lock().unwrap().begun.get(directory).copied().unwrap_or(0)
     }
 
     fn is_killed(&self) -> bool {
@@ -307,8 +326,17 @@ impl Disk for SimDisk {
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         self.count()?;
+        let directory = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+        let is_snapshot = directory == "snap";
+        *self.0.lock().unwrap().begun.entry(directory).or_default() += 1;
+        while is_snapshot && self.0.lock().unwrap().holds_snapshots {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
         if let Some(kind) = self.0.lock().unwrap().refuses {
             return Err(kind.into());
+        }
+        if is_snapshot && self.0.lock().unwrap().refuses_snapshots {
+            return Err(io::Error::other("no snapshots"));
         }
         let content = Arc::new(Mutex::new(Content::default()));
         self.0.lock().unwrap().names.insert(path.into(), content.clone());

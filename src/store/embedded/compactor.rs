@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering;
 use super::replay::LogView;
 use super::shared::{EmbeddedShared, KeptSegment, LogFiles, now_ms};
 use super::snapshot::{self, SNAP, SnapshotPlace, SnapshotWriter};
-use crate::store::{ShardId, StoreError};
+use crate::store::{ShardId, StoreError, StoreHealth};
 
 /// Bytes of log whose net effect is held in memory at once.
 const PASS_BYTES: u64 = 128 << 20;
 
-/// Records between two looks at whether the store is being closed.
+/// Records between two looks at whether a snapshot is still to be written.
 const LOOK_RECORDS: u64 = 4_096;
 
 /// What one compaction reads and where its result stands.
@@ -26,6 +26,8 @@ struct CompactionPlan {
     view: LogView,
     place: SnapshotPlace,
     log_bytes: u64,
+    /// Segments go with it, so it gives back room.
+    gives_back: bool,
 }
 
 pub(super) fn run(shared: &EmbeddedShared) {
@@ -56,10 +58,9 @@ pub(super) fn run(shared: &EmbeddedShared) {
                 for left in [format!("{name}.tmp"), name] {
                     let _ = shared.disk.remove(&shared.dir.join(SNAP).join(left));
                 }
-                let catalog = shared.catalog();
-                if !catalog.stopping {
-                    drop(shared.wait(catalog, shared.options.compaction_retry));
-                }
+                // Who waits for the room that it took has it now.
+                shared.notify();
+                shared.rest(shared.options.compaction_retry);
             }
         }
     }
@@ -70,7 +71,8 @@ fn closed(catalog: &LogFiles) -> &[KeptSegment] {
     catalog.segments.split_last().map_or(&[], |(_, closed)| closed)
 }
 
-/// A plan, if the log is long enough to be worth it.
+/// A plan, if the log is long enough to be worth it. One that gives back no room is begun only once the next segment is
+/// there: the room for that is not taken from the log.
 fn due(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<CompactionPlan> {
     let next = catalog.segments.last()?.segment.header;
     let covered = catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered);
@@ -89,8 +91,13 @@ fn due(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<CompactionPlan> {
         digest: next.parent,
         oldest: oldest(shared, catalog),
     };
+    let gives_back = catalog.segments.first().is_some_and(|kept| kept.segment.header.number < place.oldest);
+    if catalog.spares.is_empty() && !gives_back {
+        return None;
+    }
     let segments = behind.into_iter().map(|kept| (kept.segment.clone(), kept.end)).collect();
-    Some(CompactionPlan { view: LogView { snapshot: catalog.snapshot.clone(), segments }, place, log_bytes })
+    let view = LogView { snapshot: catalog.snapshot.clone(), segments };
+    Some(CompactionPlan { view, place, log_bytes, gives_back })
 }
 
 /// The oldest segment within retention; the one that is being written always is.
@@ -110,9 +117,20 @@ fn oldest(shared: &EmbeddedShared, catalog: &LogFiles) -> u64 {
     oldest
 }
 
+/// Is it still to be written?
+///
+/// # Errors
+/// The store is closed; or the log needs the room that a snapshot takes and does not give back.
+fn go_on(shared: &EmbeddedShared, gives_back: bool) -> Result<(), StoreError> {
+    if shared.catalog().stopping {
+        return Err(shared.poisoned());
+    }
+    if !gives_back && shared.health() == StoreHealth::Full { Err(StoreError::Full) } else { Ok(()) }
+}
+
 fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreError> {
     let started = std::time::Instant::now();
-    let CompactionPlan { view, place, log_bytes } = plan;
+    let CompactionPlan { view, place, log_bytes, gives_back } = plan;
     let mut writer = SnapshotWriter::create(&*shared.disk, &shared.dir, place)?;
     let shards: Vec<ShardId> = (0..shared.meta.shards).map(ShardId).collect();
     let passes = log_bytes.div_ceil(PASS_BYTES).clamp(1, shards.len() as u64) as usize;
@@ -125,8 +143,8 @@ fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreEr
             heads.push(overlay.line.head());
             overlay.merge(*shard, view.snapshot.as_deref(), |network, key, record| {
                 records += 1;
-                if records.is_multiple_of(LOOK_RECORDS) && shared.catalog().stopping {
-                    return Err(shared.poisoned());
+                if records.is_multiple_of(LOOK_RECORDS) {
+                    go_on(shared, *gives_back)?;
                 }
                 writer.put(*shard, network, key, record)
             })?;

@@ -1,0 +1,140 @@
+//! A disk that has too little room, for the log, for a snapshot, for both: who has what there is, and how often it is tried.
+
+use std::path::Path;
+use std::time::Duration;
+
+use allod::core::types::Generation;
+use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
+use allod::store::*;
+
+use super::crash::until;
+use super::disk::SimDisk;
+use super::work::*;
+
+/// So long that no test sees the end of it.
+const NEVER: Duration = Duration::from_secs(3_600);
+
+fn opened(options: &EmbeddedOptions) -> EmbeddedStore {
+    EmbeddedStore::open(Path::new(DIR), SHARDS, options.clone()).unwrap()
+}
+
+/// Commits to the first shard, one after the other.
+struct Owner<'a> {
+    store: &'a EmbeddedStore,
+    head: Head,
+}
+
+impl<'a> Owner<'a> {
+    fn begin(store: &'a EmbeddedStore, token: u128) -> Self {
+        Self { store, head: wait(store.take(ShardId(0), Token(token))).unwrap() }
+    }
+
+    fn commit(&mut self, steps: Vec<allod::core::state::Step>) -> Result<(), CommitError> {
+        let mut next = batch(&self.head, 0, steps);
+        next.generation = Generation(self.head.generation.0 + 1_000);
+        let committed = wait(self.store.commit([next.clone()].into()))?;
+        follow(&mut self.head, &next, &committed[0]);
+        Ok(())
+    }
+
+    /// The same address, granted and let go in turns, so that the state stays small; until `ended`, or refused.
+    fn turn_until(&mut self, mut ended: impl FnMut() -> bool) {
+        while !ended() {
+            let generation = self.head.generation.0 + 1;
+            if self.commit(vec![grant(7, generation, None)]).is_err() {
+                return;
+            }
+            self.commit(vec![free(7, generation)]).unwrap();
+        }
+    }
+
+    /// As [`Owner::turn_until`], until the store is full.
+    fn turn_until_full(&mut self) {
+        let store = self.store;
+        self.turn_until(|| store.health() == StoreHealth::Full);
+        until("a full disk", || store.health() == StoreHealth::Full);
+    }
+}
+
+/// A segment that waits for its use.
+fn has_spare(disk: &SimDisk) -> bool {
+    let blank =
+        |path: &Path| path.extension().is_some_and(|end| end == "seg") && super::crash::written(disk, path) == 0;
+    disk.files().iter().any(|(path, _)| blank(path))
+}
+
+#[test]
+fn a_snapshot_that_failed_is_left_alone_for_its_time_whatever_happens_to_the_log() {
+    let disk = SimDisk::default();
+    disk.refuse_snapshots();
+    let store = opened(&EmbeddedOptions { compaction_retry: NEVER, ..options(&disk) });
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compaction_failures > 0);
+    // Each segment that is made or begun wakes whoever waits for the log.
+    let segments = disk.begun("log");
+    owner.turn_until(|| disk.begun("log") > segments + 20);
+    assert_eq!(disk.begun("snap"), 1);
+}
+
+#[test]
+fn a_snapshot_that_frees_nothing_is_not_begun_while_the_log_lacks_the_room_for_its_next_segment() {
+    let disk = SimDisk::default();
+    let store = opened(&options(&disk));
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    // Before so much of the log is closed that a snapshot is due.
+    until("a spare segment", || has_spare(&disk));
+    disk.set_capacity(Some(disk.used() + (16 << 10)));
+    owner.turn_until_full();
+    let segments = disk.begun("log");
+    until("more tries", || disk.begun("log") > segments + 20);
+    assert_eq!(disk.begun("snap"), 0);
+    disk.set_capacity(None);
+    until("a snapshot", || store.figures().compactions > 0);
+}
+
+#[test]
+fn a_snapshot_that_lets_segments_go_is_written_although_the_disk_is_full() {
+    let disk = SimDisk::default();
+    let store = opened(&EmbeddedOptions { history_bytes: 0, ..options(&disk) });
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    until("a spare segment", || has_spare(&disk));
+    // Two segments and a half.
+    disk.set_capacity(Some(disk.used() + (20 << 10)));
+    for snapshots in 1..4 {
+        owner.turn_until(|| store.figures().compactions >= snapshots);
+        until("room again", || store.health() == StoreHealth::Ready && store.figures().compactions >= snapshots);
+    }
+}
+
+/// Else each of them takes the room from the other: the log is continued, and cannot be, and is again.
+#[test]
+fn a_snapshot_under_way_gives_way_to_the_log() {
+    let disk = SimDisk::default();
+    let large = EmbeddedOptions { segment_bytes: 1 << 20, snapshot_log_bytes: 1 << 20, ..options(&disk) };
+    let store = opened(&EmbeddedOptions { compaction_retry: NEVER, ..large });
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    for some in 0..10 {
+        let row = |n: u32| grant(1_000 + n, u64::from(n) + 1, None);
+        owner.commit((some * 500..(some + 1) * 500).map(row).collect()).unwrap();
+    }
+    disk.hold_snapshots(true);
+    owner.turn_until(|| disk.begun("snap") > 0);
+    until("a spare segment", || has_spare(&disk));
+    // Enough for the snapshot, and too little for a segment.
+    disk.set_capacity(Some(disk.used() + (1_000 << 10)));
+    owner.turn_until_full();
+    disk.hold_snapshots(false);
+    until("an end of the snapshot", || {
+        let figures = store.figures();
+        figures.compactions + figures.compaction_failures > 0
+    });
+    assert_eq!((store.figures().compactions, store.figures().compaction_failures), (0, 1));
+    let is_snapshot = |path: &Path| path.parent().is_some_and(|dir| dir.ends_with("snap"));
+    until("no snapshot in the way", || !disk.files().iter().any(|(path, _)| is_snapshot(path)));
+    disk.set_capacity(None);
+    until("a log that is continued", || store.health() == StoreHealth::Ready);
+}
