@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use allod::store::embedded::EmbeddedStore;
 use allod::store::embedded::disk::Disk;
+use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use allod::store::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -279,4 +279,26 @@ fn what_a_disk_does_not_give_now_is_not_called_damaged() {
     assert!(refused >= 2 * 5, "META, MARK, a segment, a snapshot, folders: {refused}");
     disk.put_out_of_reach(None);
     check(&open(&disk).unwrap(), &run, 0x9000, "in reach again");
+}
+
+/// What was let go without a snapshot is told by two notes beside the marks.
+#[test]
+fn one_note_of_the_oldest_segment_is_enough_and_without_any_what_is_missing_is_missed() {
+    let disk = killed().0.after_kill();
+    let bounded = |disk: &SimDisk| EmbeddedOptions { history_bytes: 8 << 10, ..options(disk) };
+    let store = EmbeddedStore::open(Path::new(DIR), SHARDS, bounded(&disk)).unwrap();
+    until("less history", || !disk.files().iter().any(|(path, _)| path.ends_with("00000001.seg")));
+    drop(store);
+    let mark = Path::new(DIR).join("MARK");
+    let notes = [2_048, 6_144];
+    for spoilt in notes {
+        for at in spoilt..spoilt + 16 {
+            let image = disk.after_kill();
+            image.edit(&mark, |bytes| bytes[at] ^= 1);
+            assert!(open(&image).is_ok(), "byte {at}");
+        }
+    }
+    disk.edit(&mark, |bytes| notes.iter().for_each(|&at| bytes[at + 5] ^= 1));
+    let refused = open(&disk).unwrap_err();
+    assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("00000001.seg is missing")), "{refused:?}");
 }

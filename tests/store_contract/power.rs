@@ -93,6 +93,67 @@ fn names_that_a_killed_process_did_not_flush_outlive_the_power_once_the_next_one
     assert!(flushes > 10, "only {flushes} directories were flushed");
 }
 
+/// All of it, whatever of its history is left.
+fn whole(disk: &SimDisk, run: &Run, context: &str) -> EmbeddedStore {
+    let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+    for shard in 0..2u16 {
+        let head = wait(store.take(ShardId(shard), Token(7))).unwrap();
+        assert_eq!(head.seq.0 as usize, run.acknowledged[usize::from(shard)], "{context}");
+        let image = wait(store.load(ShardId(shard), Token(7))).unwrap();
+        assert_eq!(model_of(&image), model(&run.offered[usize::from(shard)]), "{context}");
+    }
+    store
+}
+
+/// Lowered bounds: what a start and the next one let go, and where either is broken off.
+#[test]
+fn at_whichever_operation_letting_history_go_is_broken_off_the_register_is_whole() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let disk = SimDisk::default();
+    let store = EmbeddedStore::open(Path::new(DIR), SHARDS, options(&disk)).unwrap();
+    let run = run(&store, 160, 0x100);
+    until("a snapshot", || store.figures().compactions > 0);
+    drop(store);
+    // Three within the bounds, the one that is written, and a spare one.
+    let has_let_go = |disk: &SimDisk| {
+        disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg")).count() <= 5
+    };
+    assert!(!has_let_go(&disk));
+    for is_killed in [false, true] {
+        let mut operations = 0;
+        for at in 1.. {
+            let context = format!("operation {at} {}", if is_killed { "was the last" } else { "failed" });
+            let image = disk.after_kill();
+            if is_killed {
+                image.kill_at(at)
+            } else {
+                image.fail_at(at)
+            }
+            let store = open(&image);
+            if store.is_ok() {
+                until(&context, || image.failed() || has_let_go(&image));
+            }
+            for _ in 0..4 {
+                drop(whole(&image.after_power_loss(&mut rng), &run, &format!("{context}, power lost")));
+            }
+            let killed = image.after_kill();
+            let again = whole(&killed, &run, &format!("{context}, killed"));
+            until(&context, || has_let_go(&killed));
+            for _ in 0..4 {
+                let context = format!("{context}, let go again, power lost");
+                drop(whole(&killed.after_power_loss(&mut rng), &run, &context));
+            }
+            drop(again);
+            drop(store);
+            if !image.failed() {
+                break;
+            }
+            operations += 1;
+        }
+        assert!(operations > 15, "only {operations} operations");
+    }
+}
+
 #[test]
 fn a_snapshot_that_cannot_be_read_back_is_no_reason_not_to_start() {
     let disk = SimDisk::default();

@@ -138,3 +138,52 @@ fn a_snapshot_under_way_gives_way_to_the_log() {
     disk.set_capacity(None);
     until("a log that is continued", || store.health() == StoreHealth::Ready);
 }
+
+fn is_there(disk: &SimDisk, segment: u64) -> bool {
+    disk.files().iter().any(|(path, _)| path.ends_with(format!("{segment:08}.seg")))
+}
+
+#[test]
+fn bounds_of_history_that_are_lowered_free_a_full_disk_at_the_next_start() {
+    let disk = SimDisk::default();
+    let store = opened(&options(&disk));
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compactions > 1);
+    until("a spare segment", || has_spare(&disk));
+    disk.set_capacity(Some(disk.used()));
+    owner.turn_until_full();
+    drop(store);
+    let lowered = EmbeddedOptions { history_bytes: 8 << 10, ..options(&disk) };
+    let store = opened(&lowered);
+    until("less history", || !is_there(&disk, 1));
+    until("a spare segment", || has_spare(&disk));
+    let mut owner = Owner::begin(&store, 2);
+    for generation in 1..60 {
+        owner.commit(vec![grant(9, 1_000_000 + generation, None)]).unwrap();
+        owner.commit(vec![free(9, 1_000_000 + generation)]).unwrap();
+    }
+    let head = owner.head;
+    drop(store);
+    assert_eq!(Owner::begin(&opened(&lowered), 2).head, head);
+}
+
+#[test]
+fn a_full_disk_lets_go_what_is_beyond_the_bounds_of_history_without_a_new_snapshot() {
+    let disk = SimDisk::default();
+    let store = opened(&EmbeddedOptions { history_bytes: 24 << 10, snapshot_log_bytes: 64 << 10, ..options(&disk) });
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compactions > 0);
+    until("a spare segment", || has_spare(&disk));
+    let oldest = (1..).find(|&segment| is_there(&disk, segment)).unwrap();
+    disk.refuse_snapshots();
+    disk.set_capacity(Some(disk.used()));
+    until("less history", || {
+        owner.turn_until(|| !is_there(&disk, oldest));
+        !is_there(&disk, oldest)
+    });
+    until("room again", || store.health() == StoreHealth::Ready);
+    let image = disk.after_kill();
+    assert_eq!(Owner::begin(&opened(&options(&image)), 1).head, owner.head);
+}

@@ -168,7 +168,7 @@ fn room_of(kind: FsWord, (free, all): (u64, u64), taken: u64, history: u64) -> C
         return Check::warning(
             "room",
             seen,
-            "make room, or set `history.keep_bytes` to what is there; a full disk grants nothing",
+            "make room, or set `history.keep_bytes` to what is there and restart; a full disk grants nothing",
         );
     }
     if copies_on_write(kind) {

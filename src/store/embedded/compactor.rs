@@ -4,14 +4,16 @@
 //! passes as the log is long. Segments stay as history until they are too old or too many; which one is the oldest to be
 //! kept stands in the snapshot, so that a missing one is noticed.
 //!
-//! Neighbours: `replay` merges, `snapshot` writes, `recovery` removes what a crash here leaves behind.
+//! Neighbours: `replay` merges, `snapshot` writes, `retention` tells what history keeps, `recovery` removes what a crash here
+//! leaves behind.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::replay::LogView;
-use super::shared::{EmbeddedShared, KeptSegment, LogFiles, now_ms};
+use super::retention;
+use super::shared::{EmbeddedShared, KeptSegment, LogFiles};
 use super::snapshot::{self, SNAP, SnapshotPlace, SnapshotWriter};
 use crate::store::{ShardId, StoreError, StoreHealth};
 
@@ -30,38 +32,69 @@ struct CompactionPlan {
     gives_back: bool,
 }
 
+/// What is to be done.
+enum Task {
+    /// Segments before this one go.
+    LetGo(u64),
+    Compact(CompactionPlan),
+}
+
 pub(super) fn run(shared: &EmbeddedShared) {
+    let mut at_start = true;
     loop {
         let mut catalog = shared.catalog();
-        let plan = loop {
+        let task = loop {
             if catalog.stopping || catalog.failure.is_some() {
                 return;
             }
-            if let Some(plan) = due(shared, &catalog) {
-                break plan;
+            if let Some(task) = next(shared, &catalog, at_start) {
+                break task;
             }
+            at_start = false;
             catalog = shared.wait(catalog, shared.options.idle);
         };
         drop(catalog);
-        match compact(shared, &plan) {
-            Ok(()) => {
-                shared.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        let done = match &task {
+            Task::LetGo(oldest) => retention::let_go(shared, *oldest),
+            Task::Compact(plan) => compact(shared, plan),
+        };
+        // A close does not wait for a long merge; the next start begins it anew.
+        let Err(error) = done else { continue };
+        if shared.catalog().stopping {
+            return;
+        }
+        failed(shared, &task, &error);
+        shared.rest(shared.options.compaction_retry);
+    }
+}
+
+/// History goes without a snapshot at a start, for the bounds may be others than before; and on a full disk, where no segment
+/// is closed any more, so that there may be no next snapshot.
+fn next(shared: &EmbeddedShared, catalog: &LogFiles, at_start: bool) -> Option<Task> {
+    if (at_start || shared.health() == StoreHealth::Full)
+        && let Some(oldest) = retention::overdue(shared, catalog)
+    {
+        return Some(Task::LetGo(oldest));
+    }
+    due(shared, catalog).map(Task::Compact)
+}
+
+fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
+    shared.counters.compaction_failures.fetch_add(1, Ordering::Relaxed);
+    let dir = shared.dir.display();
+    match task {
+        Task::LetGo(oldest) => {
+            tracing::error!(%dir, ?error, oldest, "cannot let history go that is beyond its bounds; it is tried again");
+        }
+        Task::Compact(plan) => {
+            tracing::error!(%dir, ?error, "cannot write a snapshot; commits go on, the log grows, it is tried again");
+            // Under whichever name it stands; what cannot be removed the next start judges.
+            let name = snapshot::name(plan.place.covered);
+            for left in [format!("{name}.tmp"), name] {
+                let _ = shared.disk.remove(&shared.dir.join(SNAP).join(left));
             }
-            // A close does not wait for a long merge; the next start begins it anew.
-            Err(_) if shared.catalog().stopping => return,
-            Err(error) => {
-                shared.counters.compaction_failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(dir = %shared.dir.display(), error = ?error,
-                    "cannot write a snapshot; commits go on, the log grows, it is tried again");
-                // Under whichever name it stands; what cannot be removed the next start judges.
-                let name = snapshot::name(plan.place.covered);
-                for left in [format!("{name}.tmp"), name] {
-                    let _ = shared.disk.remove(&shared.dir.join(SNAP).join(left));
-                }
-                // Who waits for the room that it took has it now.
-                shared.notify();
-                shared.rest(shared.options.compaction_retry);
-            }
+            // Who waits for the room that it took has it now.
+            shared.notify();
         }
     }
 }
@@ -89,7 +122,7 @@ fn due(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<CompactionPlan> {
         register: shared.meta.register,
         covered: next.first_group - 1,
         digest: next.parent,
-        oldest: oldest(shared, catalog),
+        oldest: retention::oldest(shared, catalog),
     };
     let gives_back = catalog.segments.first().is_some_and(|kept| kept.segment.header.number < place.oldest);
     if catalog.spares.is_empty() && !gives_back {
@@ -98,23 +131,6 @@ fn due(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<CompactionPlan> {
     let segments = behind.into_iter().map(|kept| (kept.segment.clone(), kept.end)).collect();
     let view = LogView { snapshot: catalog.snapshot.clone(), segments };
     Some(CompactionPlan { view, place, log_bytes, gives_back })
-}
-
-/// The oldest segment within retention; the one that is being written always is.
-fn oldest(shared: &EmbeddedShared, catalog: &LogFiles) -> u64 {
-    let now = now_ms();
-    let mut bytes = 0;
-    let mut oldest = catalog.segments.last().map_or(1, |kept| kept.segment.header.number);
-    for pair in catalog.segments.windows(2).rev() {
-        let (segment, next) = (&pair[0].segment.header, &pair[1].segment.header);
-        bytes += segment.length;
-        let age_seconds = now.saturating_sub(next.created_ms) / 1_000;
-        if bytes > shared.options.history_bytes || age_seconds > shared.options.history_seconds {
-            break;
-        }
-        oldest = segment.number;
-    }
-    oldest
 }
 
 /// Is it still to be written?
@@ -160,14 +176,9 @@ fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreEr
     );
     let mut catalog = shared.catalog();
     let mut obsolete: Vec<PathBuf> = catalog.snapshot.replace(snapshot).iter().map(|old| old.path.clone()).collect();
-    let gone = catalog.segments.partition_point(|kept| kept.segment.header.number < place.oldest);
-    obsolete.extend(catalog.segments.drain(..gone).map(|kept| kept.segment.path.clone()));
+    obsolete.extend(retention::drain(&mut catalog, place.oldest));
     drop(catalog);
-    // The snapshot names what must be there; what is removed late, or at the next start, does no harm.
-    for path in obsolete {
-        if let Err(error) = shared.disk.remove(&path) {
-            tracing::warn!(path = %path.display(), %error, "cannot remove an old file; the next start will");
-        }
-    }
+    retention::remove(shared, obsolete);
+    shared.counters.compactions.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }

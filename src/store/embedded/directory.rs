@@ -12,7 +12,7 @@ use super::segment::{self, LOG, Spare};
 use super::shared::{self, KeptSegment};
 use super::snapshot::SNAP;
 use super::window::Window;
-use super::{EmbeddedOptions, moving, problem};
+use super::{EmbeddedOptions, moving, problem, retention};
 use crate::store::StoreError;
 use crate::store::lock::{LOCK, in_use, owner};
 
@@ -105,6 +105,10 @@ pub(super) fn initialise(
 pub(super) fn mend(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result<(), StoreError> {
     for path in [dir.to_owned(), dir.join(LOG), dir.join(SNAP)] {
         disk.sync_dir(&path).map_err(problem::io("flushing", &path))?;
+    }
+    if recovered.oldest_noted > 0 {
+        // It may be in the cache only, and what lies before it is left over.
+        retention::write(disk, dir, recovered.oldest_noted)?;
     }
     if let Some(torn) = &recovered.torn {
         tracing::warn!(path = %torn.path.display(), offset = torn.from, bytes = torn.bytes,

@@ -5,7 +5,7 @@
 //! was acknowledged, after a loss of power at least one from the seconds before. A log that ends before its mark has lost
 //! something, however clean its end looks.
 //!
-//! Neighbours: `recovery` compares, `writer` marks.
+//! Neighbours: `recovery` compares, `writer` marks, `retention` has a place behind each mark.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const META_MAGIC: &[u8; 8] = b"ALLODREG";
 const META_BYTES: usize = 72;
 const MARK_MAGIC: &[u8; 4] = b"MARK";
 const MARK_BYTES: usize = 32;
-const MARK_STRIDE: u64 = 4_096;
+pub(super) const MARK_STRIDE: u64 = 4_096;
 
 /// Whose data it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //!
 //! A commit is a frame at the end of the log and one flush for all that waited, of all shards. A segment is zeroed and
 //! durable before it is used, so a flush changes no metadata. Starting is reading everything: see `recovery` for what is
-//! refused, and `directory` for what is made and mended. Segments are history until retention ends; state is never
+//! refused, and `directory` for what is made and mended. Segments are history until `retention` ends; state is never
 //! taken from them once a snapshot covers them.
 //!
 //! Threads: `writer`, `allocator`, `compactor` (not where it is moved from), `reader`. None of them is waited for by a caller: each call is a message
@@ -39,6 +39,7 @@ mod reader;
 mod recovery;
 mod replay;
 mod report;
+mod retention;
 mod segment;
 mod shared;
 mod snapshot;

@@ -34,13 +34,13 @@ pub struct EmbeddedOptions {
     pub piece_bytes: u64,
     /// A snapshot is made when the closed segments behind the last one are longer than this, and longer than it.
     pub snapshot_log_bytes: u64,
-    /// Segments that were closed longer ago are removed with the next snapshot.
+    /// Segments that were closed longer ago are removed with the next snapshot, at a start, and when the disk is full.
     pub history_seconds: u64,
-    /// Segments beyond this length together are removed with the next snapshot.
+    /// Segments beyond this length together are removed likewise.
     pub history_bytes: u64,
     /// How long a full disk is left alone before the next try.
     pub full_retry: Duration,
-    /// How long a snapshot that failed is left alone before the next try.
+    /// How long a snapshot that failed, or a removal, is left alone before the next try.
     pub compaction_retry: Duration,
     /// Longest sleep of a thread that has nothing to do; a bound, not a delay.
     pub idle: Duration,

@@ -8,7 +8,7 @@
 //! - the mark does not name it: it was never acknowledged.
 //!
 //! An absence is judged like a change: numbers of segments and groups are dense, the snapshot names the oldest segment
-//! that must be there, a sealed segment has a successor, and the log must reach the mark.
+//! that must be there, unless `retention` has noted a later one, a sealed segment has a successor, and the log must reach the mark.
 //!
 //! Neighbours: `mod` opens with what comes out, `report` prints it.
 
@@ -20,6 +20,7 @@ use super::frame::{self, Frame, FrameEntry};
 use super::meta::Meta;
 use super::problem;
 use super::replay::{Gathered, Misfit, Overlay, Prepared};
+use super::retention;
 use super::segment::{self, LOG, Segment, SegmentHeader, Spare};
 use super::shared::KeptSegment;
 use super::snapshot::{self, SNAP, Snapshot};
@@ -52,6 +53,8 @@ pub(super) struct Recovered {
     pub short: Vec<PathBuf>,
     /// Files that are left over from something that was broken off.
     pub leftovers: Vec<PathBuf>,
+    /// What `retention` has noted, or 0.
+    pub oldest_noted: u64,
     /// What the log did behind the snapshot, if that was asked for.
     pub prepared: Prepared,
 }
@@ -75,7 +78,8 @@ pub(super) fn recover(
     to_be_loaded: bool,
 ) -> Result<Recovered, StoreError> {
     let mut leftovers = Vec::new();
-    let snapshot = newest_snapshot(disk, dir, meta, &mut leftovers)?;
+    let oldest_noted = retention::read(disk, dir)?;
+    let snapshot = newest_snapshot(disk, dir, meta, oldest_noted, &mut leftovers)?;
     let numbers = segment_numbers(disk, dir, snapshot.as_deref(), &mut leftovers)?;
     let mut scan = Scan::new(dir, meta, mark, snapshot);
     scan.gathered = to_be_loaded.then(|| (0..meta.shards).map(|_| Gathered::default()).collect());
@@ -86,13 +90,14 @@ pub(super) fn recover(
         let length = file.length().map_err(problem::io("reading", &path))?;
         scan.segment(number, path, file, length, &mut buffer)?;
     }
-    scan.finish(leftovers)
+    scan.finish(leftovers, oldest_noted)
 }
 
 fn newest_snapshot(
     disk: &dyn Disk,
     dir: &Path,
     meta: &Meta,
+    oldest_noted: u64,
     leftovers: &mut Vec<PathBuf>,
 ) -> Result<Option<Arc<Snapshot>>, StoreError> {
     let snap = dir.join(SNAP);
@@ -104,7 +109,8 @@ fn newest_snapshot(
     // It was read back before it had its name, so those before it are of no use any more, whole or not.
     leftovers.extend(covered.into_iter().map(|older| snap.join(snapshot::name(older))));
     let path = snap.join(snapshot::name(newest));
-    let snapshot = Snapshot::open(disk, &path, meta.register, meta.shards)?;
+    let mut snapshot = Snapshot::open(disk, &path, meta.register, meta.shards)?;
+    snapshot.place.oldest = snapshot.place.oldest.max(oldest_noted);
     if snapshot.place.covered != newest {
         return Err(problem::damaged(&path, "has the content of another snapshot"));
     }
@@ -393,7 +399,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    fn finish(mut self, leftovers: Vec<PathBuf>) -> Result<Recovered, StoreError> {
+    fn finish(mut self, leftovers: Vec<PathBuf>, oldest_noted: u64) -> Result<Recovered, StoreError> {
         if let Some(snapshot) = &self.snapshot
             && self.last.is_none()
         {
@@ -441,6 +447,7 @@ impl<'a> Scan<'a> {
             unusable: self.unusable,
             short: self.short,
             leftovers,
+            oldest_noted,
         })
     }
 }

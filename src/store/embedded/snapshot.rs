@@ -51,7 +51,7 @@ pub(super) struct SnapshotPlace {
     pub covered: u64,
     /// Digest of that group's frame.
     pub digest: u128,
-    /// First segment that is kept beside it.
+    /// First segment that is kept beside it. One that was opened knows what `retention` has let go since it was written.
     pub oldest: u64,
 }
 

@@ -1,0 +1,111 @@
+//! How far history reaches: which segments are within the bounds, and how others go without a new snapshot.
+//!
+//! A snapshot names the oldest segment that is kept beside it, and is never changed. Where more is let go than it says, at a
+//! start and when the disk is full, the number is noted in `MARK`, beside each of the two marks: in a sector of its own, so that no
+//! mark is written over it, and in blocks that are there, so that a disk without any room takes it. A torn note leaves the one
+//! in the other place. As everywhere, what says that something may be missing is durable before anything is.
+//!
+//! Neighbours: `compactor` asks and calls, `recovery` reads the note, `directory` writes it again at each start.
+
+use std::path::{Path, PathBuf};
+
+use super::disk::{Disk, read_exact};
+use super::meta::{self, MARK, MARK_STRIDE, u64_at};
+use super::problem;
+use super::shared::{EmbeddedShared, LogFiles, now_ms};
+use crate::store::StoreError;
+
+const MAGIC: &[u8; 4] = b"KEPT";
+const NOTE_BYTES: usize = 16;
+/// Behind the mark in each of its places.
+const NOTE_OFFSET: u64 = MARK_STRIDE / 2;
+const PLACES: [u64; 2] = [NOTE_OFFSET, MARK_STRIDE + NOTE_OFFSET];
+
+/// The oldest segment that must be there, whatever the snapshot says; 0 if nothing was let go without one.
+pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<u64, StoreError> {
+    let path = dir.join(MARK);
+    let file = disk.open(&path).map_err(problem::io("opening", &path))?;
+    let mut oldest = 0;
+    for place in PLACES {
+        let mut bytes = [0; NOTE_BYTES];
+        let whole = read_exact(&*file, &mut bytes, place).is_ok();
+        if whole && bytes[..4] == *MAGIC && meta::is_sealed(&bytes) {
+            oldest = oldest.max(u64_at(&bytes, 4));
+        } else if bytes != [0; NOTE_BYTES] {
+            // Torn, and the other place counts; or both were readable once, and a segment will be missed.
+            tracing::warn!(path = %path.display(), offset = place, "a note of the oldest segment is unreadable");
+        }
+    }
+    Ok(oldest)
+}
+
+/// Notes the oldest segment that must be there, durable in both places, one after the other.
+pub(super) fn write(disk: &dyn Disk, dir: &Path, oldest: u64) -> Result<(), StoreError> {
+    let path = dir.join(MARK);
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&oldest.to_be_bytes());
+    let bytes = meta::seal(bytes);
+    let write = || {
+        let file = disk.open(&path)?;
+        PLACES.iter().try_for_each(|&place| {
+            file.write_at(&bytes, place)?;
+            file.sync()
+        })
+    };
+    write().map_err(problem::io("writing", &path))
+}
+
+/// The oldest segment within the bounds of history; the one that is being written always is.
+pub(super) fn oldest(shared: &EmbeddedShared, catalog: &LogFiles) -> u64 {
+    let now = now_ms();
+    let mut bytes = 0;
+    let mut oldest = catalog.segments.last().map_or(1, |kept| kept.segment.header.number);
+    for pair in catalog.segments.windows(2).rev() {
+        let (segment, next) = (&pair[0].segment.header, &pair[1].segment.header);
+        bytes += segment.length;
+        let age_seconds = now.saturating_sub(next.created_ms) / 1_000;
+        if bytes > shared.options.history_bytes || age_seconds > shared.options.history_seconds {
+            break;
+        }
+        oldest = segment.number;
+    }
+    oldest
+}
+
+/// The oldest segment to be kept, where others can go without a new snapshot: they are beyond the bounds, and the snapshot
+/// covers all of them.
+pub(super) fn overdue(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<u64> {
+    let covered = catalog.snapshot.as_ref()?.place.covered;
+    let first = catalog.segments.first()?.segment.header.number;
+    let is_needed = |next_group: u64| next_group > covered + 1;
+    let needed = catalog.segments.windows(2).find(|pair| is_needed(pair[1].segment.header.first_group));
+    let needed = needed.map(|pair| pair[0].segment.header.number);
+    let oldest = oldest(shared, catalog).min(needed.unwrap_or(u64::MAX));
+    (oldest > first).then_some(oldest)
+}
+
+/// Lets go what lies before a segment.
+pub(super) fn let_go(shared: &EmbeddedShared, oldest: u64) -> Result<(), StoreError> {
+    write(&*shared.disk, &shared.dir, oldest)?;
+    let gone = drain(&mut shared.catalog(), oldest);
+    tracing::info!(dir = %shared.dir.display(), oldest, segments = gone.len(), "let go what is beyond the bounds of history");
+    remove(shared, gone);
+    // The log may have waited for the room.
+    shared.notify();
+    Ok(())
+}
+
+/// Takes the segments before one out of the catalog, and tells where they lie.
+pub(super) fn drain(catalog: &mut LogFiles, oldest: u64) -> Vec<PathBuf> {
+    let gone = catalog.segments.partition_point(|kept| kept.segment.header.number < oldest);
+    catalog.segments.drain(..gone).map(|kept| kept.segment.path.clone()).collect()
+}
+
+/// What must be there is written down elsewhere; what is removed late, or at the next start, does no harm.
+pub(super) fn remove(shared: &EmbeddedShared, obsolete: Vec<PathBuf>) {
+    for path in obsolete {
+        if let Err(error) = shared.disk.remove(&path) {
+            tracing::warn!(path = %path.display(), %error, "cannot remove an old file; the next start will");
+        }
+    }
+}
