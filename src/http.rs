@@ -241,7 +241,11 @@ async fn healthz() -> Response {
 
 async fn readyz(State(app): State<App>) -> Response {
     match app.server.unready() {
-        None => plain(StatusCode::OK, "ready"),
+        // Whoever probes sends nobody elsewhere for that: there is no other who could serve.
+        None => match app.server.damage() {
+            None => plain(StatusCode::OK, "ready"),
+            Some(damage) => plain(StatusCode::OK, &format!("ready, but its next start will be refused: {damage}")),
+        },
         Some(problem) => plain(StatusCode::SERVICE_UNAVAILABLE, &problem),
     }
 }

@@ -133,6 +133,14 @@ pub struct Server {
 }
 
 impl Server {
+    /// What is to be looked at though it serves: what it keeps is damaged.
+    pub fn damage(&self) -> Option<Arc<str>> {
+        match &*self.seat.role() {
+            Role::Owner(shared) => shared.store.damage(),
+            Role::Follower { .. } | Role::Between | Role::Waiting { .. } => None,
+        }
+    }
+
     /// Why it serves nobody now, if so: a word or two for probes.
     pub fn unready(&self) -> Option<Arc<str>> {
         if self.stop.is_cancelled() {

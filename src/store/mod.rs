@@ -217,6 +217,11 @@ pub trait Store: Send + Sync + 'static {
         self.info().full.into()
     }
 
+    /// What of its files turned out to be damaged while it serves: it goes on, and its next start will refuse them.
+    fn damage(&self) -> Option<Arc<str>> {
+        None
+    }
+
     /// What it failed of, if it failed for good and knows that in words.
     fn failure(&self) -> Option<Arc<str>> {
         None

@@ -57,11 +57,18 @@ const STORIES: [Story; 5] = [
 ];
 
 /// Alerts whose cause cannot be made here, and why.
-const NOT_HERE: [(&str, &str); 1] = [(
-    "AllodPanics",
-    "its cause is a bug that nobody knows of. That a panic is counted is shown inside the process \
-     (`a_panic_is_one_internal_error_and_the_network_goes_on_from_the_store`), that the count alerts by promtool's story",
-)];
+const NOT_HERE: [(&str, &str); 2] = [
+    (
+        "AllodPanics",
+        "its cause is a bug that nobody knows of. That a panic is counted is shown inside the process \
+         (`a_panic_is_one_internal_error_and_the_network_goes_on_from_the_store`), that the count alerts by promtool's story",
+    ),
+    (
+        "AllodSnapshotsFail",
+        "a snapshot is due after more than two segments of 64 MiB, and none of them may be damaged before the start. That it is \
+         counted and told is shown with small ones (`a_closed_segment_that_rots_while_it_is_served_is_told_and_grants_go_on`)",
+    ),
+];
 
 #[test]
 fn every_alert_is_provoked_by_its_cause_or_it_is_said_why_not() {

@@ -306,6 +306,17 @@ fn a_full_disk_refuses_what_takes_and_lets_releases_through() {
     client.allocate("b");
 }
 
+/// The next start would refuse it: whoever looks is to know before.
+#[test]
+fn a_store_whose_files_are_damaged_grants_and_says_so() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    *server.store.damage.lock().unwrap() = Some("log/00000003.seg is damaged at offset 4711".into());
+    client.allocate("a");
+    let told = "ready, but its next start will be refused: log/00000003.seg is damaged at offset 4711\n".to_owned();
+    assert_eq!(http(server.running.http, "GET /readyz", b""), (200, told));
+}
+
 #[test]
 fn a_create_in_doubt_is_found_out() {
     for (fault, exists) in [(Fault::Fenced, false), (Fault::Full, false)] {

@@ -57,6 +57,8 @@ pub struct FaultyStore {
     open: watch::Sender<bool>,
     /// While false, loads wait.
     loads: watch::Sender<bool>,
+    /// What of its files is damaged.
+    pub damage: Mutex<Option<Arc<str>>>,
     /// What was acknowledged and the register lacks.
     pub late: Mutex<Vec<Arc<Late>>>,
     /// Loads find that somebody else took the shard.
@@ -79,6 +81,7 @@ impl FaultyStore {
             longest: None,
         };
         Arc::new(Self {
+            damage: Mutex::default(),
             late: Mutex::default(),
             inner,
             state: Mutex::new(state),
@@ -159,6 +162,10 @@ impl Store for FaultyStore {
 
     fn health(&self) -> StoreHealth {
         self.state.lock().unwrap().health
+    }
+
+    fn damage(&self) -> Option<Arc<str>> {
+        self.damage.lock().unwrap().clone()
     }
 
     fn figures(&self) -> StoreFigures {

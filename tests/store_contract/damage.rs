@@ -281,6 +281,42 @@ fn what_a_disk_does_not_give_now_is_not_called_damaged() {
     check(&open(&disk).unwrap(), &run, 0x9000, "in reach again");
 }
 
+/// All of it is in memory still, and the next start refuses it: somebody has to know before that.
+#[test]
+fn a_closed_segment_that_rots_while_it_is_served_is_told_and_grants_go_on() {
+    let disk = SimDisk::default();
+    let large = EmbeddedOptions { snapshot_log_bytes: 48 << 10, ..options(&disk) };
+    let store = EmbeddedStore::open(Path::new(DIR), SHARDS, large).unwrap();
+    let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
+    let mut commit = |steps| {
+        let next = batch(&head, 0, steps);
+        let committed = wait(store.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &committed[0]);
+        head.generation.0
+    };
+    let mut generation = commit(vec![config_step(network(1))]);
+    let mut turns = |ended: &dyn Fn() -> bool| {
+        while !ended() {
+            let granted = generation;
+            commit(vec![grant(7, granted, None)]);
+            generation = commit(vec![free(7, granted)]);
+        }
+    };
+    let is_there = |segment: &str| disk.files().iter().any(|(path, _)| path.ends_with(segment));
+    turns(&|| is_there("00000004.seg"));
+    assert_eq!((store.damage(), store.figures().compaction_failures), (None, 0));
+    disk.edit(&Path::new(DIR).join("log/00000002.seg"), |bytes| bytes[1_000] ^= 1);
+    // Until a snapshot is due.
+    turns(&|| is_there("00000010.seg"));
+    until("snapshots that fail", || store.figures().compaction_failures > 1);
+    let damage = store.damage().expect("it is known by then");
+    assert!(damage.contains("00000002.seg is damaged at offset"), "{damage}");
+    turns(&|| is_there("00000012.seg"));
+    assert_eq!(store.health(), StoreHealth::Ready);
+    drop(store);
+    assert!(matches!(open(&disk), Err(StoreError::Damaged(text)) if text.contains("00000002.seg is damaged")));
+}
+
 /// What was let go without a snapshot is told by two notes beside the marks.
 #[test]
 fn one_note_of_the_oldest_segment_is_enough_and_without_any_what_is_missing_is_missed() {

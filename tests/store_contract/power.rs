@@ -166,6 +166,7 @@ fn a_snapshot_that_cannot_be_read_back_is_no_reason_not_to_start() {
     });
     let snapshots = disk.files().into_iter().filter(|(path, _)| path.parent().is_some_and(|dir| dir.ends_with("snap")));
     assert!(snapshots.count() <= 2, "what could not be read back is removed: {:?}", disk.files());
+    assert_eq!(store.damage(), None, "nothing of the register is damaged");
     drop(store);
     let again = open(&disk).unwrap();
     let head = wait(again.take(ShardId(0), Token(0x9000))).unwrap();

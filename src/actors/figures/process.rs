@@ -34,7 +34,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     counter(
         "allod_store_compaction_failures_total",
         &[],
-        "Compactions that failed. A rise means a full or failing disk.",
+        "Compactions that failed. A rise means a full or failing disk, or a file of the register that is damaged.",
     ),
     counter(
         "allod_store_healed_batches_total",

@@ -8,6 +8,8 @@ use crate::serve::from_cli::Check;
 const CHECK: &str = "ready";
 /// How it says that it waits for an operator (`actors::service`).
 const RESTORED: &str = "restored from a copy";
+/// How it says that it takes changes and something is wrong all the same (`http`).
+const READY_BUT: &str = "ready, but ";
 /// How long the server is waited for.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -15,7 +17,14 @@ const WITHIN: Duration = Duration::from_secs(2);
 pub async fn check(http: &str) -> Option<Check> {
     let answer = fetch::get(http, "/readyz", WITHIN).await.ok()?;
     match answer.code() {
-        "200" => Some(Check::ok(CHECK, "it takes changes")),
+        "200" => Some(match answer.body.trim().strip_prefix(READY_BUT) {
+            None => Check::ok(CHECK, "it takes changes"),
+            Some(problem) => {
+                let hint = "`allod export > register.jsonl` now, for it serves from memory what the files have lost, and do not \
+                            restart it before; then another disk";
+                Check::wrong(CHECK, problem, hint)
+            }
+        }),
         "503" if answer.body.starts_with(RESTORED) => {
             let hint =
                 "claim what is in use (`allod ip claim`), which it takes; then start it once with `--accept-restored`";
@@ -84,6 +93,10 @@ mod tests {
         assert_eq!(found(ready).await, Some((CheckState::Ok, "it takes changes".to_owned())));
         let full = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 12\r\n\r\nRedis is full\n";
         assert_eq!(found(full).await, Some((CheckState::Wrong, "Redis is full".to_owned())));
+        let damaged = "HTTP/1.1 200 OK\r\ncontent-length: 31\r\n\r\nready, but a segment is damaged";
+        let check_of_damaged = check(&answering(damaged)).await.unwrap();
+        assert_eq!((check_of_damaged.state, &*check_of_damaged.seen), (CheckState::Wrong, "a segment is damaged"));
+        assert!(check_of_damaged.hint.contains("allod export"), "{}", check_of_damaged.hint);
         let restored = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 29\r\n\r\nrestored from a copy: nothing";
         let hint = check(&answering(restored)).await.unwrap().hint;
         assert!(hint.contains("ip claim") && !hint.contains("nothing is granted"), "{hint}");

@@ -81,6 +81,9 @@ fn next(shared: &EmbeddedShared, catalog: &LogFiles, at_start: bool) -> Option<T
 
 fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
     shared.counters.compaction_failures.fetch_add(1, Ordering::Relaxed);
+    if let StoreError::Damaged(_) = error {
+        shared.note_damage(error);
+    }
     let dir = shared.dir.display();
     match task {
         Task::LetGo(oldest) => {
@@ -153,7 +156,7 @@ fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreEr
     let mut heads = Vec::with_capacity(shards.len());
     let mut records = 0u64;
     for part in shards.chunks(shards.len().div_ceil(passes)) {
-        let mut overlays = view.overlays(part)?;
+        let mut overlays = view.overlays(part).inspect_err(|error| shared.note_damage(error))?;
         for shard in part {
             let Some(overlay) = overlays.remove(shard) else { continue };
             heads.push(overlay.line.head());

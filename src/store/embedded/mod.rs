@@ -331,6 +331,10 @@ impl Store for EmbeddedStore {
         self.shared.obstacle()
     }
 
+    fn damage(&self) -> Option<Arc<str>> {
+        self.shared.damage()
+    }
+
     fn figures(&self) -> StoreFigures {
         self.shared.figures()
     }

@@ -54,7 +54,13 @@ pub(super) fn run(shared: &EmbeddedShared, jobs: &Receiver<ReadJob>) {
                     Ok(head) => loads.push((shard, head, reply)),
                     Err(error) => drop(reply.send(Err(error))),
                 },
-                ReadJob::Recorded(stretches, bytes, reply) => drop(reply.send(history::read(shared, stretches, bytes))),
+                ReadJob::Recorded(stretches, bytes, reply) => {
+                    let read = history::read(shared, stretches, bytes);
+                    if let Err(error @ StoreError::Damaged(_)) = &read {
+                        shared.note_damage(error);
+                    }
+                    drop(reply.send(read));
+                }
             }
         }
         load_all(shared, &view, loads);

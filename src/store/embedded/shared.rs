@@ -71,6 +71,8 @@ pub(super) struct EmbeddedShared {
     health: AtomicU8,
     /// Why the next segment could not be made, while it cannot.
     obstacle: Mutex<Option<Arc<str>>>,
+    /// What of the files turned out to be unreadable since the start.
+    damage: Mutex<Option<Arc<str>>>,
     /// What was read of the log when it was judged, for the first load of each shard.
     pub prepared: Mutex<Prepared>,
 }
@@ -93,6 +95,7 @@ impl EmbeddedShared {
             changed: Condvar::new(),
             health: AtomicU8::new(READY),
             obstacle: Mutex::default(),
+            damage: Mutex::default(),
             prepared: Mutex::new(prepared),
         }
     }
@@ -142,6 +145,22 @@ impl EmbeddedShared {
         let is_room = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
         let text = if is_room { NO_ROOM.into() } else { format!("the log cannot be continued ({error})").into() };
         *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }
+
+    /// What a start reads as well cannot be read. Whoever serves goes on, from memory; it is said until the end, for the first
+    /// that is found is the one that refuses the start.
+    pub(super) fn note_damage(&self, error: &StoreError) {
+        let text = match error {
+            StoreError::Damaged(text) => text.clone(),
+            StoreError::Io { context, source } => format!("{context}: {source}").into(),
+            _ => return,
+        };
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(text);
+    }
+
+    /// What was noted so.
+    pub(super) fn damage(&self) -> Option<Arc<str>> {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Nothing is taken any more.

@@ -366,7 +366,9 @@ impl SnapshotWriter {
         let snap = self.path.parent().unwrap_or(Path::new("."));
         let path = snap.join(name(place.covered));
         self.file.sync().map_err(problem::io("writing", &self.path))?;
-        let read_back = Snapshot::open(disk, &self.path, place.register, heads.len() as u16)?;
+        // Of the register nothing is damaged by that.
+        let read_back = Snapshot::open(disk, &self.path, place.register, heads.len() as u16)
+            .map_err(|error| problem::io("reading back", &self.path)(std::io::Error::other(error)))?;
         let publish = || {
             disk.rename(&self.path, &path)?;
             disk.sync_dir(snap)
