@@ -43,9 +43,10 @@ struct State {
     refuses: Option<io::ErrorKind>,
     /// This file or directory cannot be opened now; or, of a file, not be read.
     out_of_reach: Option<(PathBuf, Reach)>,
-    /// Snapshots that are begun are refused, and those wait.
+    /// Snapshots that are begun are refused.
     refuses_snapshots: bool,
-    holds_snapshots: bool,
+    /// Files that are begun in the directory of this name wait.
+    holds: Option<&'static str>,
     /// Files that were to be made, by the name of their directory.
     begun: BTreeMap<String, u64>,
     failed: bool,
@@ -109,9 +110,9 @@ impl SimDisk {
         self.0.lock().unwrap().refuses_snapshots = true;
     }
 
-    /// From now on snapshots that are begun wait, or no longer do.
-    pub fn hold_snapshots(&self, held: bool) {
-        self.0.lock().unwrap().holds_snapshots = held;
+    /// From now on files that are begun in the directory of this name wait, or none does any longer.
+    pub fn hold_files(&self, directory: Option<&'static str>) {
+        self.0.lock().unwrap().holds = directory;
     }
 
     /// Files that were to be made in the directory of this name, whether they could be or not.
@@ -328,8 +329,8 @@ impl Disk for SimDisk {
         self.count()?;
         let directory = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
         let is_snapshot = directory == "snap";
-        *self.0.lock().unwrap().begun.entry(directory).or_default() += 1;
-        while is_snapshot && self.0.lock().unwrap().holds_snapshots {
+        *self.0.lock().unwrap().begun.entry(directory.clone()).or_default() += 1;
+        while self.0.lock().unwrap().holds == Some(&directory) {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
         if let Some(kind) = self.0.lock().unwrap().refuses {

@@ -1,6 +1,7 @@
 //! A disk that has too little room, for the log, for a snapshot, for both: who has what there is, and how often it is tried.
 
 use std::path::Path;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use allod::core::types::Generation;
@@ -121,13 +122,13 @@ fn a_snapshot_under_way_gives_way_to_the_log() {
         let row = |n: u32| grant(1_000 + n, u64::from(n) + 1, None);
         owner.commit((some * 500..(some + 1) * 500).map(row).collect()).unwrap();
     }
-    disk.hold_snapshots(true);
+    disk.hold_files(Some("snap"));
     owner.turn_until(|| disk.begun("snap") > 0);
     until("a spare segment", || has_spare(&disk));
     // Enough for the snapshot, and too little for a segment.
     disk.set_capacity(Some(disk.used() + (1_000 << 10)));
     owner.turn_until_full();
-    disk.hold_snapshots(false);
+    disk.hold_files(None);
     until("an end of the snapshot", || {
         let figures = store.figures();
         figures.compactions + figures.compaction_failures > 0
@@ -186,4 +187,49 @@ fn a_full_disk_lets_go_what_is_beyond_the_bounds_of_history_without_a_new_snapsh
     until("room again", || store.health() == StoreHealth::Ready);
     let image = disk.after_kill();
     assert_eq!(Owner::begin(&opened(&options(&image)), 1).head, owner.head);
+}
+
+/// More of the segment in use is left than a group usually takes, and less than this one does.
+#[test]
+fn an_act_that_only_a_fresh_segment_has_room_for_waits_until_that_is_made() {
+    const ROWS: u32 = 160_000;
+    let disk = SimDisk::default();
+    let mut rows = (0..).map(|n: u32| grant(n, u64::from(n) + 1, None));
+    let mut act = || rows.by_ref().take(ROWS as usize).collect::<Vec<_>>();
+    let (mut encoded, first) = (Vec::new(), act());
+    codec::encode_batch(&batch(&Head::default(), 0, first.clone()), codec::Format::NEWEST, &mut encoded).unwrap();
+    let bytes = encoded.len() as u64;
+    assert!(bytes > 8 << 20, "{bytes}");
+    // One act, and more than what is waited for at any rate; two do not fit.
+    let segment_bytes = bytes + (8 << 20) + (64 << 10);
+    assert!(2 * bytes > segment_bytes, "{bytes}");
+    let large = EmbeddedOptions { segment_bytes, piece_bytes: 4 << 20, snapshot_log_bytes: 1 << 30, ..options(&disk) };
+    let store = opened(&large);
+    let mut owner = Owner::begin(&store, 1);
+    until("a spare segment", || has_spare(&disk));
+    disk.hold_files(Some("log"));
+    owner.commit(first).unwrap();
+    // Into the spare segment; the next one is not made yet.
+    owner.commit(act()).unwrap();
+    let next = batch(&owner.head, 0, act());
+    let mut answer = store.commit([next.clone()].into());
+    let is_answered = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    });
+    disk.hold_files(None);
+    assert!(!is_answered, "it is refused");
+    let committed = wait(answer).unwrap();
+    follow(&mut owner.head, &next, &committed[0]);
+}
+
+#[test]
+fn an_act_that_no_segment_has_room_for_is_refused_for_that() {
+    let disk = SimDisk::default();
+    let store = opened(&options(&disk));
+    let mut owner = Owner::begin(&store, 1);
+    let refused = owner.commit((0..200).map(|n| grant(n, u64::from(n) + 1, None)).collect()).unwrap_err();
+    let CommitError::NotApplied { cause: StoreError::Invalid(text) } = &refused else { panic!("{refused:?}") };
+    assert!(text.contains("longer than a log segment of 8192 bytes"), "{text}");
+    owner.commit(vec![config_step(network(1))]).unwrap();
 }

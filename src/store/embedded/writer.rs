@@ -176,17 +176,24 @@ impl Writer {
             .map_or(0, |active| active.segment.header.length.saturating_sub(active.at + frame::SEAL_BYTES as u64))
     }
 
-    /// Longest frame that this group may have. Waits for the spare segment if it could be needed and will come.
+    /// Longest frame that this group may have. Waits for the spare segment if it is likely to be needed and will come.
     fn wait_for_room(&self) -> usize {
         let remaining = self.remaining();
+        let is_enough = remaining >= ROOM_BYTES && self.shared.catalog().spares.is_empty();
+        let spare = if is_enough { None } else { self.wait_for_spare() };
+        spare.map_or(remaining as usize, |fresh| fresh.max(remaining as usize))
+    }
+
+    /// Waits for the spare segment, if it will come, and tells how long a frame fits into it.
+    fn wait_for_spare(&self) -> Option<usize> {
         let mut catalog = self.shared.catalog();
         loop {
             if let Some(spare) = catalog.spares.front() {
-                let fresh = spare.length.saturating_sub((segment::HEADER_BYTES + frame::SEAL_BYTES) as u64);
-                return remaining.max(fresh) as usize;
+                let taken = (segment::HEADER_BYTES + frame::SEAL_BYTES) as u64;
+                return Some(spare.length.saturating_sub(taken) as usize);
             }
-            if remaining >= ROOM_BYTES || self.shared.health() != StoreHealth::Ready || catalog.stopping {
-                return remaining as usize;
+            if self.shared.health() != StoreHealth::Ready || catalog.stopping {
+                return None;
             }
             if !std::mem::replace(&mut catalog.is_awaited, true) {
                 self.shared.notify();
@@ -213,8 +220,10 @@ impl Writer {
                     answers.push(FlushAnswer::Commit(reply, Err(error)));
                 }
                 Err(Unstaged::NoRoom) => {
+                    let wanted = self.frame.len();
                     self.frame.truncate(start);
-                    if start > frame::HEADER_BYTES {
+                    // By itself it is refused only if it does not fit into a fresh segment either, or none will come.
+                    if start > frame::HEADER_BYTES || self.wait_for_spare().is_some_and(|fresh| wanted <= fresh) {
                         return Some(WriteJob::Commit(batches, reply));
                     }
                     answers.push(FlushAnswer::Commit(reply, Err(CommitError::NotApplied { cause: self.no_room() })));
