@@ -49,6 +49,12 @@ struct State {
     holds: Option<&'static str>,
     /// Files that were to be made, by the name of their directory.
     begun: BTreeMap<String, u64>,
+    /// Segments that are opened wait; and so many do.
+    holds_segments: bool,
+    segments_waiting: usize,
+    /// Files that are open, and the most that were since that was asked last.
+    open: usize,
+    most_open: usize,
     failed: bool,
     capacity: Option<u64>,
     locked: BTreeSet<PathBuf>,
@@ -118,6 +124,28 @@ impl SimDisk {
     /// Files that were to be made in the directory of this name, whether they could be or not.
     pub fn begun(&self, directory: &str) -> u64 {
         self.0.lock().unwrap().begun.get(directory).copied().unwrap_or(0)
+    }
+
+    /// From now on segments that are opened wait, or no longer do.
+    pub fn hold_segments(&self, held: bool) {
+        self.0.lock().unwrap().holds_segments = held;
+    }
+
+    /// Segments that wait to be opened.
+    pub fn segments_waiting(&self) -> usize {
+        self.0.lock().unwrap().segments_waiting
+    }
+
+    /// Files that are open, each as often as it is.
+    pub fn open_files(&self) -> usize {
+        self.0.lock().unwrap().open
+    }
+
+    /// The most that were open since this was asked last.
+    pub fn take_most_open(&self) -> usize {
+        let mut state = self.0.lock().unwrap();
+        let open = state.open;
+        std::mem::replace(&mut state.most_open, open)
     }
 
     fn is_killed(&self) -> bool {
@@ -261,8 +289,18 @@ impl SimDisk {
         }
     }
 
-    fn file(&self, content: Arc<Mutex<Content>>) -> Arc<dyn DiskFile> {
-        Arc::new(SimFile { disk: self.clone(), content, is_out_of_reach: false })
+    fn file(&self, content: Arc<Mutex<Content>>, is_out_of_reach: bool) -> Arc<dyn DiskFile> {
+        let mut state = self.0.lock().unwrap();
+        state.open += 1;
+        state.most_open = state.most_open.max(state.open);
+        drop(state);
+        Arc::new(SimFile { disk: self.clone(), content, is_out_of_reach })
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.disk.0.lock().unwrap().open -= 1;
     }
 }
 
@@ -308,6 +346,13 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        if path.extension().is_some_and(|end| end == "seg") {
+            self.0.lock().unwrap().segments_waiting += 1;
+            while self.0.lock().unwrap().holds_segments {
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+            self.0.lock().unwrap().segments_waiting -= 1;
+        }
         let reach = self.reach(path);
         if reach == Some(Reach::Opening) {
             return Err(io::Error::other("out of reach"));
@@ -322,7 +367,7 @@ impl Disk for SimDisk {
         }
         drop(state);
         let content = content.ok_or(io::ErrorKind::NotFound)?;
-        Ok(Arc::new(SimFile { disk: self.clone(), content, is_out_of_reach: reach.is_some() }))
+        Ok(self.file(content, reach.is_some()))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -341,7 +386,7 @@ impl Disk for SimDisk {
         }
         let content = Arc::new(Mutex::new(Content::default()));
         self.0.lock().unwrap().names.insert(path.into(), content.clone());
-        Ok(self.file(content))
+        Ok(self.file(content, false))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -233,3 +233,46 @@ fn an_act_that_no_segment_has_room_for_is_refused_for_that() {
     assert!(text.contains("longer than a log segment of 8192 bytes"), "{text}");
     owner.commit(vec![config_step(network(1))]).unwrap();
 }
+
+/// A process may have some thousand files open, and history may be more segments than that.
+#[test]
+fn history_has_no_files_open_whatever_its_length() {
+    /// Marks, the snapshot and the next one, segments behind it, a spare one, and what is open for a moment.
+    const OPEN_MAX: usize = 14;
+    let disk = SimDisk::default();
+    let store = opened(&options(&disk));
+    let run = run(&store, 600, 0x100);
+    until("snapshots of nearly all of it", || store.figures().compactions > 3);
+    let segments = || disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg")).count();
+    assert!(segments() > 2 * OPEN_MAX, "{}", segments());
+    until("only some files open", || disk.open_files() < OPEN_MAX);
+    disk.take_most_open();
+    check(&store, &run, 0x100, "with all of its history");
+    drop(store);
+    assert_eq!(disk.open_files(), 0);
+    let store = opened(&options(&disk));
+    check(&store, &run, 0x900, "started again");
+    let most = disk.take_most_open();
+    assert!(most < OPEN_MAX, "{most} files were open");
+}
+
+/// What is asked of history meanwhile begins with what is kept then.
+#[test]
+fn history_that_is_let_go_while_it_is_read_has_no_gap() {
+    let disk = SimDisk::default();
+    let store = opened(&EmbeddedOptions { history_bytes: 16 << 10, ..options(&disk) });
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compactions > 1);
+    let oldest = (1..).find(|&segment| is_there(&disk, segment)).unwrap();
+    disk.hold_segments(true);
+    let history = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| wait(store.history(ShardId(0), Seq(0), usize::MAX)));
+        until("a segment that is to be read", || disk.segments_waiting() > 0);
+        owner.turn_until(|| !is_there(&disk, oldest));
+        disk.hold_segments(false);
+        reading.join().unwrap().unwrap()
+    });
+    assert!(history.len() > 1 && history[0].seq > Seq(1));
+    assert!(history.windows(2).all(|pair| pair[0].seq.0 + 1 == pair[1].seq.0), "there is a gap");
+}

@@ -15,7 +15,7 @@ use crate::{peer, wire};
 
 /// 2026-01-01: no register is older than allod.
 const BEGINNING_MS: u64 = 1_767_225_600_000;
-/// Files of the store, the threads' own, and some to spare.
+/// Files of the store, of whose history none stays open, the threads' own, and some to spare.
 const DESCRIPTORS_BESIDE: u64 = 128;
 
 /// What this program is, and what it understands.

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use super::replay::LogView;
 use super::retention;
-use super::shared::{EmbeddedShared, KeptSegment, LogFiles};
+use super::shared::{self, EmbeddedShared, LogFiles};
 use super::snapshot::{self, SNAP, SnapshotPlace, SnapshotWriter};
 use crate::store::{ShardId, StoreError, StoreHealth};
 
@@ -102,21 +102,13 @@ fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
     }
 }
 
-/// Segments that are closed: those with a successor.
-fn closed(catalog: &LogFiles) -> &[KeptSegment] {
-    catalog.segments.split_last().map_or(&[], |(_, closed)| closed)
-}
-
 /// A plan, if the log is long enough to be worth it. One that gives back no room is begun only once the next segment is
 /// there: the room for that is not taken from the log.
 fn due(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<CompactionPlan> {
-    let next = catalog.segments.last()?.segment.header;
-    let covered = catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered);
-    let closed = closed(catalog);
-    let last_groups = catalog.segments.iter().skip(1).map(|kept| kept.segment.header.first_group - 1);
-    let behind: Vec<&KeptSegment> =
-        closed.iter().zip(last_groups).filter(|&(_, last)| last > covered).map(|(kept, _)| kept).collect();
-    let log_bytes: u64 = behind.iter().map(|kept| kept.end).sum();
+    // Those with a successor are closed.
+    let (active, closed) = catalog.segments.split_last()?;
+    let next = active.segment.header;
+    let log_bytes: u64 = closed.iter().map(|kept| kept.end).sum();
     let snapshot_bytes = catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.length);
     if log_bytes <= shared.options.snapshot_log_bytes.max(snapshot_bytes) {
         return None;
@@ -127,12 +119,11 @@ fn due(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<CompactionPlan> {
         digest: next.parent,
         oldest: retention::oldest(shared, catalog),
     };
-    let gives_back = catalog.segments.first().is_some_and(|kept| kept.segment.header.number < place.oldest);
+    let gives_back = catalog.headers().next().is_some_and(|header| header.number < place.oldest);
     if catalog.spares.is_empty() && !gives_back {
         return None;
     }
-    let segments = behind.into_iter().map(|kept| (kept.segment.clone(), kept.end)).collect();
-    let view = LogView { snapshot: catalog.snapshot.clone(), segments };
+    let view = LogView { snapshot: catalog.snapshot.clone(), segments: closed.to_vec() };
     Some(CompactionPlan { view, place, log_bytes, gives_back })
 }
 
@@ -179,6 +170,8 @@ fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreEr
     );
     let mut catalog = shared.catalog();
     let mut obsolete: Vec<PathBuf> = catalog.snapshot.replace(snapshot).iter().map(|old| old.path.clone()).collect();
+    let LogFiles { segments, history, .. } = &mut *catalog;
+    shared::cover(segments, place.covered, history);
     obsolete.extend(retention::drain(&mut catalog, place.oldest));
     drop(catalog);
     retention::remove(shared, obsolete);

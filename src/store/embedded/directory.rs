@@ -120,17 +120,17 @@ pub(super) fn mend(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result
         };
         cut().map_err(problem::io("cutting", &torn.path))?;
     }
-    if let Some(&KeptSegment { ref segment, end }) = recovered.segments.last() {
+    if let Some(&KeptSegment { ref segment, ref file, end }) = recovered.segments.last() {
         // After a flush that failed the cache may hold as clean what the disk does not have. Written again, it is flushed.
         let from = recovered.last_frame.unwrap_or(0);
         let rewrite = || {
             let mut bytes = vec![0; (end - from) as usize];
-            disk::read_exact(&*segment.file, &mut bytes, from)?;
-            segment.file.write_at(&bytes, from)?;
+            disk::read_exact(&**file, &mut bytes, from)?;
+            file.write_at(&bytes, from)?;
             if from > 0 {
-                segment.file.write_at(&segment.header.bytes(), 0)?;
+                file.write_at(&segment.header.bytes(), 0)?;
             }
-            segment.file.sync()
+            file.sync()
         };
         rewrite().map_err(problem::io("flushing", &segment.path))?;
     }

@@ -2,14 +2,16 @@
 //!
 //! Read in pieces, each frame compared with its checksum, and in the order of the log, so that batches of several shards
 //! come in the order of their commits. Marks of the segments say where to begin; what lies between two stretches that are
-//! far from each other is passed over.
+//! far from each other is passed over. What a snapshot covers is opened to be read, and may have been let go by then.
 //!
 //! Neighbours: `reader` calls; `writer` and `recovery` set the marks.
+
+use std::io::ErrorKind;
 
 use super::frame::{self, Frame, FrameEntry};
 use super::problem;
 use super::segment::{self, Segment};
-use super::shared::{EmbeddedShared, KeptSegment};
+use super::shared::{EmbeddedShared, HistorySegment, KeptSegment};
 use crate::store::history::{RecordedBatch, Stretch, is_full};
 use crate::store::{StoreError, codec, fence};
 
@@ -34,15 +36,48 @@ pub(super) fn read(
     if let Some(stretch) = stretches.iter().find(|stretch| stretch.shard.0 >= shards) {
         return Err(super::unknown_shard(stretch.shard, shards.into()));
     }
-    let segments = shared.catalog().segments.clone();
-    let mut reading = Reading { wanted: stretches, recorded: Vec::new(), read_bytes: 0, bytes };
+    loop {
+        if let Some(recorded) = read_of(shared, stretches.clone(), bytes)? {
+            return Ok(recorded);
+        }
+    }
+}
+
+/// None if a segment was let go before it was read: then it is read again, as if it was asked now.
+fn read_of(
+    shared: &EmbeddedShared,
+    wanted: Vec<Stretch>,
+    bytes: usize,
+) -> Result<Option<Vec<RecordedBatch>>, StoreError> {
+    let (history, segments) = {
+        let catalog = shared.catalog();
+        (catalog.history.clone(), catalog.segments.clone())
+    };
+    let mut reading = Reading { wanted, recorded: Vec::new(), read_bytes: 0, bytes };
+    for HistorySegment { segment, end } in history {
+        if reading.is_done() {
+            break;
+        }
+        if reading.next_of(&segment, 0).is_none() {
+            continue;
+        }
+        match shared.disk.open(&segment.path) {
+            Ok(file) => reading.segment(&KeptSegment { segment, file, end })?,
+            Err(error) if error.kind() == ErrorKind::NotFound && !is_kept(shared, &segment) => return Ok(None),
+            Err(error) => return Err(problem::io("opening", &segment.path)(error)),
+        }
+    }
     for kept in &segments {
         if reading.is_done() {
             break;
         }
         reading.segment(kept)?;
     }
-    Ok(reading.recorded)
+    Ok(Some(reading.recorded))
+}
+
+fn is_kept(shared: &EmbeddedShared, segment: &Segment) -> bool {
+    shared.catalog().headers().any(|header| header.number == segment.header.number)
 }
 
 impl Reading {
@@ -56,14 +91,14 @@ impl Reading {
         Some(self.wanted.iter().filter_map(offset).min()?.max(at))
     }
 
-    fn segment(&mut self, KeptSegment { segment, end }: &KeptSegment) -> Result<(), StoreError> {
+    fn segment(&mut self, KeptSegment { segment, file, end }: &KeptSegment) -> Result<(), StoreError> {
         let (mut at, mut piece, mut buffer) = (segment::HEADER_BYTES as u64, PIECE_BYTES, Vec::new());
         while !self.is_done()
             && let Some(next) = self.next_of(segment, at).filter(|next| next < end)
         {
             at = next;
             buffer.resize(piece.min(end - at) as usize, 0);
-            super::disk::read_exact(&*segment.file, &mut buffer, at).map_err(problem::io("reading", &segment.path))?;
+            super::disk::read_exact(&**file, &mut buffer, at).map_err(problem::io("reading", &segment.path))?;
             let read = self.piece(&buffer);
             let (length, cut) =
                 read.map_err(|(place, problem)| problem::damaged_at(&segment.path, at + place as u64, problem))?;

@@ -164,13 +164,15 @@ impl EmbeddedStore {
         (lock, notice): (LockGuard, Option<MoveNotice>),
     ) -> Result<Self, StoreError> {
         let torn_bytes = recovered.torn.as_ref().map_or(0, |torn| torn.bytes);
-        let Recovered { lines, segments, spares, snapshot, group, digest, open_end, prepared, .. } = recovered;
+        let Recovered { lines, history, segments, spares, snapshot, group, digest, open_end, prepared, .. } = recovered;
         let last_number = segments.last().map_or(0, |kept| kept.segment.header.number);
         let oldest = snapshot.as_ref().map_or(1, |snapshot| snapshot.place.oldest);
         let next_number = (last_number + 1).max(oldest) + spares.len() as u64;
-        let active = segments.last().zip(open_end).map(|(kept, at)| Active { segment: kept.segment.clone(), at });
+        let active = segments.last().zip(open_end);
+        let active = active.map(|(kept, at)| Active { segment: kept.segment.clone(), file: kept.file.clone(), at });
         let catalog = LogFiles {
             heads: lines.iter().map(crate::store::fence::FenceLine::head).collect(),
+            history,
             segments,
             spares: spares.into(),
             is_awaited: false,

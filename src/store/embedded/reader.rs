@@ -70,11 +70,8 @@ pub(super) fn run(shared: &EmbeddedShared, jobs: &Receiver<ReadJob>) {
 /// The files and heads of one moment.
 fn view(shared: &EmbeddedShared) -> (LogView, Vec<Head>) {
     let catalog = shared.catalog();
-    let snapshot = catalog.snapshot.clone();
-    let covered = snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered);
-    let behind = catalog.segments.windows(2).filter(|pair| pair[1].segment.header.first_group <= covered + 1).count();
-    let segments = catalog.segments.iter().skip(behind).map(|kept| (kept.segment.clone(), kept.end)).collect();
-    (LogView { snapshot, segments }, catalog.heads.clone())
+    let view = LogView { snapshot: catalog.snapshot.clone(), segments: catalog.segments.clone() };
+    (view, catalog.heads.clone())
 }
 
 fn check_owner(heads: &[Head], shard: ShardId, token: Token) -> Result<Head, StoreError> {

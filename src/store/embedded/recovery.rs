@@ -22,7 +22,7 @@ use super::problem;
 use super::replay::{Gathered, Misfit, Overlay, Prepared};
 use super::retention;
 use super::segment::{self, LOG, Segment, SegmentHeader, Spare};
-use super::shared::KeptSegment;
+use super::shared::{self, HistorySegment, KeptSegment};
 use super::snapshot::{self, SNAP, Snapshot};
 use super::window::Window;
 use crate::store::codec;
@@ -33,7 +33,9 @@ use crate::store::{ShardId, StoreError};
 #[derive(Debug)]
 pub(super) struct Recovered {
     pub lines: Vec<FenceLine>,
-    /// Segments with a header, oldest first, each with the end of its last frame.
+    /// Segments that the snapshot covers, oldest first, each with the end of its last frame.
+    pub history: Vec<HistorySegment>,
+    /// Those behind them, with a header.
     pub segments: Vec<KeptSegment>,
     /// Blank segments behind them.
     pub spares: Vec<Spare>,
@@ -151,6 +153,7 @@ struct Scan<'a> {
     last: Option<(u64, u128)>,
     /// Where the log ended; what comes behind must be blank.
     ended: Option<(PathBuf, u64)>,
+    history: Vec<HistorySegment>,
     segments: Vec<KeptSegment>,
     spares: Vec<Spare>,
     last_frame: Option<u64>,
@@ -174,6 +177,7 @@ impl<'a> Scan<'a> {
             last: from_start.then_some((0, 0)),
             snapshot,
             ended: None,
+            history: Vec::new(),
             segments: Vec::new(),
             spares: Vec::new(),
             last_frame: None,
@@ -219,10 +223,13 @@ impl<'a> Scan<'a> {
             return Ok(());
         };
         self.check_header(&header, number, &path, length)?;
-        let segment = Arc::new(Segment { header, path, file, marks: segment::Marks::default() });
-        let mut window = Window::new(&segment.path, &*segment.file, length, buffer);
-        let end = self.frames(&segment, &mut window)?;
-        self.segments.push(KeptSegment { segment, end });
+        let segment = Arc::new(Segment { header, path, marks: segment::Marks::default() });
+        let mut window = Window::new(&segment.path, &*file, length, buffer);
+        let end = self.frames(&segment, &file, &mut window)?;
+        self.segments.push(KeptSegment { segment, file, end });
+        // Closed at once: a start has no more of history open than what comes after it.
+        let covered = self.covered();
+        shared::cover(&mut self.segments, covered, &mut self.history);
         Ok(())
     }
 
@@ -264,6 +271,7 @@ impl<'a> Scan<'a> {
         }
         if let Some(snapshot) = &self.snapshot
             && snapshot.place.covered < group
+            && self.history.is_empty()
             && self.segments.is_empty()
         {
             let text = format!("ends at group {}, before the first segment that is kept", snapshot.place.covered);
@@ -272,12 +280,17 @@ impl<'a> Scan<'a> {
         self.meet_snapshot()
     }
 
-    fn frames(&mut self, segment: &Segment, window: &mut Window<'_>) -> Result<u64, StoreError> {
+    fn frames(
+        &mut self,
+        segment: &Segment,
+        file: &Arc<dyn DiskFile>,
+        window: &mut Window<'_>,
+    ) -> Result<u64, StoreError> {
         let mut at = segment::HEADER_BYTES as u64;
         self.last_frame = None;
         loop {
             let Some(frame) = window.frame(at)? else {
-                self.end(segment, window, at)?;
+                self.end(segment, file, window, at)?;
                 return Ok(at);
             };
             let (group, digest) = self.last.unwrap_or_default();
@@ -349,14 +362,20 @@ impl<'a> Scan<'a> {
     }
 
     /// The frames of a segment end without a seal.
-    fn end(&mut self, segment: &Segment, window: &mut Window<'_>, at: u64) -> Result<(), StoreError> {
+    fn end(
+        &mut self,
+        segment: &Segment,
+        file: &Arc<dyn DiskFile>,
+        window: &mut Window<'_>,
+        at: u64,
+    ) -> Result<(), StoreError> {
         let written = window.written(at)?;
         if let Some(next) = window.find_frame(at, written)? {
             let text = format!("a frame is unreadable, though a valid one follows at offset {next}");
             return Err(problem::damaged_at(&segment.path, at, text));
         }
         if written > at {
-            let (path, file) = (segment.path.clone(), segment.file.clone());
+            let (path, file) = (segment.path.clone(), Arc::clone(file));
             self.torn = Some(Torn { path, file, from: at, bytes: written - at });
         }
         self.ended = Some((segment.path.clone(), at));
@@ -436,6 +455,7 @@ impl<'a> Scan<'a> {
         Ok(Recovered {
             prepared: Prepared { overlays, covered, until },
             lines,
+            history: self.history,
             segments: self.segments,
             spares: self.spares,
             snapshot: self.snapshot,

@@ -12,7 +12,8 @@ use hashbrown::HashMap;
 
 use super::frame::{self, Frame, FrameEntry};
 use super::problem;
-use super::segment::{self, Segment};
+use super::segment;
+use super::shared::KeptSegment;
 use super::snapshot::Snapshot;
 use super::steps::{Change, Records, Steps};
 use super::window::Window;
@@ -26,7 +27,7 @@ use crate::store::{ShardId, StoreError};
 #[derive(Debug, Clone)]
 pub(super) struct LogView {
     pub snapshot: Option<Arc<Snapshot>>,
-    pub segments: Vec<(Arc<Segment>, u64)>,
+    pub segments: Vec<KeptSegment>,
 }
 
 /// What the log did to one shard.
@@ -100,11 +101,9 @@ impl LogView {
         let covered = self.covered();
         let (number, offset) = behind.unwrap_or_default();
         let mut buffer = Vec::new();
-        for (segment, end) in self.segments.iter().filter(|(segment, _)| segment.header.number >= number) {
-            let begin = if segment.header.number == number { offset } else { segment::HEADER_BYTES as u64 };
-            segment_frames(segment, (begin, *end), &mut buffer, |frame| {
-                if frame.group > covered { each(frame) } else { Ok(()) }
-            })?;
+        for kept in self.segments.iter().filter(|kept| kept.segment.header.number >= number) {
+            let begin = if kept.segment.header.number == number { offset } else { segment::HEADER_BYTES as u64 };
+            segment_frames(kept, begin, &mut buffer, |frame| if frame.group > covered { each(frame) } else { Ok(()) })?;
         }
         Ok(())
     }
@@ -158,16 +157,16 @@ impl LogView {
     }
 }
 
-/// Shows every frame of a segment between two places, each compared with its checksum.
+/// Shows every frame of a segment from a place on, each compared with its checksum.
 fn segment_frames(
-    segment: &Segment,
-    (begin, end): (u64, u64),
+    KeptSegment { segment, file, end }: &KeptSegment,
+    begin: u64,
     buffer: &mut Vec<u8>,
     mut each: impl FnMut(&Frame<'_>) -> Result<(), Misfit>,
 ) -> Result<(), StoreError> {
-    let mut window = Window::new(&segment.path, &*segment.file, end, buffer);
+    let mut window = Window::new(&segment.path, &**file, *end, buffer);
     let mut at = begin;
-    while at < end {
+    while at < *end {
         let frame = window
             .frame(at)?
             .ok_or_else(|| problem::damaged_at(&segment.path, at, "a frame does not fit its checksum"))?;

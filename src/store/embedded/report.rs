@@ -14,8 +14,8 @@ use super::meta::{MARK, META, Mark, Meta};
 use super::observed::{Heard, ObservedDisk};
 use super::problem;
 use super::recovery::{self, Recovered};
-use super::segment::{self, LOG, Lengths, SegmentHeader};
-use super::shared::now_ms;
+use super::segment::{self, LOG, Lengths, Segment, SegmentHeader};
+use super::shared::{HistorySegment, KeptSegment, now_ms};
 use super::snapshot::{self, SNAP};
 use super::source::SourceDisk;
 use crate::store::lock::LOCK;
@@ -91,7 +91,7 @@ fn report(meta: &Meta, recovered: &Recovered) -> Report {
         created_ms: meta.created_ms,
         heads: recovered.lines.iter().map(crate::store::fence::FenceLine::head).collect(),
         groups: recovered.group,
-        segments: recovered.segments.len(),
+        segments: recovered.history.len() + recovered.segments.len(),
         snapshot_bytes: recovered.snapshot.as_ref().map(|snapshot| snapshot.length),
         torn_bytes: recovered.torn.as_ref().map_or(0, |torn| torn.bytes),
     }
@@ -131,7 +131,7 @@ fn copy_from(disk: &dyn Disk, dir: &Path, target: &Path) -> Result<Report, Canno
         return Err(CannotCopy::Target(problem::foreign(target, text)));
     }
     let missing: Vec<&Path> = target.ancestors().take_while(|above| !is_there(above)).collect();
-    let filled = fill(&meta, &recovered, target);
+    let filled = fill(disk, &meta, &recovered, target);
     if filled.is_err() {
         // Those that were made, the innermost first; one with something in it stays.
         missing.into_iter().for_each(|above| drop(std::fs::remove_dir(above)));
@@ -150,7 +150,7 @@ fn lies_inside(target: &Path, dir: &Path) -> bool {
     there.is_some_and(|there| there.starts_with(&dir)) && target.canonicalize().ok() != Some(dir)
 }
 
-fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, CannotCopy> {
+fn fill(source: &dyn Disk, meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, CannotCopy> {
     let disk = &RealDisk;
     let lock = || {
         make_dir(disk, target).map_err(problem::io("making directory", target))?;
@@ -161,7 +161,7 @@ fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, Can
         super::directory::lock(disk, target)
     };
     let _target_lock = lock().map_err(CannotCopy::Target)?;
-    let copied = write_register(disk, target, meta, recovered);
+    let copied = write_register((source, disk), target, meta, recovered);
     if copied.is_err() {
         clear(target);
     }
@@ -177,7 +177,12 @@ fn clear(target: &Path) {
     remove(LOCK);
 }
 
-fn write_register(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered) -> Result<Report, CannotCopy> {
+fn write_register(
+    (source, disk): (&dyn Disk, &dyn Disk),
+    target: &Path,
+    meta: &Meta,
+    recovered: &Recovered,
+) -> Result<Report, CannotCopy> {
     let report = report(meta, recovered);
     let highest = report.heads.iter().map(|head| head.generation.0).max().unwrap_or(0);
     let copied = Meta {
@@ -186,7 +191,7 @@ fn write_register(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recov
         generation_floor: highest.max(now_ms() / 1_000 * GENERATIONS_PER_SECOND) + GENERATIONS_PER_SECOND,
         ..*meta
     };
-    write_copy(disk, target, &copied, recovered)?;
+    write_copy((source, disk), target, &copied, recovered)?;
     let finish = || {
         Mark::create(disk, target, recovered.group, recovered.digest)?;
         disk.sync_dir(target).map_err(problem::io("flushing", target))?;
@@ -197,17 +202,28 @@ fn write_register(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recov
     Ok(Report { register: copied.register, restored_from: Some(meta.register), torn_bytes: 0, ..report })
 }
 
-fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered) -> Result<(), CannotCopy> {
+fn write_copy(
+    (source, disk): (&dyn Disk, &dyn Disk),
+    target: &Path,
+    meta: &Meta,
+    recovered: &Recovered,
+) -> Result<(), CannotCopy> {
     let unwritten = |error| CannotCopy::Target(problem::io("copying into", target)(error));
     for folder in [LOG, SNAP] {
         make_dir(disk, &target.join(folder)).map_err(unwritten)?;
     }
-    for kept in &recovered.segments {
-        let header = SegmentHeader { register: meta.register, ..kept.segment.header };
+    let copy_segment = |segment: &Segment, file: &dyn DiskFile, end: u64| {
+        let header = SegmentHeader { register: meta.register, ..segment.header };
         let lengths = Lengths::of(header.length);
         let copy = segment::create(disk, target, header.number, lengths, segment::AT_ONCE).map_err(unwritten)?;
-        let source = (&*kept.segment.file, &*kept.segment.path, kept.end);
-        copy_bytes(source, &*copy.file, &header.bytes(), unwritten)?;
+        copy_bytes((file, &*segment.path, end), &*copy.file, &header.bytes(), unwritten)
+    };
+    for HistorySegment { segment, end } in &recovered.history {
+        let file = source.open(&segment.path).map_err(problem::io("opening", &segment.path));
+        copy_segment(segment, &*file.map_err(CannotCopy::Source)?, *end)?;
+    }
+    for KeptSegment { segment, file, end } in &recovered.segments {
+        copy_segment(segment, &**file, *end)?;
     }
     // A sealed segment has a successor; the spare ones of the source hold nothing else.
     let oldest = recovered.snapshot.as_ref().map_or(1, |snapshot| snapshot.place.oldest);

@@ -59,29 +59,25 @@ pub(super) fn write(disk: &dyn Disk, dir: &Path, oldest: u64) -> Result<(), Stor
 pub(super) fn oldest(shared: &EmbeddedShared, catalog: &LogFiles) -> u64 {
     let now = now_ms();
     let mut bytes = 0;
-    let mut oldest = catalog.segments.last().map_or(1, |kept| kept.segment.header.number);
-    for pair in catalog.segments.windows(2).rev() {
-        let (segment, next) = (&pair[0].segment.header, &pair[1].segment.header);
+    let mut headers = catalog.headers().rev();
+    let Some(mut next) = headers.next() else { return 1 };
+    for segment in headers {
         bytes += segment.length;
         let age_seconds = now.saturating_sub(next.created_ms) / 1_000;
         if bytes > shared.options.history_bytes || age_seconds > shared.options.history_seconds {
             break;
         }
-        oldest = segment.number;
+        next = segment;
     }
-    oldest
+    next.number
 }
 
 /// The oldest segment to be kept, where others can go without a new snapshot: they are beyond the bounds, and the snapshot
 /// covers all of them.
 pub(super) fn overdue(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<u64> {
-    let covered = catalog.snapshot.as_ref()?.place.covered;
-    let first = catalog.segments.first()?.segment.header.number;
-    let is_needed = |next_group: u64| next_group > covered + 1;
-    let needed = catalog.segments.windows(2).find(|pair| is_needed(pair[1].segment.header.first_group));
-    let needed = needed.map(|pair| pair[0].segment.header.number);
-    let oldest = oldest(shared, catalog).min(needed.unwrap_or(u64::MAX));
-    (oldest > first).then_some(oldest)
+    let first = catalog.history.first()?.segment.header.number;
+    let needed = catalog.segments.first()?.segment.header.number;
+    Some(oldest(shared, catalog).min(needed)).filter(|&oldest| oldest > first)
 }
 
 /// Lets go what lies before a segment.
@@ -95,10 +91,10 @@ pub(super) fn let_go(shared: &EmbeddedShared, oldest: u64) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Takes the segments before one out of the catalog, and tells where they lie.
+/// Takes the segments before one out of history, and tells where they lie.
 pub(super) fn drain(catalog: &mut LogFiles, oldest: u64) -> Vec<PathBuf> {
-    let gone = catalog.segments.partition_point(|kept| kept.segment.header.number < oldest);
-    catalog.segments.drain(..gone).map(|kept| kept.segment.path.clone()).collect()
+    let gone = catalog.history.partition_point(|of| of.segment.header.number < oldest);
+    catalog.history.drain(..gone).map(|of| of.segment.path.clone()).collect()
 }
 
 /// What must be there is written down elsewhere; what is removed late, or at the next start, does no harm.

@@ -70,7 +70,6 @@ impl SegmentHeader {
 pub(super) struct Segment {
     pub header: SegmentHeader,
     pub path: PathBuf,
-    pub file: Arc<dyn DiskFile>,
     /// Where history begins to read.
     pub marks: Marks,
 }

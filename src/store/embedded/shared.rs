@@ -11,10 +11,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::EmbeddedOptions;
-use super::disk::Disk;
+use super::disk::{Disk, DiskFile};
 use super::meta::Meta;
 use super::replay::Prepared;
-use super::segment::{Segment, Spare};
+use super::segment::{Segment, SegmentHeader, Spare};
 use super::snapshot::Snapshot;
 use crate::store::{Head, StoreError, StoreFigures, StoreHealth};
 
@@ -25,9 +25,17 @@ const FAILED: u8 = 2;
 /// What stands in the way where the disk has no more room.
 pub(super) const NO_ROOM: &str = "the disk under the data directory is full";
 
-/// A segment of the log, and up to where it is durable.
+/// A segment of the log that state is made of, and up to where it is durable.
 #[derive(Debug, Clone)]
 pub(super) struct KeptSegment {
+    pub segment: Arc<Segment>,
+    pub file: Arc<dyn DiskFile>,
+    pub end: u64,
+}
+
+/// A segment that a snapshot covers. It is opened when it is read: what a process may have open does not bound history.
+#[derive(Debug, Clone)]
+pub(super) struct HistorySegment {
     pub segment: Arc<Segment>,
     pub end: u64,
 }
@@ -37,7 +45,9 @@ pub(super) struct KeptSegment {
 pub(super) struct LogFiles {
     /// Head of each shard after the last durable group.
     pub heads: Vec<Head>,
-    /// Segments with frames, oldest first; the last one is being written.
+    /// Segments that the snapshot covers, oldest first.
+    pub history: Vec<HistorySegment>,
+    /// Segments with frames behind them, oldest first; the last one is being written.
     pub segments: Vec<KeptSegment>,
     pub spares: VecDeque<Spare>,
     /// A commit waits for the next spare.
@@ -56,6 +66,21 @@ pub(super) struct Counters {
     pub log_bytes: AtomicU64,
     pub compactions: AtomicU64,
     pub compaction_failures: AtomicU64,
+}
+
+impl LogFiles {
+    /// Headers of all segments that are kept, oldest first.
+    pub(super) fn headers(&self) -> impl DoubleEndedIterator<Item = &SegmentHeader> {
+        let log = self.history.iter().map(|of| &of.segment).chain(self.segments.iter().map(|kept| &kept.segment));
+        log.map(|segment| &segment.header)
+    }
+}
+
+/// Of the segments that state is made of, those that a snapshot covers become history; the last one does not.
+pub(super) fn cover(segments: &mut Vec<KeptSegment>, covered: u64, history: &mut Vec<HistorySegment>) {
+    let begins_behind = |kept: &KeptSegment| kept.segment.header.first_group <= covered + 1;
+    let count = segments.iter().skip(1).take_while(|kept| begins_behind(kept)).count();
+    history.extend(segments.drain(..count).map(|KeptSegment { segment, end, .. }| HistorySegment { segment, end }));
 }
 
 /// What the threads share.
@@ -183,7 +208,7 @@ impl EmbeddedShared {
 
     pub(super) fn figures(&self) -> StoreFigures {
         let catalog = self.catalog();
-        let segments: u64 = catalog.segments.iter().map(|kept| kept.segment.header.length).sum();
+        let segments: u64 = catalog.headers().map(|header| header.length).sum();
         let spares: u64 = catalog.spares.iter().map(|spare| spare.length).sum();
         StoreFigures {
             flushes: self.counters.flushes.load(Ordering::Relaxed),

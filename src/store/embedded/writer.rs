@@ -16,6 +16,7 @@ use std::sync::mpsc::Receiver;
 
 use tokio::sync::oneshot;
 
+use super::disk::DiskFile;
 use super::frame;
 use super::meta::Mark;
 use super::segment::{self, Segment, SegmentHeader};
@@ -67,6 +68,7 @@ impl FlushAnswer {
 #[derive(Debug)]
 pub(super) struct Active {
     pub segment: Arc<Segment>,
+    pub file: Arc<dyn DiskFile>,
     /// Where the next frame goes.
     pub at: u64,
 }
@@ -334,11 +336,11 @@ impl Writer {
             if active.at == 0 {
                 let mut first = segment.header.bytes();
                 first.extend_from_slice(&self.frame);
-                segment.file.write_at(&first, 0)?;
+                active.file.write_at(&first, 0)?;
             } else {
-                segment.file.write_at(&self.frame, active.at)?;
+                active.file.write_at(&self.frame, active.at)?;
             }
-            segment.file.sync()?;
+            active.file.sync()?;
             self.mark.put(self.group + 1, digest)
         };
         write().map_err(super::problem::io("writing", &segment.path))?;
@@ -361,8 +363,8 @@ impl Writer {
             frame::put_seal(&mut seal);
             let digest = frame::finish(&mut seal, self.group + 1, self.digest);
             let write = || {
-                active.segment.file.write_at(&seal, active.at)?;
-                active.segment.file.sync()
+                active.file.write_at(&seal, active.at)?;
+                active.file.sync()
             };
             write().map_err(super::problem::io("writing", &active.segment.path))?;
             self.group += 1;
@@ -379,8 +381,8 @@ impl Writer {
             created_ms: now_ms(),
             length: spare.length,
         };
-        let segment = Segment { header, path: spare.path, file: spare.file, marks: Default::default() };
-        self.active = Some(Active { segment: Arc::new(segment), at: 0 });
+        let segment = Segment { header, path: spare.path, marks: Default::default() };
+        self.active = Some(Active { segment: Arc::new(segment), file: spare.file, at: 0 });
         Ok(())
     }
 
@@ -398,7 +400,8 @@ impl Writer {
         match catalog.segments.last_mut() {
             Some(kept) if kept.segment.header.number == active.segment.header.number => kept.end = active.at,
             _ => {
-                catalog.segments.push(KeptSegment { segment: active.segment.clone(), end: active.at });
+                let (segment, file) = (active.segment.clone(), active.file.clone());
+                catalog.segments.push(KeptSegment { segment, file, end: active.at });
                 drop(catalog);
                 self.shared.notify();
             }
