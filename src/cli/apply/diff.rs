@@ -79,7 +79,8 @@ pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<St
     }
     if prune {
         let kept: BTreeSet<usize> = matched.iter().flatten().copied().collect();
-        let realms: BTreeSet<&str> = tables.iter().map(|table| realm(&table.members)).collect();
+        let realms: BTreeSet<&str> =
+            tables.iter().zip(&matched).map(|(table, at)| realm_of(table, *at, networks)).collect();
         let gone = networks.iter().enumerate().filter(|(at, _)| !kept.contains(at)).map(|(_, network)| network);
         for network in gone.filter(|network| network.as_object().is_some_and(|members| realms.contains(realm(members))))
         {
@@ -116,6 +117,12 @@ pub(super) fn not_renamed<'a>(tables: &'a [Table], networks: &[Value]) -> Vec<(&
     let kept = there.filter(|(table, network)| network["name"] == *table.name);
     let former = kept.filter_map(|(table, _)| Some((table.name.as_str(), table.renamed_from.as_deref()?)));
     former.filter(|(_, former)| is_there(former) && !is_in_file(former)).collect()
+}
+
+/// The realm that a table is about: a network that is there is in its realm, whatever its table leaves out.
+pub(super) fn realm_of<'a>(table: &'a Table, at: Option<usize>, networks: &'a [Value]) -> &'a str {
+    let there = at.and_then(|at| networks.get(at)).and_then(Value::as_object);
+    realm(there.unwrap_or(&table.members))
 }
 
 /// The realm that a network is in, or that a table says.

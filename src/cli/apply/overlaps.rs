@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::diff::realm;
+use super::diff::realm_of;
 use super::file::Table;
 use crate::core::address::{Address, Cidr};
 
-/// What is wrong, a line each. A network that is there is in its realm, whatever its table leaves out.
+/// What is wrong, a line each.
 pub(super) fn within(tables: &[Table], matched: &[Option<usize>], networks: &[Value]) -> Vec<String> {
     // By their first addresses; none overlaps another.
     let mut realms: BTreeMap<&str, BTreeMap<Address, (Cidr, &str)>> = BTreeMap::new();
     let mut problems = Vec::new();
     for (table, at) in tables.iter().zip(matched) {
-        let there = at.and_then(|at| networks.get(at)).and_then(Value::as_object);
-        let taken = realms.entry(realm(there.unwrap_or(&table.members))).or_default();
+        let taken = realms.entry(realm_of(table, *at, networks)).or_default();
         let subnets = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten();
         let name = table.name.as_str();
         for cidr in subnets.filter_map(|subnet| subnet["cidr"].as_str()?.parse::<Cidr>().ok()) {

@@ -267,6 +267,18 @@ fn a_rename_is_recognised_by_former_name_by_id_and_by_realm_and_subnets() {
 }
 
 #[test]
+fn a_table_that_leaves_out_the_realm_of_its_network_prunes_that_realm_and_no_other() {
+    let there = |name: &str, realm: &str| json!({"id": name, "name": name, "realm": realm, "version": 1});
+    let networks = [there("tenant", "a"), there("stray", "a"), there("other", "default")];
+    let gone = |file: &str| -> Vec<String> {
+        steps(&read(file), &networks, true).unwrap().into_iter().map(|step| step.network).collect()
+    };
+    assert_eq!(gone("[[network]]\nname = \"tenant\"\n"), ["stray"]);
+    // By whatever it is recognised.
+    assert_eq!(gone("[[network]]\nname = \"tenant\"\nid = \"tenant\"\n"), ["stray"]);
+}
+
+#[test]
 fn a_network_that_is_not_in_the_file_goes_only_when_pruned_and_only_in_its_realms() {
     let file = "[[network]]\nname = \"dmz\"\nsubnets = [{ cidr = \"10.9.0.0/24\" }]\n";
     let mut elsewhere = lan();
