@@ -57,6 +57,8 @@ pub(super) struct Asked {
     pub touches: Touches,
     /// It may wait on the server's side, and stands in nobody's way there.
     pub waits: bool,
+    /// Params of a call that waits, which waits less when it is sent late; else none.
+    params: Map<String, Value>,
     /// The caller said until when it may begin: refused for that, it is not asked again.
     has_deadline: bool,
     may_be_repeated: bool,
@@ -89,16 +91,36 @@ impl Asked {
         if let Some(rule) = rule.filter(|rule| rule.repeat == Repeat::OfConnection) {
             return Err(ClientError::NotForClient { method: method.to_owned(), hint: rule.look });
         }
+        let waits = params.get("wait_seconds").and_then(Value::as_u64).is_some_and(|seconds| seconds > 0);
         Ok(Self {
             method: method.to_owned(),
             line: request_line(number, method, params)?,
             touches: Touches::of(method, params),
-            waits: params.get("wait_seconds").and_then(Value::as_u64).is_some_and(|seconds| seconds > 0),
+            waits,
+            params: if waits { params.clone() } else { Map::new() },
             has_deadline: params.contains_key("deadline_ms"),
             may_be_repeated: safety::may_be_repeated(method, params),
             refusal_is_ambiguous: safety::refusal_is_ambiguous(method, params),
             look: rule.map_or("look with the methods that read", |rule| rule.look),
         })
+    }
+
+    /// What is sent under this number where so much of the call's time is left: the server waits no longer than its caller,
+    /// or what it grants at last goes to nobody. None: more than a clock can say.
+    pub(super) fn line_within(&self, number: u64, left: Option<Duration>) -> Vec<u8> {
+        let asked = self.params.get("wait_seconds").and_then(Value::as_u64).unwrap_or(0);
+        let seconds = left.map_or(asked, |left| asked.min(left.as_secs()));
+        if seconds == asked {
+            return self.line.clone();
+        }
+        let mut params = self.params.clone();
+        if seconds > 0 {
+            params.insert("wait_seconds".to_owned(), Value::from(seconds));
+        } else {
+            params.shift_remove("wait_seconds");
+        }
+        // What could be written with one number can be with another.
+        request_line(number, &self.method, &params).unwrap_or_else(|_| self.line.clone())
     }
 
     /// What to do with an error, after so many tries before this one.
@@ -203,6 +225,22 @@ mod tests {
         }
         assert_eq!(asked("ip.release", release.clone()).next(&unknown, 0), Next::Unknown);
         assert_eq!(asked("ip.release", release).next(&lost, 0), Next::Unknown);
+    }
+
+    #[test]
+    fn a_call_asks_to_wait_for_no_more_than_the_whole_seconds_that_are_left() {
+        let waiting = asked("ip.allocate", json!({"network": "lan", "wait_seconds": 7, "owner": "a"}));
+        let wait = |left: Option<u64>| -> Value {
+            let line = waiting.line_within(1, left.map(Duration::from_millis));
+            serde_json::from_slice::<Value>(&line).unwrap()["params"].take()
+        };
+        for (left, seconds) in [(None, 7), (Some(9_000), 7), (Some(7_000), 7), (Some(6_999), 6), (Some(1_000), 1)] {
+            assert_eq!(wait(left), json!({"network": "lan", "owner": "a", "wait_seconds": seconds}), "{left:?}");
+        }
+        assert_eq!(wait(Some(999)), json!({"network": "lan", "owner": "a"}));
+        // Of others no time is written.
+        let plain = asked("ip.allocate", json!({"network": "lan", "owner": "a"}));
+        assert_eq!(plain.line_within(1, Some(Duration::ZERO)), plain.line);
     }
 
     #[test]

@@ -29,6 +29,7 @@
 //!   certainly not carried out (`not_ready`, `overloaded`, `rate_limited`, `unavailable` with `applied: false`). Of these no
 //!   try begins in the last tenth of that time: the call ends with the refusal, of which everything is known. After a
 //!   lost answer, or `applied: "unknown"`, it repeats exactly what PROTOCOL calls safe to repeat; [`safety`] is the table.
+//!   A call that waits for capacity (`wait_seconds`, on top of that time) is asked again with no more of it than is left.
 //!   What is not ends as [`ClientError::Unknown`], which says where to look. So does a repeat that is refused where the
 //!   first try may be the reason: `conflict` of what was conditional, `already_exists` of what `must_create`.
 //! - **Order.** Calls of one client for one network (named alike) take effect in the order in which they are first polled,

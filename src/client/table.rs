@@ -75,6 +75,8 @@ struct Link {
     up: Option<Up>,
     /// Unanswered there, those included that nobody waits for any more: the server counts them too.
     sent: BTreeSet<u64>,
+    /// Those of them that may wait there.
+    waiting: BTreeSet<u64>,
     /// Calls put off in a row.
     put_off: u32,
     /// Whether anything was ever answered.
@@ -168,14 +170,11 @@ impl Table {
         Ok((self.last_call, answer))
     }
 
-    /// Nobody waits for it any more.
+    /// Nobody waits for it any more. Where it is under way it stays among what its link has sent, and a reset of that link is
+    /// still what ends its wait.
     pub(super) fn forget(&mut self, call: u64) {
         self.queued.remove(&call);
-        if let Some(CallEntry { stage: CallStage::Sent(link), asked, .. }) = self.entries.remove(&call)
-            && asked.waits
-        {
-            self.note_waits(link);
-        }
+        self.entries.remove(&call);
     }
 
     /// What is known of a call whose time is over.
@@ -288,8 +287,10 @@ impl Table {
         if first {
             self.failures = 0;
         }
+        if it.waiting.remove(&call) {
+            it.note_waits();
+        }
         let mut todo = Vec::new();
-        let waits = self.entries.get(&call).is_some_and(|entry| entry.asked.waits);
         match answer {
             Ok(result) => {
                 it.put_off = 0;
@@ -299,9 +300,6 @@ impl Table {
                 }
             }
             Err(error) => self.refused(link, call, error, &mut todo),
-        }
-        if waits {
-            self.note_waits(link);
         }
         self.drop_idle(link);
         todo

@@ -78,6 +78,10 @@ fn release() -> Map<String, Value> {
     serde_json::from_str(RELEASE).unwrap()
 }
 
+fn waiting() -> Map<String, Value> {
+    members(json!({"network": "lan", "owner": "a", "wait_seconds": 60}))
+}
+
 #[tokio::test]
 async fn what_was_put_off_is_asked_again_until_it_is_carried_out() {
     for error in [
@@ -317,6 +321,39 @@ async fn a_call_that_is_given_up_is_forgotten_and_the_next_is_served() {
     assert!(matches!(error, ClientError::TimedOut { .. }), "{error:?}");
     assert!(!client.shared.table().is_needed());
     assert_eq!(client.call("server.ping", Map::new()).await.unwrap(), json!("pong"));
+}
+
+#[tokio::test]
+async fn a_waiting_call_that_is_asked_again_waits_no_longer_than_its_caller() {
+    let asked_before = AtomicUsize::new(0);
+    let (address, heard) = listener(move |_, _, params| match asked_before.fetch_add(1, Ordering::Relaxed) {
+        // More than is left of the time beside the wait.
+        0 => Does::Refuses(refusal("not_ready", json!({"retry_after_ms": 100}))),
+        1 => Does::HangsUp,
+        _ => Does::Answers(params.clone()),
+    })
+    .await;
+    let client = Client::new([address], Options { timeout: Duration::from_millis(50), ..Options::default() });
+    client.call("ip.allocate", waiting()).await.unwrap();
+    let waits: Vec<u64> = heard.lock().unwrap().iter().filter_map(|(_, _, it)| it["wait_seconds"].as_u64()).collect();
+    assert!(waits.len() == 3 && waits[1..].iter().all(|&wait| wait < 60), "{waits:?}");
+}
+
+/// Mere end of input would not be: a server that hears of no reset goes on waiting, and grants to nobody.
+#[tokio::test]
+async fn a_connection_that_ends_behind_a_waiting_call_that_was_given_up_is_reset() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new([listener.local_addr().unwrap().to_string()], Options::default());
+    let called = client.clone();
+    let call = tokio::spawn(async move { called.call("ip.allocate", waiting()).await });
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut reader = BufReader::new(stream);
+    reader.read_line(&mut String::new()).await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    drop(client);
+    let reset = reader.get_ref().ready(tokio::io::Interest::ERROR);
+    assert!(tokio::time::timeout(Duration::from_secs(10), reset).await.is_ok(), "no reset");
 }
 
 #[tokio::test]

@@ -32,20 +32,22 @@ impl Table {
         }
         let (Some(entry), Some(it)) = (self.entries.get_mut(&call), self.links.get_mut(&link)) else { return false };
         let Some(up) = it.up.as_ref().filter(|_| it.sent.len() < IN_FLIGHT_MAX) else { return false };
-        if up.lines.try_send(entry.asked.line.clone()).is_err() {
+        let now = Instant::now();
+        let left = entry.tried_until.map(|until| until.saturating_duration_since(now));
+        if up.lines.try_send(entry.asked.line_within(call, left)).is_err() {
             // The connection is about to be told ended.
             return false;
         }
         if it.sent.is_empty() {
             // From now on an answer is due.
-            it.heard = Instant::now();
+            it.heard = now;
         }
         entry.stage = CallStage::Sent(link);
-        let waits = entry.asked.waits;
         it.sent.insert(call);
         self.queued.remove(&call);
-        if waits {
-            self.note_waits(link);
+        if entry.asked.waits {
+            it.waiting.insert(call);
+            it.note_waits();
         }
         true
     }
@@ -69,8 +71,8 @@ impl Table {
             None => {
                 self.last_link += 1;
                 let address = to.clone().unwrap_or_default();
-                let (sent, heard) = (BTreeSet::new(), Instant::now());
-                let it = Link { address, up: None, sent, put_off: 0, answered: false, heard };
+                let (sent, waiting, heard) = (BTreeSet::new(), BTreeSet::new(), Instant::now());
+                let it = Link { address, up: None, sent, waiting, put_off: 0, answered: false, heard };
                 self.links.insert(self.last_link, it);
                 if to.is_none() {
                     self.home = Some(self.last_link);
@@ -98,15 +100,15 @@ impl Table {
             stands && earlier.asked.touches.conflicts(&entry.asked.touches)
         })
     }
+}
 
+impl Link {
     /// As long as a call waits on the server's side, a connection that is closed in whatever way, that of a program that was
     /// ended included, is *reset*: mere end of input is no hang-up, and the server would go on waiting and grant to nobody.
-    pub(super) fn note_waits(&self, link: u64) {
-        let Some(it) = self.links.get(&link) else { return };
-        let waits = it.sent.iter().any(|call| self.entries.get(call).is_some_and(|entry| entry.asked.waits));
-        if let Some(socket) = it.up.as_ref().and_then(|up| up.socket.as_ref()) {
+    pub(super) fn note_waits(&self) {
+        if let Some(socket) = self.up.as_ref().and_then(|up| up.socket.as_ref()) {
             // Failing, the server learns it when it answers.
-            let _ = socket.set_linger(waits.then_some(Duration::ZERO));
+            let _ = socket.set_linger((!self.waiting.is_empty()).then_some(Duration::ZERO));
         }
     }
 }
