@@ -68,6 +68,7 @@ pub use error::{ClientError, RpcError};
 pub use options::{Options, Trouble};
 pub use shared::Client;
 pub use watch::{Told, Watch};
+pub(crate) use way::is_passing;
 
 /// How long connecting, and one call without `wait_seconds`, may take where the caller does not say.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);

@@ -74,7 +74,7 @@ impl Made {
 }
 
 /// Is it worth while to go on looking for a way after this?
-pub(super) fn is_passing(error: &ClientError) -> bool {
+pub(crate) fn is_passing(error: &ClientError) -> bool {
     match error {
         ClientError::Connect { .. } | ClientError::Lost { .. } => true,
         ClientError::Rpc(error) => {

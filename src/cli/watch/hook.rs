@@ -12,7 +12,7 @@ use super::super::failure::Failure;
 use super::super::output::{env, text_of};
 use super::super::session::Done;
 use super::{Ends, Handled, OnFailure};
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, is_passing};
 use crate::core::address::{Address, Cidr};
 
 /// Members of an event that become `EVENT_…`. One that an event does not have is empty, never left over from elsewhere.
@@ -146,7 +146,7 @@ impl Hook {
                 Ok(network) => break Some(network),
                 Err(ClientError::Rpc(error)) if error.kind == "not_found" => break None,
                 // As the watch itself does, for as long as it takes.
-                Err(ClientError::Connect { .. } | ClientError::Lost { .. } | ClientError::TimedOut { .. }) => {
+                Err(error) if is_passing(&error) || matches!(error, ClientError::TimedOut { .. }) => {
                     tokio::time::sleep(RETRY_FIRST).await;
                 }
                 Err(error) => {
@@ -214,4 +214,46 @@ fn say(words: &str) {
     use std::io::Write;
     // A stderr that is gone hears nothing; the command still runs.
     let _ = writeln!(anstream::stderr(), "{words}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::client::Options;
+
+    /// The address of a server that refuses the first call so, and answers the others with a network.
+    fn refuses_once(kind: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            for (count, line) in lines.map_while(Result::ok).enumerate() {
+                let id = serde_json::from_str::<Value>(&line).unwrap()["id"].take();
+                // So late that the client has no time to ask again.
+                let data = json!({"kind": kind, "applied": false, "retry_after_ms": 5_000});
+                let answer = match count {
+                    0 => json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": kind, "data": data}}),
+                    _ => json!({"jsonrpc": "2.0", "id": id, "result": {"name": "lan", "subnets": []}}),
+                };
+                writeln!(stream, "{answer}").unwrap();
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_network_is_looked_up_again_after_a_refusal_that_passes() {
+        let looked_up = async |kind| {
+            let options = Options { timeout: Duration::from_secs(4), ..Options::default() };
+            let client = Client::new([refuses_once(kind)], options);
+            let mut hook = Hook::new(client, String::new(), String::new(), OnFailure::Stop);
+            let event = json!({"type": "granted", "network": "lan", "network_id": "1", "address": "10.0.0.5"});
+            assert!(hook.variables(&event).await.is_ok(), "{kind}");
+        };
+        tokio::join!(looked_up("not_ready"), looked_up("unavailable"), looked_up("overloaded"));
+    }
 }
