@@ -38,6 +38,33 @@ fn apply_shows_differences_and_exits_with_2_when_dry() {
 }
 
 #[test]
+fn apply_with_prune_needs_no_yes_where_nothing_goes() {
+    let mut random = lan();
+    random["policy"] = json!("random");
+    let server = Responder::start(move |_, _| Ok(json!({"networks": [random]})));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("networks.toml");
+    let path = file.to_str().unwrap();
+    let subnets = "subnets = [{ cidr = \"10.0.0.0/24\" }]\n";
+    let added = "[[network]]\nname = \"new\"\n";
+    write(&file, format!("[[network]]\nname = \"lan\"\npolicy = \"random\"\n{subnets}{added}").as_bytes());
+    let output = allod(&server.address, &["network", "apply", path, "--prune"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(server.asked().iter().any(|(method, params)| method == "network.create" && params["dry_run"] != true));
+    // A setting that the file leaves out goes back to its default, and a network that it does not name goes.
+    server.forget();
+    for file_text in [format!("[[network]]\nname = \"lan\"\n{subnets}{added}"), added.to_owned()] {
+        write(&file, file_text.as_bytes());
+        let output = allod(&server.address, &["network", "apply", path, "--prune"]);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("it takes something away"), "{}", text(&output.stderr));
+    }
+    assert!(server.asked().iter().all(|(method, params)| method == "network.list" || params["dry_run"] == true));
+    let output = allod(&server.address, &["network", "apply", path, "--prune", "--only-named"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
 fn apply_changes_nothing_where_the_server_would_refuse_a_part() {
     let server = Responder::start(|method, _| match method {
         "network.list" => Ok(json!({"networks": [lan()]})),

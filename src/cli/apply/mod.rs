@@ -98,7 +98,8 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
         return Ok(Exit::Differences);
     }
     // A pipeline has nobody to be asked: there only what takes something away needs `--yes`.
-    if session.can_ask() || args.prune || steps.iter().any(Step::takes_away) {
+    let takes_away = || steps.iter().any(Step::takes_away) || (args.prune && prunes(&steps, &tables, &networks));
+    if session.can_ask() || takes_away() {
         session.confirm(&asked)?;
     }
     for (done, step) in steps.iter().enumerate() {
@@ -113,6 +114,11 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
     }
     session.say(&format!("{} made", counted(steps.len(), "change")));
     Ok(Exit::Success)
+}
+
+/// Whether `--prune` adds anything to these changes: all that it adds takes away, also where a setting gets its default back.
+fn prunes(steps: &[Step], tables: &[file::Table], networks: &[Value]) -> bool {
+    diff::steps(tables, networks, false).map_or(true, |without| without != steps)
 }
 
 fn refused(asked: &str, problem: &str) -> Failure {
