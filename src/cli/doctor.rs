@@ -16,6 +16,7 @@ use super::output::{Format, print, text_of};
 use super::serve_args::{ServeArgs, StoreKind};
 use super::session::{Done, Options, Session};
 use super::time::lasting;
+use crate::client::ClientError;
 use crate::core::plural::counted;
 use crate::serve::from_cli::{self, Check, CheckState, now_ms};
 
@@ -53,8 +54,8 @@ configuration, or else the one above its port (as 7401 is above 7400).
 
 It looks and leaves nothing behind: the disk is timed with a file that has no
 name, Redis tries what its user may do on a key that is gone again, and a server
-that runs (--server) is asked. Ends with 0 where nothing is `wrong`, warnings or
-not, and with 1 where something is.";
+that runs is asked: one that is named (--server) must answer. Ends with 0 where
+nothing is `wrong`, warnings or not, and with 1 where something is.";
 
 /// Looks, prints, and says by the exit code whether something is wrong.
 pub fn run(args: Doctor, options: Options) -> Done<Exit> {
@@ -101,12 +102,7 @@ async fn server(session: &mut Session, in_use: bool, directory: Option<&str>) ->
     let at = session.options.server.clone();
     let info = match session.try_call("server.info", Map::new()).await {
         Ok(info) => info,
-        Err(error) if in_use => {
-            let seen = format!("the data directory is in use, and no server answers at {at}: {error}");
-            let hint = "is it another address (`--server HOST:PORT`), or does it still start? its log says";
-            return vec![Check::warning("server", seen, hint)];
-        }
-        Err(_) => return vec![Check::ok("server", format!("none answers at {at}"))],
+        Err(error) => return vec![silent(&at, session.options.is_server_named, in_use, &error)],
     };
     let text = |name: &str| info.get(name).map(text_of).unwrap_or_default();
     let uptime = info.get("uptime_seconds").and_then(Value::as_u64).unwrap_or(0);
@@ -133,6 +129,22 @@ async fn server(session: &mut Session, in_use: bool, directory: Option<&str>) ->
     checks.extend(shards(session).await);
     checks.extend(conflicts(session).await);
     checks
+}
+
+/// What it means that a server does not say what it is. Who named it counts on it.
+fn silent(at: &str, is_named: bool, in_use: bool, error: &ClientError) -> Check {
+    let (seen, hint) = match (in_use, is_named) {
+        (true, _) => (
+            format!("the data directory is in use, and no server answers at {at}: {error}"),
+            "is it another address (`--server HOST:PORT`), or does it still start? its log says",
+        ),
+        (false, true) => (
+            format!("asked at {at}: {error}"),
+            "does it run, and is that its address (`--server HOST:PORT` or ALLOD_SERVER)? its log says",
+        ),
+        (false, false) => return Check::ok("server", format!("none answers at {at}")),
+    };
+    if is_named { Check::wrong("server", seen, hint) } else { Check::warning("server", seen, hint) }
 }
 
 fn clock(time: &str) -> Option<Check> {
@@ -248,6 +260,14 @@ WRONG    redis  a very long sentence that goes on and
 3 things looked at: 1 wrong, 1 warning
 ";
         assert_eq!(text(&checks, 56), expected);
+    }
+
+    #[test]
+    fn a_server_that_nobody_named_need_not_be_there() {
+        let error = ClientError::Connect { address: "a:1".to_owned(), cause: "refused".to_owned() };
+        let state = |is_named, in_use| silent("a:1", is_named, in_use, &error).state;
+        assert_eq!([state(false, false), state(false, true)], [CheckState::Ok, CheckState::Warning]);
+        assert_eq!([state(true, false), state(true, true)], [CheckState::Wrong, CheckState::Wrong]);
     }
 
     #[test]

@@ -97,6 +97,8 @@ struct Global {
     #[arg(long, global = true, env = "ALLOD_SERVER", value_name = "HOST:PORT", default_value = SERVER_PLAIN)]
     #[arg(hide_env_values = true)]
     server: String,
+    #[arg(skip)]
+    is_server_named: bool,
     /// How to print: table, json (errors, too) or env
     #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, hide_possible_values = true)]
     format: Format,
@@ -252,8 +254,11 @@ where
 /// What was typed. A variable that is there and empty is how many shells and unit files say that it is not set.
 fn cli_of(matches: &clap::ArgMatches) -> Result<Cli, clap::Error> {
     let mut cli = Cli::from_arg_matches(matches)?;
-    if cli.global.server.is_empty() && matches.value_source("server") == Some(ValueSource::EnvVariable) {
+    let source = matches.value_source("server");
+    if cli.global.server.is_empty() && source == Some(ValueSource::EnvVariable) {
         SERVER_PLAIN.clone_into(&mut cli.global.server);
+    } else {
+        cli.global.is_server_named = source != Some(ValueSource::DefaultValue);
     }
     Ok(cli)
 }
@@ -322,6 +327,7 @@ fn options(global: Global) -> Result<Options, Failure> {
     }
     Ok(Options {
         server: global.server,
+        is_server_named: global.is_server_named,
         timeout: Duration::from_secs(global.timeout),
         yes: global.yes,
         style: Style::of_stdout(global.format, global.prefix),

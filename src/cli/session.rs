@@ -17,6 +17,8 @@ use crate::client::{self, Client, ClientError, Trouble};
 pub struct Options {
     /// Where the server is, or several nodes, with commas between them.
     pub server: String,
+    /// Somebody named it: it is not the plain address.
+    pub is_server_named: bool,
     /// How long a call may take, with all that it tries.
     pub timeout: Duration,
     /// Do not ask.

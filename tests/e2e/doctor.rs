@@ -11,15 +11,16 @@ use crate::server::{Server, Starting, allod};
 /// No server listens on the discard port.
 const NOBODY: &str = "127.0.0.1:9";
 
-fn doctor(arguments: &[&str]) -> Output {
-    Command::new(allod()).arg("doctor").args(["--server", NOBODY]).args(arguments).output().unwrap()
+/// A server that keeps no files, for what is looked at beside it.
+fn beside(directory: &Path) -> Server {
+    Starting::with_store(&directory.join("beside"), "memory").ready()
 }
 
-/// Exit code and checks.
+/// Exit code and checks, where this server is asked.
 #[track_caller]
-fn asked(arguments: &[&str]) -> (i32, Vec<Value>) {
-    let all: Vec<&str> = ["--format", "json"].iter().chain(arguments).copied().collect();
-    checks(&doctor(&all))
+fn asked(server: &Server, arguments: &[&str]) -> (i32, Vec<Value>) {
+    let all: Vec<&str> = ["doctor", "--format", "json"].iter().chain(arguments).copied().collect();
+    checks(&server.allod(&all))
 }
 
 #[track_caller]
@@ -55,13 +56,14 @@ fn names(directory: &Path) -> Vec<String> {
 #[test]
 fn a_directory_and_the_server_on_it_are_looked_at_and_nothing_is_changed() {
     let directory = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let beside = beside(elsewhere.path());
     let data = directory.path().join("data");
     let data_text = data.display().to_string();
-    let (code, found) = asked(&["--data", &data_text]);
+    let (code, found) = asked(&beside, &["--data", &data_text]);
     assert_eq!(code, 0, "{found:#?}");
     has(&found, "directory", "ok", "the first start makes it");
     has(&found, "register", "ok", "none yet");
-    has(&found, "server", "ok", "none answers");
     has(&found, "config", "ok", "store.directory = ");
     assert!(names(directory.path()).is_empty(), "nothing is made");
 
@@ -81,21 +83,37 @@ fn a_directory_and_the_server_on_it_are_looked_at_and_nothing_is_changed() {
     has(&found, "version", "ok", "records 1");
     assert_eq!(names(&data), before);
     // It runs, and another address is asked.
-    let (code, found) = asked(&["--data", &data_text, "--timeout", "5s"]);
-    assert_eq!(code, 0);
-    has(&found, "server", "warning", "is in use, and no server answers");
+    let (code, found) =
+        checks(&server.allod(&["doctor", "--server", NOBODY, "--data", &data_text, "--format", "json"]));
+    assert_eq!(code, 1);
+    has(&found, "server", "wrong", "is in use, and no server answers");
 
     // For people, with what to do.
     let table = server.allod_ok(&["doctor", "--data", &data_text]);
     assert!(table.contains("\nok       lock") && table.contains(" things looked at: 0 wrong, "), "{table}");
     server.stop();
-    let (code, found) = asked(&["--data", &data_text]);
+    let (code, found) = asked(&beside, &["--data", &data_text]);
     assert_eq!(code, 0, "{found:#?}");
     has(&found, "lock", "ok", "no server has it open");
     Server::start(&data).stop();
+    beside.stop();
 }
 
 /// A restored server answers whatever it is asked, and chooses no address.
+#[test]
+fn a_server_that_was_named_and_does_not_answer_is_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data").display().to_string();
+    let line = ["doctor", "--data", &data, "--format", "json"];
+    for (of_environment, more) in [(NOBODY, &[][..]), ("", &["--server", NOBODY])] {
+        let mut command = Command::new(allod());
+        command.args(line).args(more).env("ALLOD_SERVER", of_environment);
+        let (code, found) = checks(&command.output().unwrap());
+        assert_eq!(code, 1, "{found:#?}");
+        has(&found, "server", "wrong", "cannot connect");
+    }
+}
+
 #[test]
 fn a_server_whose_settings_nobody_named_is_not_said_to_be_well() {
     let directory = tempfile::tempdir().unwrap();
@@ -128,36 +146,38 @@ fn a_server_whose_settings_nobody_named_is_not_said_to_be_well() {
 #[test]
 fn what_a_start_would_refuse_is_wrong() {
     let directory = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let beside = beside(elsewhere.path());
     let path = |name: &str| directory.path().join(name).display().to_string();
     std::fs::write(path("letters.txt"), "dear").unwrap();
     let foreign = directory.path().display().to_string();
-    let (code, found) = asked(&["--data", &foreign]);
+    let (code, found) = asked(&beside, &["--data", &foreign]);
     assert_eq!(code, 1);
     has(&found, "register", "wrong", "it is no allod register");
 
     std::fs::write(path("wrong.toml"), "[log]\nlevel = \"a=b=c\"\n").unwrap();
-    let (code, found) = asked(&["--config", &path("wrong.toml")]);
+    let (code, found) = asked(&beside, &["--config", &path("wrong.toml")]);
     assert_eq!(code, 1);
     has(&found, "config", "wrong", "`log.level`");
-    let (code, found) = asked(&["--config", &path("none.toml")]);
+    let (code, found) = asked(&beside, &["--config", &path("none.toml")]);
     assert_eq!(code, 1);
     has(&found, "config", "wrong", "none.toml");
 
     let data = directory.path().join("data");
     Server::start(&data).stop();
     std::fs::write(path("shards.toml"), "[store]\nshards = 4\n").unwrap();
-    let (code, found) = asked(&["--config", &path("shards.toml"), "--data", &path("data")]);
+    let (code, found) = asked(&beside, &["--config", &path("shards.toml"), "--data", &path("data")]);
     assert_eq!(code, 1);
     has(&found, "register", "wrong", "set `store.shards` to 16");
 
-    let (code, found) = asked(&["--data", &path("data")]);
+    let (code, found) = asked(&beside, &["--data", &path("data")]);
     assert_eq!(code, 0, "{found:#?}");
     has(&found, "log", "ok", "all of them whole");
     let segment = data.join("log/00000001.seg");
     let mut bytes = std::fs::read(&segment).unwrap();
     bytes[200] ^= 1;
     std::fs::write(&segment, bytes).unwrap();
-    let (code, found) = asked(&["--data", &path("data")]);
+    let (code, found) = asked(&beside, &["--data", &path("data")]);
     assert_eq!(code, 1);
     has(&found, "log", "wrong", "00000001.seg is damaged");
 }
@@ -165,6 +185,8 @@ fn what_a_start_would_refuse_is_wrong() {
 #[test]
 fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let beside = beside(elsewhere.path());
     let place = |name: &str| {
         let place = directory.path().join(name);
         std::fs::create_dir_all(&place).unwrap();
@@ -175,7 +197,7 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     let evicts = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no"];
     let Some(mut redis) = Redis::start(&place("evicts"), &evicts) else { return };
     let url = redis.url();
-    let (code, found) = asked(&["--redis", &url, "--data", &data_text]);
+    let (code, found) = asked(&beside, &["--redis", &url, "--data", &data_text]);
     assert_eq!(code, 1);
     has(&found, "redis", "wrong", "-> set `maxmemory-policy noeviction`");
     has(&found, "redis", "warning", "-> set `appendonly yes`");
@@ -188,7 +210,7 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     let start = Command::new(allod()).args(["serve", "--redis", &url, "--data", &data_text]).output().unwrap();
     assert!(String::from_utf8_lossy(&start.stderr).contains("maxmemory-policy allkeys-lru"), "{start:?}");
     redis.end();
-    let (code, found) = asked(&["--redis", &url, "--data", &data_text]);
+    let (code, found) = asked(&beside, &["--redis", &url, "--data", &data_text]);
     assert_eq!(code, 1);
     has(&found, "redis", "wrong", "-> see that Redis runs and lets this server in, or name another by `--redis URL`");
 
@@ -196,14 +218,14 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     let config = directory.path().join("k.toml");
     std::fs::write(&config, "[store]\nredis_replicas = 1\n").unwrap();
     let (code, found) =
-        asked(&["--redis", &good.url(), "--data", &data_text, "--config", &config.display().to_string()]);
+        asked(&beside, &["--redis", &good.url(), "--data", &data_text, "--config", &config.display().to_string()]);
     assert_eq!(code, 0, "{found:#?}");
     has(&found, "redis", "warning", "fewer than are waited for (1)");
 
     // What a start would be refused with at its first script is told before.
     good.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all", "-zadd"]);
     let url = good.url().replace("redis://", "redis://allod:secret@");
-    let (code, found) = asked(&["--redis", &url, "--data", &data_text]);
+    let (code, found) = asked(&beside, &["--redis", &url, "--data", &data_text]);
     assert_eq!(code, 1);
     has(&found, "redis", "wrong", "user `allod` lacks a right that the script `probe` needs");
     has(&found, "redis", "wrong", "-> name the right user, password and database");
@@ -212,7 +234,7 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     assert!(String::from_utf8_lossy(&start.stderr).contains("the script `probe` needs"), "{start:?}");
     assert_eq!(good.text(&["DBSIZE"]), "0", "nothing is left behind");
     good.ask(&["ACL", "SETUSER", "allod", "+zadd"]);
-    assert_eq!(asked(&["--redis", &url, "--data", &data_text]).0, 0);
+    assert_eq!(asked(&beside, &["--redis", &url, "--data", &data_text]).0, 0);
 
     // A server made a register there; then Redis is another one.
     let started = Starting::with_arguments(&data, &["serve", "--redis", &good.url(), "--data", &data_text]);
@@ -227,11 +249,11 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     server.stop();
     // A node that wrote it anew ended on the way.
     good.ask(&["HSET", "{allod}:register", "moved", "anew node-7"]);
-    let (code, found) = asked(&["--redis", &good.url(), "--data", &data_text]);
+    let (code, found) = asked(&beside, &["--redis", &good.url(), "--data", &data_text]);
     assert_eq!(code, 1);
     has(&found, "register", "wrong", "node node-7, which has it in memory, writes it anew");
     let Some(empty) = Redis::start(&place("empty"), &["--appendonly", "yes"]) else { return };
-    let (code, found) = asked(&["--redis", &empty.url(), "--data", &data_text]);
+    let (code, found) = asked(&beside, &["--redis", &empty.url(), "--data", &data_text]);
     assert_eq!(code, 1);
     has(&found, "register", "wrong", "Redis was emptied");
 }
