@@ -78,6 +78,24 @@ fn where_a_list_goes_on_by_the_word_of_who_asks_it_is_not_begun_again() {
 
 /// What was written is written: it lacks its last line, without which no import takes it.
 #[test]
+fn an_export_of_a_realm_without_networks_fails_and_writes_nothing() {
+    let server = Responder::start(|method, _| match method {
+        "network.list" => Ok(json!({"networks": []})),
+        _ => Ok(json!({"reservations": [], "count": 0})),
+    });
+    let output = allod(&server.address, &["export", "--realm", "typo"]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("cannot export realm `typo`: no network is in it") && said.contains("`allod realm list`"),
+        "{said}"
+    );
+    // A register may be empty as a whole.
+    let output = allod(&server.address, &["export"]);
+    assert_eq!((output.status.code(), text(&output.stdout).lines().count()), (Some(0), 2));
+}
+
+#[test]
 fn an_export_that_is_cut_off_says_so_and_has_no_end() {
     let refused = AtomicUsize::new(0);
     let server = Responder::start(move |method, params| match (method, params.get("after")) {

@@ -97,9 +97,14 @@ pub struct Import {
 
 /// Writes everything to stdout.
 pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
+    let networks = networks(session, args.realm.as_deref()).await?;
+    // A whole file of nothing would pass for a copy of the realm that was meant.
+    if let Some(realm) = args.realm.as_deref().filter(|_| networks.is_empty()) {
+        let hint = "`allod realm list` shows those that have networks";
+        return Err(Failure::new(format!("export realm `{realm}`"), "no network is in it", hint).into());
+    }
     let mut stdout = BufWriter::new(std::io::stdout().lock());
     writeln!(stdout, "{}", json!({"format": FORMAT, "version": VERSION}))?;
-    let networks = networks(session, args.realm.as_deref()).await?;
     for network in &networks {
         writeln!(stdout, "{}", json!({"network": file::table_of(network, false)}))?;
     }
