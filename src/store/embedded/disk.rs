@@ -22,7 +22,7 @@ pub type DirectoryLock = Box<dyn Any + Send + Sync>;
 pub trait Disk: Debug + Send + Sync + 'static {
     /// Names in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Makes a directory in one that is there, if it is not there itself. Durable is only what [`make_dir`] makes.
+    /// Makes a directory in one that is there, if it is not there itself. Durable is only what `make_dir` makes.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Opens a file that exists, to read and write.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
