@@ -21,6 +21,7 @@ One client is for one thread; several threads take a client each.
 import json
 import random
 import socket
+import struct
 import time
 
 __all__ = ["Client", "Error", "Refused", "Lost", "NotSent", "TimedOut", "TooLong", "is_safe"]
@@ -111,6 +112,7 @@ class Client:
         self._received = bytearray()
         self._next_id = 1
         self._answers = {}
+        self._waiting = set()
         self._events = []
 
     def __enter__(self):
@@ -125,6 +127,7 @@ class Client:
             self._socket.close()
             self._socket = None
         self._received.clear()
+        self._waiting.clear()
 
     def call(self, method, **params):
         """Calls a method and returns its result. `from_` and the like stand for names that Python keeps for itself."""
@@ -134,6 +137,12 @@ class Client:
         pause = 0.05
         in_doubt = False
         while True:
+            if wait:
+                # A repeat waits no longer than its caller: what is granted later goes to nobody.
+                left = int(max(0, min(wait, deadline - time.monotonic())))
+                params["wait_seconds"] = left
+                if not left:
+                    del params["wait_seconds"]
             try:
                 return self.wait(self.begin(method, params, deadline), deadline)
             except Lost as lost:
@@ -178,6 +187,9 @@ class Client:
         connection = self._connected(method, deadline)
         self._answers[number] = (method, None)
         try:
+            if request["params"].get("wait_seconds"):
+                self._waiting.add(number)
+                self._note_waits()
             connection.sendall(line)
         except OSError as error:
             self._answers.pop(number, None)
@@ -243,6 +255,13 @@ class Client:
         self._socket.settimeout(self._timeout)
         return self._socket
 
+    def _note_waits(self):
+        """While a call waits on the server's side the end of the connection, that of the program included, is a reset: at a
+        mere end of input the server would go on waiting, and grant to nobody.
+        """
+        reset = struct.pack("ii", bool(self._waiting), 0)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+
     def _show_life(self):
         """Has the other side say something: connections are accepted for a process that hangs, too."""
         self._socket.sendall(b'{"jsonrpc":"2.0","id":0,"method":"server.ping"}\n')
@@ -307,6 +326,9 @@ class Client:
         if number is None:
             self._broken()
             raise Refused("", message["error"])
+        if number in self._waiting:
+            self._waiting.remove(number)
+            self._note_waits()
         if number in self._answers:
             self._answers[number] = (self._answers[number][0], message)
 

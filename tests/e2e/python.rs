@@ -49,3 +49,10 @@ fn the_python_client_passes_off_no_refusal_of_a_repeat_as_the_answer_to_a_try_th
         runs("python_answers.py", "refused");
     }
 }
+
+#[test]
+fn the_python_client_has_nobody_wait_for_it_when_its_time_is_over() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "waits");
+    }
+}

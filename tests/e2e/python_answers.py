@@ -4,6 +4,7 @@ import json
 import socket
 import sys
 import threading
+import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv[2])
@@ -96,5 +97,36 @@ def refused():
     assert isinstance(error, allod.Lost) and not isinstance(error, allod.NotSent), repr(error)
 
 
-{"long": long, "refused": refused}[sys.argv[1]]()
+def waits():
+    """A repeat waits for what is left of the time, and who ends while it waits hangs up."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    asked, ends = [], []
+
+    def serve():
+        for _ in range(2):
+            client, _ = listener.accept()
+            with client, client.makefile("rb") as lines:
+                asked.append(json.loads(next(lines))["params"]["wait_seconds"])
+                if len(asked) == 2:
+                    try:
+                        ends.append(client.recv(1))
+                    except ConnectionResetError:
+                        ends.append("reset")
+                else:
+                    time.sleep(1.5)
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    with allod.Client("127.0.0.1:%d" % listener.getsockname()[1], timeout=0.1) as register:
+        try:
+            register.call("ip.allocate", network="lan", owner="a", wait_seconds=3)
+            raise AssertionError("nobody answers")
+        except allod.TimedOut:
+            pass
+    serving.join(10)
+    assert asked[0] == 3 and asked[1] < 3, asked
+    assert ends == ["reset"], ends
+
+
+{"long": long, "refused": refused, "waits": waits}[sys.argv[1]]()
 print("ok")
