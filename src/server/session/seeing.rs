@@ -17,11 +17,7 @@ impl Session {
 
     /// The role may have changed: sends what waited for that.
     pub fn role_changed(&mut self) {
-        if self.waits_for_role() {
-            self.pump();
-        } else {
-            self.look_at_role();
-        }
+        self.pump();
     }
 
     /// Notes what this node is by now, and sends what waited for that: nobody else tells it to any more.
