@@ -369,7 +369,7 @@ impl Connection {
                 return;
             }
             if !std::mem::replace(&mut self.was_asked, true) && is_http(line) {
-                self.end_with(&RpcError::new(ErrorKind::ParseError, NOT_HTTP.to_owned()));
+                self.end_with(&RpcError::new(ErrorKind::ParseError, NOT_HTTP));
                 return;
             }
             fed |= self.session.feed(line);

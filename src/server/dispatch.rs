@@ -85,8 +85,6 @@ pub struct ReadyRequest {
     pub reason: Option<CompactString>,
     /// Not begun by then, it is refused.
     pub deadline: Option<Instant>,
-    /// Change nothing.
-    pub dry_run: bool,
     /// Where it finds no capacity, it may wait for so many milliseconds.
     pub wait_ms: Option<u64>,
 }
@@ -115,9 +113,10 @@ pub fn ready(request: Request, read: Instant) -> Result<ReadyRequest, RpcError> 
     let dry_run = request.is_dry_run();
     let wait_ms = wait_ms(&request).filter(|ms| *ms > 0 && !dry_run);
     let reason = reason_of(&request);
-    let mut shape = Shape { method, dry_run, ..Shape::of(method) };
+    let mut shape =
+        Shape { method, brief: false, if_absent: false, count_only: false, usage: false, many: false, dry_run };
     let errand = errand_of(request, &mut shape)?;
-    Ok(ReadyRequest { method, errand, shape, reason, deadline, dry_run, wait_ms })
+    Ok(ReadyRequest { method, errand, shape, reason, deadline, wait_ms })
 }
 
 /// Why it is asked, for the history; of a decline also what was seen at the address, for which an event has no other place.

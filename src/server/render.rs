@@ -37,17 +37,10 @@ pub struct Shape {
     pub count_only: bool,
     /// Networks with their usage.
     pub usage: bool,
-    /// Reservations, as many as a few and more: of an acquire.
+    /// Whole reservations, more than a few: of an acquire.
     pub many: bool,
     /// Nothing was changed.
     pub dry_run: bool,
-}
-
-impl Shape {
-    /// How a method answers where nothing else is asked for.
-    pub const fn of(method: Method) -> Self {
-        Self { method, brief: false, if_absent: false, count_only: false, usage: false, many: false, dry_run: false }
-    }
 }
 
 /// Writes answers; keeps what it wrote of configurations last.

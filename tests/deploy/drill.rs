@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::server::{Server, allod};
@@ -48,6 +48,14 @@ fn with_reservations(data: &Path) -> Server {
     server.allod_ok(&["ip", "allocate", "lan", "--owner", "web/0", "--slot", "v6", "--family", "6"]);
     server.allod_ok(&["ip", "claim", "lan", "10.0.0.10", "--owner", "db/0", "--scope", "shop"]);
     server
+}
+
+/// The directory of such a server, which was stopped, and one with a copy of it.
+fn copied(directory: &Path) -> (PathBuf, PathBuf) {
+    let (data, copy) = (directory.join("data"), directory.join("copy"));
+    with_reservations(&data).stop();
+    ok(Command::new(allod()).arg("backup").arg(&copy).arg("--data").arg(&data));
+    (data, copy)
 }
 
 #[test]
@@ -108,9 +116,7 @@ fn what_is_deleted_and_remembered_is_left_out_of_a_backup_and_said_to_be() {
 fn a_copy_of_the_files_is_proved_unless_it_is_damaged() {
     needs!(["diff", "mkfifo"]);
     let directory = tempfile::tempdir().unwrap();
-    let (data, copy) = (directory.path().join("data"), directory.path().join("copy"));
-    with_reservations(&data).stop();
-    ok(Command::new(allod()).arg("backup").arg(&copy).arg("--data").arg(&data));
+    let (_, copy) = copied(directory.path());
     // Where it is asked does not matter: there is a server, of another register.
     let server = Server::start(&directory.path().join("other"));
     let programs = allod().parent().unwrap().to_owned();
@@ -132,9 +138,7 @@ fn a_copy_of_the_files_is_proved_unless_it_is_damaged() {
 fn what_is_proved_is_what_was_restored_whatever_is_set_for_servers() {
     needs!(["diff", "mkfifo"]);
     let directory = tempfile::tempdir().unwrap();
-    let (data, copy) = (directory.path().join("data"), directory.path().join("copy"));
-    with_reservations(&data).stop();
-    ok(Command::new(allod()).arg("backup").arg(&copy).arg("--data").arg(&data));
+    let (data, copy) = copied(directory.path());
     let server = Server::start(&data);
     let programs = allod().parent().unwrap().to_owned();
     let (copy_text, nowhere) = (copy.to_str().unwrap(), ("ALLOD_STORE__REDIS", "redis://127.0.0.1:1/0"));

@@ -49,6 +49,12 @@ fn request(id: usize, method: &str, params: Value) -> String {
     format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
 }
 
+/// How many members of a batch were told that there is no room for their answers, and how many were done.
+fn refused_and_done(answers: &[Value]) -> (usize, usize) {
+    let refused = answers.iter().filter(|answer| answer["error"]["data"]["kind"] == "overloaded").count();
+    (refused, answers.iter().filter(|answer| answer.get("result").is_some()).count())
+}
+
 fn list(id: usize) -> String {
     request(id, "ip.list", json!({"network": "lan", "limit": 10_000}))
 }
@@ -191,8 +197,7 @@ fn a_batch_of_long_answers_is_answered_up_to_a_bound_and_the_others_are_told_so(
     assert!((16 * MIB..40 * MIB).contains(&line.len()), "{}", line.len());
     let answers: Vec<Value> = serde_json::from_str(&line).unwrap();
     assert_eq!(answers.len(), MEMBERS + 1);
-    let refused = answers.iter().filter(|answer| answer["error"]["data"]["kind"] == "overloaded").count();
-    let granted = answers.iter().filter(|answer| answer.get("result").is_some()).count();
+    let (refused, granted) = refused_and_done(&answers);
     assert!(refused >= MEMBERS - 10 && refused + granted == MEMBERS + 1, "{refused} refused, {granted} answered");
     let last = answers.iter().find(|answer| answer["id"] == MEMBERS).unwrap();
     assert!(last["result"]["address"].is_string(), "{last}");
@@ -241,8 +246,7 @@ fn a_batch_of_changes_that_answer_whole_networks_is_bounded_as_one_of_reads() {
     let line = client.line();
     assert!((16 * MIB..24 * MIB).contains(&line.len()), "{}", line.len());
     let answers: Vec<Value> = serde_json::from_str(&line).unwrap();
-    let refused = answers.iter().filter(|answer| answer["error"]["data"]["kind"] == "overloaded").count();
-    let made = answers.iter().filter(|answer| answer.get("result").is_some()).count();
+    let (refused, made) = refused_and_done(&answers);
     assert!(refused > 0 && refused + made == MEMBERS, "{refused} refused, {made} answered");
     client.send(&request(1, "network.get", json!({"network": "lan"})));
     assert_eq!(client.answer()["result"]["version"], made + 1, "what was refused changed something");
@@ -278,8 +282,7 @@ fn a_batch_of_repeats_and_dry_runs_with_long_answers_is_answered_up_to_a_bound()
         let line = client.line();
         assert!((16 * MIB..28 * MIB).contains(&line.len()), "{method}: {}", line.len());
         let answers: Vec<Value> = serde_json::from_str(&line).unwrap();
-        let refused = answers.iter().filter(|answer| answer["error"]["data"]["kind"] == "overloaded").count();
-        let done = answers.iter().filter(|answer| answer.get("result").is_some()).count();
+        let (refused, done) = refused_and_done(&answers);
         assert!(refused > 0 && refused + done == MEMBERS, "{method}: {refused} refused, {done} answered");
     }
     let grown = most(&server) - before;

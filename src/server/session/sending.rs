@@ -41,13 +41,13 @@ impl Session {
             return Some(queued);
         }
         let Queued { id, batch, asked, read, bytes, ready } = queued;
-        let ReadyRequest { method: _, errand, shape, reason, deadline, dry_run, wait_ms } = ready;
+        let ReadyRequest { method: _, errand, shape, reason, deadline, wait_ms } = ready;
         let wait = self.wait(wait_ms);
         let patience = wait_ms.and_then(|ms| Patience::of(&errand, reason.as_ref(), ms));
         let pending = Pending { id, batch, shape, asked, read, bytes, waits: false, of_node, patience };
         if let Errand::Node(job) = errand {
             let ticket = self.ticket(pending);
-            let mut order = NodeOrder::new(job, dry_run, (ticket, self.outlet.clone()));
+            let mut order = NodeOrder::new(job, shape.dry_run, (ticket, self.outlet.clone()));
             (order.by, order.reason, order.deadline) = (self.by.clone(), reason, deadline);
             self.server.steward.ask(order);
             return None;
@@ -63,7 +63,7 @@ impl Session {
             self.finish_error(pending, &error);
             return None;
         }
-        self.send(pending, errand, (reason, deadline, dry_run), wait);
+        self.send(pending, errand, (reason, deadline, shape.dry_run), wait);
         None
     }
 

@@ -11,8 +11,8 @@
 //! refused, and `directory` for what is made and mended. Segments are history until `retention` ends; state is never
 //! taken from them once a snapshot covers them.
 //!
-//! Threads: `writer`, `allocator`, `compactor` (not where it is moved from), `reader`. None of them is waited for by a caller: each call is a message
-//! to one of them and a future. Order of calls is order of effect.
+//! Threads: `writer`, `allocator`, `compactor` (not where a register is moved from), `reader`. None of them is waited for by a
+//! caller: each call is a message to one of them and a future. Order of calls is order of effect.
 //!
 //! Why own segments and not redb: two-phase commit, the setting of redb that loses nothing to a changed byte, flushes
 //! twice and writes pages around each record. `benches/store.rs` measures both with the same encoded batches. Medians on

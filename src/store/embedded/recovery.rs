@@ -7,8 +7,8 @@
 //!   durable, so what stands behind proves that it was durable too), and
 //! - the mark does not name it: it was never acknowledged.
 //!
-//! An absence is judged like a change: numbers of segments and groups are dense, the snapshot names the oldest segment
-//! that must be there, unless `retention` has noted a later one, a sealed segment has a successor, and the log must reach the mark.
+//! An absence is judged like a change: numbers of segments and groups are dense, the snapshot names the oldest segment that
+//! must be there, unless `retention` has noted a later one, a sealed segment has a successor, and the log must reach the mark.
 //!
 //! Neighbours: `mod` opens with what comes out, `report` prints it.
 
