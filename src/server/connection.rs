@@ -108,9 +108,11 @@ const NOT_HTTP: &str =
     "this port takes lines of JSON, and HTTP is spoken at `server.http_listen`; the connection is closed";
 
 /// Is it the first line of a request of HTTP? What lies behind it is not carried out: any page may have a browser on this
-/// machine send it here, and lines that are no JSON would end nothing.
+/// machine send it here, and lines that are no JSON would end nothing. It ends with a version, as no request of ours does.
 fn is_http(line: &[u8]) -> bool {
-    line.len().checked_sub(3).is_some_and(|version| line[..version].ends_with(b" HTTP/"))
+    line.split_last_chunk::<3>().is_some_and(|(before, version)| {
+        before.ends_with(b" HTTP/") && matches!(version, [b'0'..=b'9', b'.', b'0'..=b'9'])
+    })
 }
 
 /// Tells a client that there are too many, if it can be told at once.

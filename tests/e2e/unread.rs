@@ -273,10 +273,20 @@ fn a_batch_of_repeats_and_dry_runs_with_long_answers_is_answered_up_to_a_bound()
         client.send(&request(2, "ip.acquire", more));
         assert!(client.answer().get("result").is_some());
     }
+    // The members of a subnet, and all that is reserved in it, are told whole, too.
+    let ranges: Vec<Value> = (1..1_500)
+        .map(|at| json!({"range": format!("10.1.{}.{}", at / 128, at % 128 * 2), "note": "n".repeat(512)}))
+        .collect();
+    let noted = json!({"name": "noted", "subnets": [{"cidr": "10.1.0.0/16", "reserved": ranges}]});
+    client.send(&request(3, "network.create", noted));
+    assert!(client.line().len() * MEMBERS > 40 * MIB);
     let repeat = json!({"network": "lan", "owner": "o", "ips": vec![json!({}); 64]});
     let dry = json!({"owner": "many", "dry_run": true});
+    let modify = json!({"network": "noted", "subnet": "10.1.0.0/16", "set": {"draining": true}, "dry_run": true});
+    let reserve = json!({"network": "noted", "range": "10.1.200.1", "dry_run": true});
     let before = most(&server);
-    for (method, params) in [("ip.acquire", repeat), ("owner.release", dry)] {
+    let asked = [("ip.acquire", repeat), ("owner.release", dry), ("subnet.modify", modify), ("reserved.add", reserve)];
+    for (method, params) in asked {
         let members: Vec<String> = (0..MEMBERS).map(|at| request(at, method, params.clone())).collect();
         client.send(&format!("[{}]\n", members.join(",").replace('\n', "")));
         let line = client.line();

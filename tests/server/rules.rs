@@ -372,6 +372,9 @@ fn what_a_browser_posts_to_the_port_of_lines_is_not_carried_out() {
         assert!(told["error"]["message"].as_str().unwrap().contains("HTTP"), "{told}");
         assert_eq!(page.rest(), "", "nothing more is answered, and the connection ends");
     }
+    // A request may speak of it.
+    let note = json!({"network": "lan", "owner": "b", "note": "speaks HTTP/", "dry_run": true});
+    assert!(server.client().ok("ip.allocate", note)["address"].is_string());
     // Behind a request it is a line that is no JSON.
     client.raw("POST / HTTP/1.1\n");
     assert_eq!(client.answer()["error"]["code"], -32700);

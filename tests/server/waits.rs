@@ -85,6 +85,31 @@ fn however_many_of_its_requests_wait_a_client_can_end_the_wait_while_others_ask(
     assert!(answers.iter().any(|answer| answer["result"]["released"] == json!(["10.0.0.1"])), "{answers:?}");
 }
 
+/// What it is granted may be told at length, so few of those are under way at once; who only waits for it is not among them.
+#[test]
+fn however_many_acquires_of_many_addresses_wait_what_makes_room_for_them_is_done() {
+    const WAITERS: usize = 3 * allod::limits::LONG_REQUESTS_MAX;
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/28"}]}));
+    for at in 0..14 {
+        client.ok("ip.allocate", json!({"network": "lan", "owner": "all", "slot": format!("{at}")}));
+    }
+    for at in 0..WAITERS {
+        let ips = vec![json!({}); 5];
+        client
+            .send("ip.acquire", json!({"network": "lan", "owner": format!("w{at}"), "ips": ips, "wait_seconds": 600}));
+    }
+    server.until_waits("lan", WAITERS);
+    client.send("network.get", json!({"network": "lan"}));
+    assert_eq!(client.answer()["result"]["name"], "lan");
+    client.send("owner.release", json!({"owner": "all"}));
+    let answers = [client.answer(), client.answer(), client.answer()];
+    let granted = answers.iter().filter(|answer| answer["result"]["reservations"].as_array().map(Vec::len) == Some(5));
+    assert_eq!(granted.count(), 2, "{answers:?}");
+    server.until_waits("lan", WAITERS - 2);
+}
+
 #[test]
 fn a_freed_address_goes_to_who_waits_for_longest() {
     let server = TestServer::new();

@@ -31,8 +31,8 @@ pub(super) struct Room {
     hurries: bool,
 }
 
-/// May its answer be long? What tells of much, and what answers a whole network or deployment, changed or not. What is let go is
-/// told of once, and is no more than is held; but who only asks what would be let go may ask again and again.
+/// May its answer be long? What tells of much, and what answers a whole network, subnet or deployment, changed or not. What is let
+/// go is told of once, and is no more than is held; but who only asks what would be let go may ask again and again.
 fn may_be_long(shape: &Shape) -> bool {
     match shape.method {
         Method::IpList
@@ -43,6 +43,11 @@ fn may_be_long(shape: &Shape) -> bool {
         | Method::NetworkRestore
         | Method::NetworkUsage
         | Method::NetworkMap
+        | Method::SubnetAdd
+        | Method::SubnetModify
+        | Method::SubnetMove
+        | Method::ReservedAdd
+        | Method::ReservedRemove
         | Method::RealmList
         | Method::ScopeList
         | Method::DeploymentPlan
@@ -70,15 +75,10 @@ fn may_be_long(shape: &Shape) -> bool {
         | Method::IpFind
         | Method::ClaimantMark
         | Method::NetworkDelete
-        | Method::SubnetAdd
-        | Method::SubnetModify
-        | Method::SubnetMove
         | Method::SubnetRemove
         | Method::PoolAdd
         | Method::PoolModify
         | Method::PoolRemove
-        | Method::ReservedAdd
-        | Method::ReservedRemove
         | Method::EventsWatch
         | Method::EventsUnwatch
         | Method::ServerInfo
@@ -93,6 +93,12 @@ fn may_be_long(shape: &Shape) -> bool {
     }
 }
 
+/// Does it count among the long ones? What waits for capacity stands in nobody's way, least of all in that of who would make room
+/// for it; and what it is granted at last it is told of once.
+fn is_long(pending: &Pending) -> bool {
+    !pending.waits && may_be_long(&pending.shape)
+}
+
 impl Room {
     pub(super) fn queued(&mut self, queued: &Queued) {
         self.asked += queued.bytes;
@@ -104,12 +110,17 @@ impl Room {
 
     pub(super) fn sent(&mut self, pending: &Pending) {
         self.asked += pending.bytes;
-        self.long += usize::from(may_be_long(&pending.shape));
+        self.long += usize::from(is_long(pending));
+    }
+
+    /// To be told while it is not marked as one that waits.
+    pub(super) fn begins_to_wait(&mut self, pending: &Pending) {
+        self.long -= usize::from(is_long(pending));
     }
 
     pub(super) fn answered(&mut self, pending: &Pending) {
         self.asked -= pending.bytes;
-        self.long -= usize::from(may_be_long(&pending.shape));
+        self.long -= usize::from(is_long(pending));
     }
 
     pub(super) fn has_room(&self) -> bool {

@@ -189,7 +189,9 @@ impl Session {
     pub(super) fn waits_from_now(&mut self, BeganToWait { ticket, networks }: &BeganToWait) {
         let ticket = *ticket;
         let Some(Some(pending)) = self.pending.get_mut(ticket as usize) else { return };
-        if !std::mem::replace(&mut pending.waits, true) {
+        if !pending.waits {
+            self.room.begins_to_wait(pending);
+            pending.waits = true;
             self.waiting += 1;
             let now = self.server.clock.boot_ms();
             pending.patience.iter_mut().for_each(|patience| patience.begins(now, networks));
