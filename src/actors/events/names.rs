@@ -84,19 +84,22 @@ impl Names {
 
     /// All of the history that is kept was read, up to where networks were loaded and noted as they stood [`BEHIND`] a batch. One
     /// that was called otherwise last was renamed in what is kept no more: by another node, which owned the register meanwhile.
-    /// Nothing that is left happened under the old name, so it is forgotten. Answers which networks these are, and up to where.
-    pub fn read_up(&self) -> HashMap<NetworkId, u64> {
+    /// Nothing that is left happened under the old name, so it is forgotten. Answers which names are known from having been
+    /// loaded alone, and since when: to be written down, as no batch that is kept will tell them to the next start.
+    pub fn read_up(&self) -> Vec<(NetworkId, (u64, u32), Arc<NamedNetwork>)> {
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let renamed = names.iter_mut().filter_map(|(&id, times)| {
+        let loaded = names.iter_mut().filter_map(|(&id, times)| {
             let loaded = times.iter().position(|((_, step), _)| *step == BEHIND)?;
-            let last = &times[loaded.checked_sub(1)?].1;
-            if *last == times[loaded].1 {
+            if loaded.checked_sub(1).is_some_and(|before| times[before].1 == times[loaded].1) {
                 return None;
             }
             times.drain(..loaded);
-            Some((id, times[0].0.0))
+            let (since, named) = &mut times[0];
+            // Behind all steps of the batch still, and not to be taken for what the next start loads.
+            since.1 = BEHIND - 1;
+            Some((id, *since, Arc::clone(named)))
         });
-        renamed.collect()
+        loaded.collect()
     }
 
     /// Nothing from before a batch, by network, is kept any more, and what it was called before is forgotten. Answers which
@@ -104,8 +107,12 @@ impl Names {
     pub fn forget_before(&self, first_kept: impl Fn(NetworkId) -> u64) -> HashMap<NetworkId, u64> {
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let shortened = names.iter_mut().filter_map(|(&id, times)| {
-            // The last name from before it is the one that it had then.
-            let gone = times.partition_point(|((seq, _), _)| *seq < first_kept(id)).saturating_sub(1);
+            // The last name from before it is the one that it had then. It may be there twice, of a batch and as it was loaded;
+            // only the first of these is written down.
+            let mut gone = times.partition_point(|((seq, _), _)| *seq < first_kept(id)).saturating_sub(1);
+            while gone > 0 && times[gone - 1].1 == times[gone].1 {
+                gone -= 1;
+            }
             times.drain(..gone);
             (gone > 0).then(|| (id, times[0].0.0))
         });
@@ -175,6 +182,19 @@ mod tests {
         assert!(names.called("odd").is_empty());
     }
 
+    /// What was loaded is written down nowhere; the note of the batch that named it so is.
+    #[test]
+    fn a_name_that_still_lasts_is_kept_from_the_batch_on_that_gave_it() {
+        let (names, lan) = (Names::default(), NetworkId(1));
+        names.note(lan, (20, BEHIND), named("lan"));
+        names.note(lan, (15, 1), named("lan"));
+        names.note(lan, (5, 1), named("old"));
+        assert_eq!(names.forget_before(|_| 30), HashMap::from([(lan, 15)]));
+        names.note(lan, (40, 1), named("new"));
+        assert!(names.forget_before(|_| 40).is_empty());
+        assert_eq!(names.forget_before(|_| 41), HashMap::from([(lan, 40)]));
+    }
+
     #[test]
     fn a_name_that_ended_in_what_is_kept_no_more_is_not_told_of_what_is() {
         let (names, renamed, kept, gone) = (Names::default(), NetworkId(1), NetworkId(2), NetworkId(3));
@@ -189,7 +209,17 @@ mod tests {
         names.note(renamed, (25, 1), named("later"));
         let at = |id, seq| names.at(id, &Place { seq, steps: Some(0), ..Place::default() }).name.to_string();
         assert_eq!(at(renamed, 14), "once");
-        assert_eq!(names.read_up(), HashMap::from([(renamed, 20)]));
+        let read_up = names.read_up();
+        let written: Vec<_> = read_up.iter().map(|(id, since, named)| (*id, since.0, named.name.as_str())).collect();
+        assert_eq!(written, [(renamed, 20, "now")]);
+        // So they are found by the next start, which loads it under another name.
+        let next = Names::default();
+        next.note(renamed, (40, BEHIND), named("later"));
+        read_up.iter().for_each(|(id, since, named)| next.note(*id, *since, NamedNetwork::clone(named)));
+        next.note(renamed, (25, 1), named("later"));
+        let then = |seq| next.at(renamed, &Place { seq, steps: Some(1), ..Place::default() }).name.to_string();
+        assert_eq!([then(21), then(25), then(41)], ["now", "later", "later"]);
+        assert!(next.read_up().is_empty());
         assert_eq!([at(renamed, 14), at(renamed, 21), at(renamed, 26)], ["now", "now", "later"]);
         assert_eq!([at(kept, 14), at(kept, 16), at(gone, 14)], ["before", "kept", "gone"]);
         assert!(names.called("once").is_empty());

@@ -172,7 +172,11 @@ impl Scribe {
         self.forget_networks(shared);
         let is_read_up = self.begun.iter().zip(&self.ends).all(|(begun, end)| end.seq >= begun.seq);
         if is_read_up && !shared.feed.is_read_up.is_cancelled() {
-            shared.chapters.forget_names_before(&shared.feed.names.read_up());
+            let loaded = shared.feed.names.read_up().into_iter().map(|(network, since, named)| {
+                let NamedNetwork { name, realm } = NamedNetwork::clone(&named);
+                NameNote { network, since, name, realm }
+            });
+            shared.chapters.begin_names(loaded.collect());
             shared.feed.is_read_up.cancel();
         }
         let tips = shared.feed.end();

@@ -214,8 +214,7 @@ impl Chapters {
         }
     }
 
-    /// Forgets what these networks were called before a batch of their shard. Of the next start, too: by then it may not be seen any
-    /// more that they were renamed in what nobody read here.
+    /// Forgets what these networks were called before a batch of their shard.
     pub fn forget_names_before(&self, networks: &HashMap<NetworkId, u64>) {
         let mut inner = self.inner();
         let before = inner.names.notes.len();
@@ -223,6 +222,21 @@ impl Chapters {
         if inner.names.notes.len() < before {
             Self::write_anew(&mut inner);
         }
+    }
+
+    /// Notes what networks are called from a batch on that does not say so, and forgets what they were called before. Of the next
+    /// start, too: by then it may not be seen any more that they were renamed in what nobody read here.
+    pub fn begin_names(&self, mut begun: Vec<NameNote>) {
+        if begun.is_empty() {
+            return;
+        }
+        let mut inner = self.inner();
+        let since: HashMap<NetworkId, (u64, u32)> = begun.iter().map(|note| (note.network, note.since)).collect();
+        inner.names.retain(|note| since.get(&note.network).is_none_or(|since| note.since > *since));
+        begun.append(&mut inner.names.notes);
+        inner.names.notes = begun;
+        inner.names.retain(|_| true);
+        Self::write_anew(&mut inner);
     }
 
     /// Forgets the first so many: the history does not reach back to them any more.

@@ -222,6 +222,30 @@ fn what_a_network_was_called_is_forgotten_with_it_and_leaves_the_file() {
     assert!(open(directory.path()).names().is_empty());
 }
 
+#[test]
+fn what_a_network_is_called_without_a_batch_that_says_so_is_in_the_file_in_place_of_what_it_was_called_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let chapters = open(directory.path());
+    chapters.add(draft(&some(1..11)));
+    chapters.add(draft(&renamed(some(11..21), 15, "later")));
+    let before = chapters.names();
+    let later = before.last().unwrap().clone();
+    let begun = NameNote { since: (12, 7), name: "now".parse().unwrap(), ..later.clone() };
+    chapters.begin_names(vec![begun.clone()]);
+    let of_it = |chapters: &Chapters| {
+        let mut names = chapters.names();
+        names.retain(|note| note.network == later.network);
+        names
+    };
+    assert_eq!(of_it(&chapters), [begun.clone(), later.clone()]);
+    let others = before.iter().filter(|note| note.network != later.network);
+    assert!(others.clone().all(|note| chapters.names().contains(note)), "{before:?}");
+    // What it is called last is known: it is not noted once more.
+    chapters.add(draft(&renamed(some(21..31), 21, "later")));
+    drop(chapters);
+    assert_eq!(of_it(&open(directory.path())), [begun, later]);
+}
+
 /// Each change of a configuration tells the name again: nothing must grow with them.
 #[test]
 fn a_name_is_noted_once_for_as_long_as_it_lasts() {
