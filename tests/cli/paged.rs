@@ -90,6 +90,15 @@ fn an_export_of_a_realm_without_networks_fails_and_writes_nothing() {
         said.contains("cannot export realm `typo`: no network is in it") && said.contains("`allod realm list`"),
         "{said}"
     );
+    let server = Responder::start(|method, params| match (method, params.get("deleted")) {
+        ("network.list", Some(_)) => Ok(json!({"networks": [lan()]})),
+        ("network.list", None) => Ok(json!({"networks": []})),
+        _ => Ok(json!({"reservations": [], "count": 0})),
+    });
+    let output = allod(&server.address, &["export", "--realm", "tenant"]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""));
+    let said = text(&output.stderr);
+    assert!(said.contains("are deleted") && said.contains("`allod network restore ID`"), "{said}");
     // A register may be empty as a whole.
     let output = allod(&server.address, &["export"]);
     assert_eq!((output.status.code(), text(&output.stdout).lines().count()), (Some(0), 2));

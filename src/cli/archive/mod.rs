@@ -100,8 +100,15 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     let networks = networks(session, args.realm.as_deref()).await?;
     // A whole file of nothing would pass for a copy of the realm that was meant.
     if let Some(realm) = args.realm.as_deref().filter(|_| networks.is_empty()) {
-        let hint = "`allod realm list` shows those that have networks";
-        return Err(Failure::new(format!("export realm `{realm}`"), "no network is in it", hint).into());
+        let remembered = session.call("network.list", json!({"realm": realm, "deleted": true, "limit": 1})).await?;
+        let any = remembered["networks"].as_array().is_some_and(|networks| !networks.is_empty());
+        let (why, hint) = if any {
+            let hint = "`allod network list --deleted` shows them; `allod network restore ID` brings one back";
+            ("the networks that were in it are deleted, and remembered for what they hold", hint)
+        } else {
+            ("no network is in it", "`allod realm list` shows those that have networks")
+        };
+        return Err(Failure::new(format!("export realm `{realm}`"), why, hint).into());
     }
     let mut stdout = BufWriter::new(std::io::stdout().lock());
     writeln!(stdout, "{}", json!({"format": FORMAT, "version": VERSION}))?;
