@@ -4,7 +4,8 @@
 //! Nobody is asked who they are, and a browser sends what any page tells it to: what a page from elsewhere asks is refused.
 //!
 //! Runs on a thread of its own, so that a scrape does not disturb connections. A body is a [`Session`] of its own: same
-//! order, same bounds, same answers as on TCP; a body of notifications alone is answered 204.
+//! order, same bounds, same answers as on TCP; a body of notifications alone is answered 204. Whoever gives the register
+//! away waits for that thread as for those of connections (`serve::handover`).
 //!
 //! Every wait for a client has its limit: for its head and for its taking of answers in `accepting` and `paced`, for its body
 //! in `body`. What it does not bring in time keeps nobody else out.
@@ -28,9 +29,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use compact_str::CompactString;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use self::body::Unread;
+use crate::actors::Told;
 use crate::limits::{HTTP_BODIES_MAX, HTTP_STREAMS_MAX};
 use crate::server::Server;
 use crate::server::session::Session;
@@ -162,16 +165,18 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
         app.server.metrics.refuses_http("bodies");
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many bodies at once; try again");
     };
-    match carried_out(&app.server, body, (place, bytes)).await {
-        None => plain(StatusCode::BAD_REQUEST, "the body is empty; POST a JSON-RPC request"),
-        Some(answered) if answered.answer.is_empty() => StatusCode::NO_CONTENT.into_response(),
-        Some(mut answered) => {
-            if answered.answer.last() == Some(&b'\n') {
-                answered.answer.pop();
-            }
-            json(StatusCode::OK, Bytes::from_owner(answered))
-        }
+    let Some(asked) = Asked::begin(&app.server, &body) else {
+        return plain(StatusCode::BAD_REQUEST, "the body is empty; POST a JSON-RPC request");
+    };
+    drop(body);
+    let mut answered = asked.answered(&app.server.stop, (place, bytes)).await;
+    if answered.answer.is_empty() {
+        return StatusCode::NO_CONTENT.into_response();
     }
+    if answered.answer.last() == Some(&b'\n') {
+        answered.answer.pop();
+    }
+    json(StatusCode::OK, Bytes::from_owner(answered))
 }
 
 /// What a body is answered. Its room is given back when all of it is written.
@@ -186,41 +191,56 @@ impl<R> AsRef<[u8]> for AnsweredBody<R> {
     }
 }
 
-/// Everything that is answered to what a body asks; nothing if it asks nothing. `room` is what is kept from other bodies
-/// meanwhile.
-async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<AnsweredBody<R>> {
-    let (mut session, mut inlet) = Session::new(Arc::clone(server), CompactString::const_new("anonymous"));
-    session.begin(Instant::now());
-    if !session.feed(&body) {
-        return None;
-    }
-    drop(body);
-    session.flush();
-    let mut roles = server.seat.changes();
-    let (mut stopping, mut room) = (false, Some(room));
-    while session.in_flight() > 0 {
-        if session.only_waits() && !session.has_batched() {
-            // What waits for capacity keeps no other body out; it is bounded where it waits.
-            room = None;
+/// What a body asked, under way.
+struct Asked {
+    session: Session,
+    inlet: mpsc::UnboundedReceiver<Told>,
+    /// Wakes it when this node becomes something else.
+    roles: watch::Receiver<()>,
+}
+
+impl Asked {
+    /// Sends what a body asks on its way; nothing if it asks nothing.
+    fn begin(server: &Arc<Server>, body: &[u8]) -> Option<Self> {
+        // First of all: a change that comes once the session has seen the role wakes it.
+        let roles = server.seat.changes();
+        let (mut session, inlet) = Session::new(Arc::clone(server), CompactString::const_new("anonymous"));
+        session.begin(Instant::now());
+        if !session.feed(body) {
+            return None;
         }
-        let looks = session.looks_at();
-        tokio::select! {
-            biased;
-            told = inlet.recv() => match told {
-                Some(told) => session.absorb(told),
-                None => break,
-            },
-            () = server.stop.cancelled(), if !stopping => {
-                stopping = true;
-                session.stop_waiting();
+        session.flush();
+        Some(Self { session, inlet, roles })
+    }
+
+    /// Everything that is answered to it. `room` is what is kept from other bodies meanwhile.
+    async fn answered<R>(self, stop: &CancellationToken, room: R) -> AnsweredBody<R> {
+        let Self { mut session, mut inlet, mut roles } = self;
+        let (mut stopping, mut room) = (false, Some(room));
+        while session.in_flight() > 0 {
+            if session.only_waits() && !session.has_batched() {
+                // What waits for capacity keeps no other body out; it is bounded where it waits.
+                room = None;
             }
-            _ = roles.changed(), if session.waits_for_role() => session.role_changed(),
-            () = tokio::time::sleep_until(looks.unwrap_or_else(tokio::time::Instant::now)), if looks.is_some() => {
-                session.looks();
+            let looks = session.looks_at();
+            tokio::select! {
+                biased;
+                told = inlet.recv() => match told {
+                    Some(told) => session.absorb(told),
+                    None => break,
+                },
+                () = stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    session.stop_waiting();
+                }
+                _ = roles.changed(), if session.waits_for_role() => session.role_changed(),
+                () = tokio::time::sleep_until(looks.unwrap_or_else(tokio::time::Instant::now)), if looks.is_some() => {
+                    session.looks();
+                }
             }
         }
+        AnsweredBody { answer: std::mem::take(&mut session.out), _room: room }
     }
-    Some(AnsweredBody { answer: std::mem::take(&mut session.out), _room: room })
 }
 
 async fn metrics(State(app): State<App>) -> Response {
@@ -252,7 +272,28 @@ async fn readyz(State(app): State<App>) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use super::*;
+    use crate::actors::{Fault, NotReadyReason};
+    use crate::server::role::Role;
+    use crate::server::session::idle_server;
+
+    /// The keeper runs on another thread: somebody may own the register again before the answer is waited for.
+    #[tokio::test]
+    async fn a_body_that_is_held_between_two_owners_goes_on_though_that_ended_before_it_was_waited_for() {
+        let server = idle_server();
+        server.seat.become_role(Role::Between);
+        let body = br#"{"jsonrpc":"2.0","id":1,"method":"network.list","params":{}}"#;
+        let asked = Asked::begin(&server, body).expect("it asks something");
+        assert!(asked.session.waits_for_role());
+        let fault = Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: 100 };
+        server.seat.become_role(Role::Waiting { why: "nobody", fault });
+        let mut answered = std::pin::pin!(asked.answered(&server.stop, ()));
+        let answered = std::future::poll_fn(|cx| Poll::Ready(answered.as_mut().poll(cx))).await;
+        let Poll::Ready(answered) = answered else { panic!("nobody tells it that the role is another") };
+        assert!(answered.answer.starts_with(br#"{"jsonrpc":"2.0","id":1,"error":"#));
+    }
 
     #[test]
     fn a_page_is_the_servers_own_only_under_a_name_that_nobody_elsewhere_can_have_lead_here() {

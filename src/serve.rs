@@ -164,6 +164,8 @@ pub struct Running {
     pub http: SocketAddr,
     /// The threads without which nothing is served.
     pub reactors: Vec<Reactor>,
+    /// The thread that speaks HTTP.
+    pub http_thread: Reactor,
     /// Is the register written anew, so that a stop waits for that?
     writes_anew: watch::Receiver<bool>,
     stop: CancellationToken,
@@ -224,8 +226,8 @@ fn start_until(options: Options, stop: CancellationToken) -> Result<Running, Can
         })
         .map_err(|error| CannotStart::of_machine(format!("no thread for the server: {error}")))?;
     match ready.recv() {
-        Ok(Ok(Up { tcp, http, reactors, writes_anew })) => {
-            Ok(Running { tcp, http, reactors, writes_anew, stop, thread: Some(thread) })
+        Ok(Ok(Up { tcp, http, reactors, http_thread, writes_anew })) => {
+            Ok(Running { tcp, http, reactors, http_thread, writes_anew, stop, thread: Some(thread) })
         }
         Ok(Err(cannot)) => Err(cannot),
         Err(_) => {
@@ -240,6 +242,7 @@ struct Up {
     tcp: SocketAddr,
     http: SocketAddr,
     reactors: Vec<Reactor>,
+    http_thread: Reactor,
     writes_anew: watch::Receiver<bool>,
 }
 
@@ -248,6 +251,9 @@ type Ready = std::sync::mpsc::SyncSender<Result<Up, CannotStart>>;
 async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended {
     // A reactor thread runs connections and a share of the networks.
     let arbiters: Vec<actix::Arbiter> = (0..options.config.threads()).map(|_| actix::Arbiter::new()).collect();
+    // HTTP has one of its own, so that scrapes and bulk do not disturb connections.
+    let http_arbiter = actix::Arbiter::new();
+    let http_thread = Reactor::from(http_arbiter.handle());
     let store = Arc::clone(&options.store);
     let shutdown = Duration::from_secs(options.config.server.shutdown_seconds);
     let mut reactors: Vec<_> = arbiters.iter().map(|arbiter| Reactor::from(arbiter.handle())).collect();
@@ -256,7 +262,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
     let stop = asked.child_token();
     let brought_up = tokio::select! {
         biased;
-        brought_up = bring_up(options, stop.clone(), reactors.clone()) => brought_up,
+        brought_up = bring_up(options, stop.clone(), reactors.clone(), http_thread.clone()) => brought_up,
         () = asked.cancelled() => {
             lease::leave(&*store).await;
             Err(CannotStart::new("it was asked to stop", "start it again"))
@@ -271,7 +277,8 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
         Ok((server, mut keeper, tcp, http)) => {
             // This thread keeps the node's role.
             reactors.push(System::current().arbiter().clone().into());
-            let _ = ready.send(Ok(Up { tcp, http, reactors, writes_anew: keeper.writes_anew.subscribe() }));
+            let _ =
+                ready.send(Ok(Up { tcp, http, reactors, http_thread, writes_anew: keeper.writes_anew.subscribe() }));
             let ended = keeper.keep(&stop).await;
             // Whoever speaks to the supervisor hears of it, whatever it ends of.
             asked.cancel();
@@ -282,7 +289,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
             }
         }
     };
-    for arbiter in arbiters {
+    for arbiter in arbiters.into_iter().chain([http_arbiter]) {
         arbiter.stop();
         if arbiter.join().is_err() {
             tracing::error!("a reactor thread crashed");
@@ -298,6 +305,7 @@ async fn bring_up(
     options: Options,
     stop: CancellationToken,
     reactors: Vec<Reactor>,
+    http_thread: Reactor,
 ) -> Result<(Arc<Server>, Keeper, SocketAddr, SocketAddr), CannotStart> {
     let Options { config, store, clock, hooks, networks, healed_before } = options;
     let node = config.node();
@@ -315,6 +323,7 @@ async fn bring_up(
         clock,
         metrics: Arc::new(Metrics::new()),
         balance: Balance::of(&reactors),
+        session_threads: reactors.iter().cloned().chain([http_thread.clone()]).collect(),
         reactors,
         bounds: bounds(&config),
         node,
@@ -337,7 +346,7 @@ async fn bring_up(
     let mut keeper = Keeper::new(Arc::clone(&server), store, hooks, peers);
     keeper.introduce(card.clone());
     keeper.begin().await.map_err(|cannot| CannotStart::register(cannot, config.store.kind))?;
-    match open(&server, &mut keeper, &config, card, networks).await {
+    match open(&server, &mut keeper, &config, card, networks, &http_thread).await {
         Ok((tcp, http)) => Ok((server, keeper, tcp, http)),
         Err(cannot) => {
             // Whoever else may own the register need not wait for the end of a lease.
@@ -361,6 +370,7 @@ async fn open(
     config: &Config,
     mut card: NodeCard,
     networks: Vec<NetworkInput>,
+    http_thread: &Reactor,
 ) -> Result<(SocketAddr, SocketAddr), CannotStart> {
     // A long file takes longer than a lease lasts.
     let making = async {
@@ -378,7 +388,7 @@ async fn open(
     let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
     card.address = peers::reached_at(tcp_at, &config.cluster.advertise);
     keeper.introduce(card);
-    serve_http(http, Arc::clone(server), Duration::from_secs(config.server.shutdown_seconds))?;
+    serve_http(http, Arc::clone(server), http_thread);
     let accepting = Arc::clone(server);
     let listener = TcpListener::from_std(tcp)
         .map_err(|error| CannotStart::of_machine(format!("cannot listen on {tcp_at}: {error}")))?;

@@ -142,7 +142,7 @@ impl Keeper {
         }
         self.wait("another node takes over", NotReadyReason::Moved);
         let quiet = async {
-            all_run(&self.server.reactors).await;
+            all_run(&self.server.session_threads).await;
             shared.quiet().await;
         };
         if timeout(Duration::from_millis(HANDOVER_QUIET_MS), quiet).await.is_err() {

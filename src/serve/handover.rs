@@ -133,7 +133,7 @@ impl Handover<'_> {
         self.server.seat.become_role(Role::Between);
         let quiet = async {
             // What a session began to ask before it could see the new role is asked.
-            all_run(&self.server.reactors).await;
+            all_run(&self.server.session_threads).await;
             shared.quiet().await;
         };
         if timeout(Duration::from_millis(HANDOVER_QUIET_MS), quiet).await.is_err() {
@@ -267,7 +267,7 @@ impl Keeper {
         let (told, end) = (Instant::now() + CONNECTED_WITHIN, Instant::now() + Duration::from_millis(HANDOVER_HOLD_MS));
         let all_is_answered = async {
             // What a session began to ask before it could see the new role is under way.
-            all_run(&self.server.reactors).await;
+            all_run(&self.server.session_threads).await;
             while link.under_way() > 0 {
                 sleep(Duration::from_millis(1)).await;
             }

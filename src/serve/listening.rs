@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::cannot::CannotStart;
+use crate::actors::reactor::Reactor;
 use crate::config::Config;
 use crate::http;
 use crate::server::sockets::Arrivals;
@@ -47,37 +48,14 @@ pub(super) fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, Canno
     Ok(socket.into())
 }
 
-/// HTTP has a runtime of its own, so that scrapes and bulk do not disturb connections. Once the server stops, what was asked
-/// has so long to be answered.
-pub(super) fn serve_http(
-    listener: std::net::TcpListener,
-    server: Arc<Server>,
-    shutdown: Duration,
-) -> Result<(), CannotStart> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CannotStart::of_machine(format!("no runtime for HTTP: {error}")))?;
-    let serve = move || {
-        runtime.block_on(async move {
-            match TcpListener::from_std(listener) {
-                Ok(listener) => {
-                    let stop = server.stop.clone();
-                    tokio::select! {
-                        () = http::serve(listener, server) => {}
-                        // `take_down` waits for the same connections, and logs which are cut off.
-                        () = async { stop.cancelled().await; tokio::time::sleep(shutdown).await } => {}
-                    }
-                }
-                Err(error) => tracing::error!(%error, "HTTP cannot listen"),
-            }
-        });
-    };
-    std::thread::Builder::new()
-        .name("http".to_owned())
-        .spawn(serve)
-        .map(drop)
-        .map_err(|error| CannotStart::of_machine(format!("no thread for HTTP: {error}")))
+/// Serves HTTP on a thread of its own, until the server stops and what was asked is answered, or that thread ends.
+pub(super) fn serve_http(listener: std::net::TcpListener, server: Arc<Server>, thread: &Reactor) {
+    thread.spawn(async move {
+        match TcpListener::from_std(listener) {
+            Ok(listener) => http::serve(listener, server).await,
+            Err(error) => tracing::error!(%error, "HTTP cannot listen"),
+        }
+    });
 }
 
 /// Accepts clients and deals them over the reactor threads.

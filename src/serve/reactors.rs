@@ -1,4 +1,4 @@
-//! The reactor threads, all of them at once.
+//! The reactor threads, all of them at once, and the one that speaks HTTP where sessions are meant.
 //!
 //! Whatever a task does between two waits is over on its thread before another task of that thread runs. So once each of
 //! them has run a task, each has done with what it began before, and looks at everything anew: it lives (`supervisor`),

@@ -110,6 +110,8 @@ pub struct Server {
     pub reactors: Vec<Reactor>,
     /// Which of them has time, and which connections move to another one.
     pub balance: Balance,
+    /// Every thread that sessions run on: those, and the one that speaks HTTP.
+    pub session_threads: Vec<Reactor>,
     /// Bounds.
     pub bounds: Bounds,
     /// Name of this node.

@@ -3,13 +3,15 @@
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+use allod::actors::reactor::Reactor;
 use serde_json::json;
 
 use crate::moved::{node, secret};
 use crate::redis_server::Server;
+use crate::support::TestServer;
 
-/// A session that saw this node own the register may be about to ask its actors. Whoever lets go of it before that is done
-/// refuses what was asked.
+/// A session that saw this node own the register may be about to ask its actors, over HTTP as over TCP. Whoever lets go of it
+/// before that is done refuses what was asked.
 #[test]
 fn the_register_is_given_away_when_every_session_has_seen_it() {
     let Some(redis) = Server::start(&[]) else { return };
@@ -17,16 +19,23 @@ fn the_register_is_given_away_when_every_session_has_seen_it() {
     let owner = node(&redis, "north", secret.path());
     owner.with_lan();
     let other = node(&redis, "south", secret.path());
-    let mut client = other.client();
     // Not the thread of the committer, which is asked last.
-    let reactor = &owner.running.reactors[1];
+    is_given_away_once_this_is_free(&owner, &owner.running.reactors[1], &other);
+    is_given_away_once_this_is_free(&other, &other.running.http_thread, &owner);
+}
+
+fn is_given_away_once_this_is_free(owner: &TestServer, thread: &Reactor, other: &TestServer) {
+    let name = |node: &TestServer| node.client().ok("server.info", json!({}))["node"].clone();
+    let (owner, next) = (name(owner), name(other));
+    let mut client = other.client();
+    client.ok("cluster.drain", json!({"node": next, "drain": false}));
     let (release, stuck) = sync_channel::<()>(1);
-    reactor.spawn_fn(move || _ = stuck.recv());
-    client.send("cluster.drain", json!({"node": "north"}));
+    thread.spawn_fn(move || _ = stuck.recv());
+    client.send("cluster.drain", json!({"node": owner}));
     assert!(client.silent_for(Duration::from_millis(2_000)), "it is given away although a session is at work");
     drop(release);
     let drained = client.answer();
-    assert_eq!(drained["result"]["owner"], "south", "{drained}");
+    assert_eq!(drained["result"]["owner"], next, "{drained}");
     assert_eq!(client.ok("ip.allocate", json!({"network": "lan", "owner": "web/0"}))["address"], "10.0.0.2");
 }
 

@@ -114,6 +114,7 @@ pub fn server(
         durability: Durability(Box::new(move || info.durability.clone())),
         clock,
         metrics,
+        session_threads: vec![reactor.clone()],
         reactors: vec![reactor],
         balance: Balance::default(),
         bounds: Bounds {

@@ -71,6 +71,7 @@ pub(super) mod tests {
             metrics: Arc::new(Metrics::new()),
             reactors: Vec::new(),
             balance: Balance::default(),
+            session_threads: Vec::new(),
             bounds: Bounds {
                 line_bytes: bytes,
                 body_bytes: bytes,
