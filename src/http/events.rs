@@ -122,3 +122,26 @@ fn message(text: &mut Vec<u8>, name: &str, id: Option<&str>, data: &Value) {
     let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
     text.extend_from_slice(format!("{id}event: {name}\ndata: {data}\n\n").as_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+    use crate::actors::{Fault, NotReadyReason};
+    use crate::server::role::Role;
+    use crate::server::session::idle_server;
+
+    #[tokio::test]
+    async fn a_stream_that_is_asked_for_between_two_owners_waits_for_the_next_one() {
+        let server = idle_server();
+        server.seat.become_role(Role::Between);
+        let ask = asked(Vec::new(), &HeaderMap::new()).expect("nothing is wrong with it");
+        let mut beginning = std::pin::pin!(Pages::begin(&server, ask));
+        assert!(std::future::poll_fn(|cx| Poll::Ready(beginning.as_mut().poll(cx).is_pending())).await);
+        let fault = Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: 100 };
+        server.seat.become_role(Role::Waiting { why: "nobody", fault });
+        let error = beginning.await.expect_err("nobody owns it");
+        assert_eq!(error.data.reason.as_deref(), Some(NotReadyReason::NoOwner.word()));
+    }
+}

@@ -95,6 +95,18 @@ impl Seat {
         self.role.load_full()
     }
 
+    /// What this node is; between two owners, once that is over: `serve::keeper` sees to it that it ends.
+    pub async fn settled(&self) -> Arc<Role> {
+        let mut changes = self.changes();
+        loop {
+            let role = self.role();
+            // An error is a sender that is gone, and it is part of this.
+            if !role.is_between() || changes.changed().await.is_err() {
+                return role;
+            }
+        }
+    }
+
     /// Is it still this one?
     pub fn is(&self, role: &Arc<Role>) -> bool {
         Arc::ptr_eq(&self.role.load(), role)

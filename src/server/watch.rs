@@ -204,7 +204,8 @@ impl Pages {
 async fn begin(server: &Arc<Server>, job: Job) -> Result<(Filter, Cursor), Box<Fault>> {
     let (outlet, mut told) = crate::actors::outlet();
     let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false, wait: None };
-    match &*server.seat.role() {
+    // Held between two owners, as what a session asks is.
+    match &*server.seat.settled().await {
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
         Role::Follower { link, .. } => {
             server.metrics.forwarded.inc();
