@@ -317,24 +317,52 @@ fn a_closed_segment_that_rots_while_it_is_served_is_told_and_grants_go_on() {
     assert!(matches!(open(&disk), Err(StoreError::Damaged(text)) if text.contains("00000002.seg is damaged")));
 }
 
-/// What was let go without a snapshot is told by two notes beside the marks.
+/// Where what was let go without a snapshot is noted, beside the marks.
+const NOTES: [u64; 2] = [2_048, 6_144];
+
+/// The disk of a register that let some of its history go without a snapshot, which two notes tell.
+fn with_less_history() -> SimDisk {
+    let disk = killed().0.after_kill();
+    let bounded = EmbeddedOptions { history_bytes: 8 << 10, ..options(&disk) };
+    let _store = EmbeddedStore::open(Path::new(DIR), SHARDS, bounded).unwrap();
+    until("less history", || !disk.files().iter().any(|(path, _)| path.ends_with("00000001.seg")));
+    disk
+}
+
 #[test]
 fn one_note_of_the_oldest_segment_is_enough_and_without_any_what_is_missing_is_missed() {
-    let disk = killed().0.after_kill();
-    let bounded = |disk: &SimDisk| EmbeddedOptions { history_bytes: 8 << 10, ..options(disk) };
-    let store = EmbeddedStore::open(Path::new(DIR), SHARDS, bounded(&disk)).unwrap();
-    until("less history", || !disk.files().iter().any(|(path, _)| path.ends_with("00000001.seg")));
-    drop(store);
+    let disk = with_less_history();
     let mark = Path::new(DIR).join("MARK");
-    let notes = [2_048, 6_144];
-    for spoilt in notes {
+    for spoilt in NOTES.map(|at| at as usize) {
         for at in spoilt..spoilt + 16 {
             let image = disk.after_kill();
             image.edit(&mark, |bytes| bytes[at] ^= 1);
             assert!(open(&image).is_ok(), "byte {at}");
         }
     }
-    disk.edit(&mark, |bytes| notes.iter().for_each(|&at| bytes[at + 5] ^= 1));
+    disk.edit(&mark, |bytes| NOTES.iter().for_each(|&at| bytes[at as usize + 5] ^= 1));
     let refused = open(&disk).unwrap_err();
     assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("00000001.seg is missing")), "{refused:?}");
+}
+
+/// Taken for none, they would have what was let go missed, and called damage.
+#[test]
+fn notes_of_the_oldest_segment_that_the_disk_does_not_give_now_are_not_taken_for_none() {
+    let mark = Path::new(DIR).join("MARK");
+    let opened = |image: SimDisk, places| {
+        image.put_out_of_reach(Some((mark.clone(), Reach::ReadingAt(places))));
+        open(&image)
+    };
+    let disk = with_less_history();
+    for at in NOTES {
+        assert!(opened(disk.after_kill(), [at, at]).is_ok(), "the other one is enough");
+        assert!(opened(killed().0.after_kill(), [at, at]).is_ok(), "nothing was ever noted in the other one");
+    }
+    let refused = opened(disk.after_kill(), NOTES).map(drop).unwrap_err();
+    assert!(matches!(&refused, StoreError::Io { .. }), "{refused:?}");
+    let torn = disk.after_kill();
+    torn.edit(&mark, |bytes| bytes[NOTES[0] as usize + 5] ^= 1);
+    let refused = opened(torn, [NOTES[1]; 2]).map(drop).unwrap_err();
+    assert!(matches!(&refused, StoreError::Io { .. }), "{refused:?}");
+    assert!(open(&disk).is_ok());
 }

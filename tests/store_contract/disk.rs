@@ -70,6 +70,8 @@ struct State {
 pub enum Reach {
     Opening,
     Reading,
+    /// What has one of these bytes cannot be read.
+    ReadingAt([u64; 2]),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -79,7 +81,7 @@ pub struct SimDisk(Arc<Mutex<State>>);
 struct SimFile {
     disk: SimDisk,
     content: Arc<Mutex<Content>>,
-    is_out_of_reach: bool,
+    reach: Option<Reach>,
 }
 
 impl SimDisk {
@@ -289,12 +291,12 @@ impl SimDisk {
         }
     }
 
-    fn file(&self, content: Arc<Mutex<Content>>, is_out_of_reach: bool) -> Arc<dyn DiskFile> {
+    fn file(&self, content: Arc<Mutex<Content>>, reach: Option<Reach>) -> Arc<dyn DiskFile> {
         let mut state = self.0.lock().unwrap();
         state.open += 1;
         state.most_open = state.most_open.max(state.open);
         drop(state);
-        Arc::new(SimFile { disk: self.clone(), content, is_out_of_reach })
+        Arc::new(SimFile { disk: self.clone(), content, reach })
     }
 }
 
@@ -367,7 +369,7 @@ impl Disk for SimDisk {
         }
         drop(state);
         let content = content.ok_or(io::ErrorKind::NotFound)?;
-        Ok(self.file(content, reach.is_some()))
+        Ok(self.file(content, reach))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -386,7 +388,7 @@ impl Disk for SimDisk {
         }
         let content = Arc::new(Mutex::new(Content::default()));
         self.0.lock().unwrap().names.insert(path.into(), content.clone());
-        Ok(self.file(content, false))
+        Ok(self.file(content, None))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -449,7 +451,12 @@ impl DiskFile for SimFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        if self.is_out_of_reach {
+        let is_out_of_reach = match self.reach {
+            Some(Reach::Opening | Reach::Reading) => true,
+            Some(Reach::ReadingAt(places)) => places.iter().any(|place| (at..at + buffer.len() as u64).contains(place)),
+            None => false,
+        };
+        if is_out_of_reach {
             return Err(io::Error::other("out of reach"));
         }
         let content = self.content.lock().unwrap();

@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::disk::{Disk, read_exact};
+use super::disk::{Disk, DiskFile, read_exact};
 use super::meta::{self, MARK, MARK_STRIDE, u64_at};
 use super::problem;
 use super::shared::{EmbeddedShared, LogFiles, now_ms};
@@ -21,22 +21,51 @@ const NOTE_BYTES: usize = 16;
 const NOTE_OFFSET: u64 = MARK_STRIDE / 2;
 const PLACES: [u64; 2] = [NOTE_OFFSET, MARK_STRIDE + NOTE_OFFSET];
 
-/// The oldest segment that must be there, whatever the snapshot says; 0 if nothing was let go without one.
+/// What one of the two places says.
+enum Note {
+    Oldest(u64),
+    /// Nothing was ever written there.
+    Blank,
+    Torn,
+    /// The disk does not give it now.
+    Unread(std::io::Error),
+}
+
+fn note(file: &dyn DiskFile, place: u64) -> Note {
+    let mut bytes = [0; NOTE_BYTES];
+    match read_exact(file, &mut bytes, place) {
+        Ok(()) if bytes[..4] == *MAGIC && meta::is_sealed(&bytes) => Note::Oldest(u64_at(&bytes, 4)),
+        Ok(()) if bytes == [0; NOTE_BYTES] => Note::Blank,
+        Ok(()) => Note::Torn,
+        Err(error) => Note::Unread(error),
+    }
+}
+
+/// The oldest segment that must be there, whatever the snapshot says; 0 if nothing was let go without one. Both places are written
+/// before anything goes, so one of them says enough, a blank one too.
 pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<u64, StoreError> {
     let path = dir.join(MARK);
     let file = disk.open(&path).map_err(problem::io("opening", &path))?;
-    let mut oldest = 0;
+    let (mut oldest, mut unread) = (None, None);
     for place in PLACES {
-        let mut bytes = [0; NOTE_BYTES];
-        let whole = read_exact(&*file, &mut bytes, place).is_ok();
-        if whole && bytes[..4] == *MAGIC && meta::is_sealed(&bytes) {
-            oldest = oldest.max(u64_at(&bytes, 4));
-        } else if bytes != [0; NOTE_BYTES] {
-            // Torn, and the other place counts; or both were readable once, and a segment will be missed.
-            tracing::warn!(path = %path.display(), offset = place, "a note of the oldest segment is unreadable");
+        match note(&*file, place) {
+            Note::Oldest(noted) => oldest = oldest.max(Some(noted)),
+            Note::Blank => oldest = oldest.max(Some(0)),
+            // The other place counts; or both were readable once, and a segment will be missed.
+            Note::Torn => {
+                tracing::warn!(path = %path.display(), offset = place, "a note of the oldest segment is unreadable");
+            }
+            Note::Unread(error) => {
+                tracing::warn!(path = %path.display(), offset = place, %error, "a note of the oldest segment cannot be read");
+                unread = Some(error);
+            }
         }
     }
-    Ok(oldest)
+    match (oldest, unread) {
+        // Without it, what was let go would be missed.
+        (None, Some(error)) => Err(problem::unread(&path, "has no note that can be read of the oldest segment")(error)),
+        (oldest, _) => Ok(oldest.unwrap_or(0)),
+    }
 }
 
 /// Notes the oldest segment that must be there, durable in both places, one after the other.
