@@ -20,7 +20,7 @@ use crate::core::command::{
 use crate::core::outcome::{Decision, Grant, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Declined, Details, Entry, Event, EventKind, Reservation};
-use crate::core::types::{Claimant, Labels, SlotKey};
+use crate::core::types::{Claimant, Labels, Owner, Scope, Slot, SlotKey};
 use crate::limits;
 
 impl Network {
@@ -156,8 +156,11 @@ impl Network {
             // A repeat speaks of the holding that was handed over, and hands over nothing.
             let unknown = ask.if_generation.filter(|expected| *expected > held.generation);
             check_generation(address, Some(held), unknown)?;
-            let view = draft.view(address, Arc::clone(held));
-            return Ok(draft.finish(Outcome::Transferred(vec![view])));
+            let received = if ask.exchange { self.exchanged_for(held, &ask.from) } else { None };
+            let all = [Some((address, held)), received];
+            let views =
+                all.into_iter().flatten().map(|(address, held)| draft.view(address, Arc::clone(held))).collect();
+            return Ok(draft.finish(Outcome::Transferred(views)));
         }
         let (scope, owner, slot) = &ask.from;
         self.is_held_by(address, held, scope, owner, slot.as_ref())?;
@@ -183,6 +186,20 @@ impl Network {
         }
         let views = vec![draft.hand_over(address, held, &ask.to), draft.hand_over(other_address, other, &held.holder)];
         Ok(draft.finish(Outcome::Transferred(views)))
+    }
+
+    /// What the giver got for this, if it holds that still: both were granted at once, that one directly behind this.
+    fn exchanged_for(
+        &self,
+        given: &Reservation,
+        (scope, owner, slot): &(Scope, Owner, Option<Slot>),
+    ) -> Option<(Address, &Arc<Reservation>)> {
+        let is_it = |held: &Reservation| {
+            held.generation.0 == given.generation.0 + 1
+                && held.created_at == given.created_at
+                && slot.as_ref().is_none_or(|slot| held.holder.slot == *slot)
+        };
+        self.holdings.of_owner(scope, owner).find(|(_, held)| is_it(held))
     }
 
     /// The receiver's limits; what it holds already of the same owner or scope moves with the address. What is promised

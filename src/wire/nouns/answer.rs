@@ -55,7 +55,8 @@ object! { open
 object! { open
     /// Answer of `ip.transfer`.
     TransferResult {
-        /// The reservation under its new owner; with `exchange` both, and the one that was named where it was done before.
+        /// The reservation under its new owner; with `exchange` both. Asked again, the one that came back is left out
+        /// where it is not held any more as it was handed over.
         reservations: Vec<Reservation>,
     }
 }

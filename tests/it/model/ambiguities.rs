@@ -78,9 +78,9 @@ pub const AMBIGUITIES: &[&str] = &[
      `release_with_claimant` that is not bound is answered as done and stays.",
     "Transfer: `to.slot` defaults to `0`; where the transfer is already done, an earlier generation is that of the \
      holding that was handed over, and a later one is `conflict`; `exchange` with nothing in the receiver's slot is \
-     `not_found`; claimant, labels, lease, mac \
-     and kind stay, `owner_uid` goes with the former owner, `created_at` is new; draining does not hinder; limits \
-     bind the receiver unless it exchanges.",
+     `not_found`; repeated, it also shows what came back, while the giver holds that: what was granted directly \
+     behind the address, at the same instant; claimant, labels, lease, mac and kind stay, `owner_uid` goes with the \
+     former owner, `created_at` is new; draining does not hinder; limits bind the receiver unless it exchanges.",
     "Decline: a slot left out is not checked; a closed network is `in_use`; `again` gives the same slot another \
      of the same family and length out of any admitted dynamic pool, with uid, claimant, labels, notes and the \
      end of the lease; a repeat with `again` answers what the slot holds. After the probation the address is free \

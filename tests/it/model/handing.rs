@@ -35,7 +35,10 @@ impl Model {
         }
         if holder == to {
             findings.verdict()?;
-            return Ok(json!({ "reservations": [self.reservation(n, address)] }));
+            let received = exchange.then(|| self.exchanged_for(n, address, &from)).flatten();
+            let all = [Some(address), received];
+            let all: Vec<Value> = all.into_iter().flatten().map(|at| self.reservation(n, at)).collect();
+            return Ok(json!({ "reservations": all }));
         }
         findings.when(!holder.same_owner(&from), "not_owner");
         let other = self.slot_holder(n, &to);
@@ -50,10 +53,10 @@ impl Model {
             self.check_transfer_limits(n, &holder, &to, &mut findings);
         }
         findings.verdict()?;
-        self.hand_over(n, address, to);
+        self.hand_over(n, address, to, self.generation_gap);
         let mut reservations = vec![self.reservation(n, address)];
         if let Some(other) = other {
-            self.hand_over(n, other, holder);
+            self.hand_over(n, other, holder, 0);
             reservations.push(self.reservation(n, other));
         }
         Ok(json!({ "reservations": reservations }))
@@ -68,9 +71,18 @@ impl Model {
         findings.when(owner_full && !from.same_owner(to) || scope_full && from.scope != to.scope, "quota_exceeded");
     }
 
+    /// What was handed back for an address, if it is held still by whom it was handed to.
+    fn exchanged_for(&self, n: usize, address: Address, from: &Key) -> Option<Address> {
+        let held = &self.networks[n].held;
+        let given = &held[&address];
+        let is_it =
+            |of: &Held| of.key.same_owner(from) && of.generation == given.generation + 1 && of.created == given.created;
+        held.iter().find(|(_, of)| is_it(of)).map(|(at, _)| *at)
+    }
+
     /// A new grant of the same address: lease, claimant and notes stay, the object's uid does not.
-    fn hand_over(&mut self, n: usize, first: Address, to: Key) {
-        let (now, gap) = (self.clock, self.generation_gap);
+    fn hand_over(&mut self, n: usize, first: Address, to: Key, gap: u64) {
+        let now = self.clock;
         let network = &mut self.networks[n];
         network.highest_generation += 1 + gap;
         let generation = network.highest_generation;

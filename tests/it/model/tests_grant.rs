@@ -244,7 +244,8 @@ fn transfer_is_a_new_grant_and_exchange_swaps() {
     assert_eq!(refused(&mut model, 1, "ip.transfer", to_b.clone()).kind, "already_exists");
     let mut swap = to_b;
     swap["exchange"] = json!(true);
-    let answer = ok(&mut model, 1, "ip.transfer", swap);
+    let answer = ok(&mut model, 1, "ip.transfer", swap.clone());
+    assert_eq!(ok(&mut model, 2, "ip.transfer", swap), answer, "a repeat");
     assert_eq!((&answer["reservations"][0]["owner"], &answer["reservations"][1]["owner"]), (&json!("b"), &json!("a")));
     assert!(answer["reservations"][0]["generation"].as_u64() > Some(2));
 }
