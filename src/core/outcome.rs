@@ -136,6 +136,7 @@ impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         // Two halves of IPv6 are one more than a number can carry.
         let add = |sum: &mut u128, more: u128| *sum = sum.saturating_add(more);
+        let is_more = self.size.checked_add(other.size).is_none();
         add(&mut self.size, other.size);
         add(&mut self.held, other.held);
         add(&mut self.held_dynamic, other.held_dynamic);
@@ -146,6 +147,14 @@ impl std::ops::AddAssign for Counts {
         add(&mut self.declined, other.declined);
         add(&mut self.free, other.free);
         self.reservations += other.reservations;
+        if is_more {
+            // They add up all the same: what the size cannot carry is left out, of what is free first.
+            let mut left = self.size;
+            for part in [&mut self.held, &mut self.reserved, &mut self.declined, &mut self.cooling, &mut self.free] {
+                *part = (*part).min(left);
+                left -= *part;
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Facts about what meets seldom: pieces of blocks, obsolete holdings, deleted networks, memory across changes.
 
 use super::*;
-use crate::core::outcome::Slice;
+use crate::core::outcome::{Counts, Slice};
 
 fn cooling(subnets: Vec<SubnetConfig>) -> Net {
     Net::with(|config| config.cooldown_seconds = 60, subnets)
@@ -392,9 +392,20 @@ fn what_is_mapped_from_ipv4_is_never_handed_out() {
 }
 
 #[test]
-fn counts_of_all_of_ipv6_end_at_the_largest_number() {
-    let net = Net::new(&["::/1", "8000::/1"]);
-    assert_eq!(net.network.counts().size, u128::MAX);
+fn counts_of_all_of_ipv6_end_at_the_largest_number_and_add_up() {
+    let mut net = Net::new(&["::/1", "8000::/1", "10.0.0.0/24"]);
+    let adds_up = |counts: Counts| {
+        let parts = [counts.held, counts.reserved, counts.cooling, counts.declined, counts.free];
+        assert_eq!(parts.iter().try_fold(0u128, |sum, &part| sum.checked_add(part)), Some(counts.size), "{counts:?}");
+        counts
+    };
+    assert_eq!(adds_up(net.network.counts()).size, u128::MAX);
+    net.allocate("a");
+    assert_eq!(adds_up(net.network.counts()).held, 1);
+    let whole = Counts { size: u128::MAX, reserved: u128::MAX - 1, held: 1, ..Counts::default() };
+    let mut sum = whole;
+    sum += whole;
+    assert_eq!(adds_up(sum).held, 2);
 }
 
 /// What was loaded and followed beside the owner is served later: leases end as if it had been loaded then.
