@@ -18,6 +18,7 @@ mod origin;
 pub use origin::Origin;
 
 use crate::limits;
+use crate::store::redis::TlsFiles;
 
 /// `[server]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +96,12 @@ pub struct Store {
     pub shards: u64,
     /// Where Redis is.
     pub redis: String,
+    /// Who signs for Redis over TLS; empty: whom the system trusts.
+    pub redis_ca: PathBuf,
+    /// What Redis is shown over TLS; empty: nothing.
+    pub redis_certificate: PathBuf,
+    /// See `config/server.toml`.
+    pub redis_key: PathBuf,
     /// What all keys in Redis begin with, in braces.
     pub prefix: String,
     /// See `config/server.toml`.
@@ -123,6 +130,9 @@ impl Default for Store {
             directory: PathBuf::from("allod-data"),
             shards: 16,
             redis: "redis://127.0.0.1:6379/0".to_owned(),
+            redis_ca: PathBuf::new(),
+            redis_certificate: PathBuf::new(),
+            redis_key: PathBuf::new(),
             prefix: "allod".to_owned(),
             redis_replicas: 0,
             redis_degrade: false,
@@ -132,6 +142,13 @@ impl Default for Store {
             accept_new_store: false,
             accept_rollback: false,
         }
+    }
+}
+
+impl Store {
+    /// The files that TLS to Redis needs.
+    pub fn tls_files(&self) -> TlsFiles {
+        TlsFiles { ca: self.redis_ca.clone(), certificate: self.redis_certificate.clone(), key: self.redis_key.clone() }
     }
 }
 
@@ -248,6 +265,8 @@ pub struct Sources {
     pub environment: HashMap<OsString, OsString>,
     /// Flags: key and value, as `("server.listen", "127.0.0.1:0")`.
     pub flags: Vec<(String, String)>,
+    /// The process that sees the files that are named, by its directory in `/proc`. None: this one.
+    pub process: Option<PathBuf>,
 }
 
 impl Sources {
@@ -260,7 +279,18 @@ impl Sources {
             None => None,
             Some(path) => Some((path.clone(), Self::text(&path, &path)?)),
         };
-        Ok(Self { file, environment: std::env::vars_os().collect(), flags })
+        Ok(Self { file, environment: std::env::vars_os().collect(), flags, process: None })
+    }
+
+    /// Where this process finds a file that the one which is to use it calls so: in a container that one sees other files.
+    pub fn seen(&self, path: &Path) -> PathBuf {
+        match &self.process {
+            Some(process) if !path.as_os_str().is_empty() => match path.strip_prefix("/") {
+                Ok(beneath) => process.join("root").join(beneath),
+                Err(_) => process.join("cwd").join(path),
+            },
+            Some(_) | None => path.to_owned(),
+        }
     }
 
     /// Variables that are ours. Only what has a table in it is: `ALLOD_SERVER` alone is a client's.
@@ -322,6 +352,7 @@ impl Config {
             let config: Self =
                 built.try_deserialize().map_err(|error| format!("the configuration is wrong: {error}"))?;
             problems = config.problems();
+            problems.extend(config.unfit_files(|path| sources.seen(path)));
             if problems.is_empty() {
                 return Ok(config);
             }
@@ -439,6 +470,7 @@ mod tests {
             file: Some((PathBuf::from("test.toml"), text.to_owned())),
             environment: environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             flags: flags.iter().map(own).collect(),
+            process: None,
         })
     }
 

@@ -9,9 +9,10 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::progress::Progress;
 use super::quote::shell;
+use super::serve_args::text_path;
 use super::session::{Done, Options, Session};
 use crate::core::plural::counted;
-use crate::serve::from_cli::{self, MoveEnd, MoveRoute};
+use crate::serve::from_cli::{self, MoveEnd, MoveRoute, TlsFiles};
 
 /// What `--help` says at its end.
 const EXAMPLES: &str = "\
@@ -34,6 +35,15 @@ pub struct Migrate {
     /// What its keys in Redis begin with (`store.prefix`)
     #[arg(long, value_name = "TEXT", default_value = "allod")]
     redis_prefix: String,
+    /// Who signs for a Redis over TLS (`store.redis_ca`) [default: whom the system trusts]
+    #[arg(long, value_name = "FILE", value_parser = text_path())]
+    redis_ca: Option<PathBuf>,
+    /// What a Redis over TLS is shown (`store.redis_certificate`)
+    #[arg(long, value_name = "FILE", value_parser = text_path(), requires = "redis_key")]
+    redis_certificate: Option<PathBuf>,
+    /// The key of that (`store.redis_key`)
+    #[arg(long, value_name = "FILE", value_parser = text_path(), requires = "redis_certificate")]
+    redis_key: Option<PathBuf>,
     /// Into how many shards it is divided then [default: as many as now]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     shards: Option<u16>,
@@ -42,10 +52,17 @@ pub struct Migrate {
     dry_run: bool,
 }
 
-fn side(text: &str, prefix: &str) -> Result<MoveEnd, Failure> {
+impl Migrate {
+    fn tls(&self) -> TlsFiles {
+        let file = |path: &Option<PathBuf>| path.clone().unwrap_or_default();
+        TlsFiles { ca: file(&self.redis_ca), certificate: file(&self.redis_certificate), key: file(&self.redis_key) }
+    }
+}
+
+fn side(text: &str, args: &Migrate) -> Result<MoveEnd, Failure> {
     let path = PathBuf::from(text);
     if text.contains("://") {
-        Ok(MoveEnd::Redis { url: text.to_owned(), prefix: prefix.to_owned() })
+        Ok(MoveEnd::Redis { url: text.to_owned(), prefix: args.redis_prefix.clone(), tls: args.tls() })
     } else if is_like_a_url(text) && !path.exists() {
         let problem = format!("`{text}` reads as the address of a server, and no such directory is there");
         let hint = "name Redis by its URL, as redis://127.0.0.1:6379/0; a new directory of such a name as ./NAME";
@@ -102,7 +119,9 @@ fn can_be_written(directory: &Path) -> std::io::Result<()> {
 /// How the server is started on what was moved, which has so many shards.
 fn serve(args: &Migrate, shards: u16) -> String {
     let is_redis = args.to.contains("://");
-    let settings = from_cli::not_by_default(shards, is_redis.then_some(args.redis_prefix.as_str()));
+    // To a Redis without TLS nothing of it is needed, and would be refused.
+    let tls = if from_cli::is_over_tls(&args.to) { args.tls() } else { TlsFiles::default() };
+    let settings = from_cli::not_by_default(shards, is_redis.then_some((args.redis_prefix.as_str(), &tls)));
     let settings = settings.into_iter().map(|(variable, value)| format!("{variable}={} ", shell(&value)));
     let place = if is_redis { "--redis" } else { "--data" };
     settings.collect::<String>() + &format!("allod serve {place} {}", shell(&args.to))
@@ -111,11 +130,7 @@ fn serve(args: &Migrate, shards: u16) -> String {
 /// Shows what would be done, asks, and does it.
 pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     let session = Session::new(options);
-    let route = MoveRoute {
-        from: side(&args.from, &args.redis_prefix)?,
-        to: side(&args.to, &args.redis_prefix)?,
-        shards: args.shards,
-    };
+    let route = MoveRoute { from: side(&args.from, args)?, to: side(&args.to, args)?, shards: args.shards };
     let asked = format!("move the register from {} to {}", route.from.shown(), route.to.shown());
     apart(&route.from, &route.to, &asked)?;
     let failed = |problem: from_cli::Unmoved| Failure::new(asked.clone(), problem.problem, problem.hint);
@@ -177,7 +192,18 @@ mod tests {
     fn the_command_that_serves_it_has_what_is_not_by_default() {
         let command = |to: &str, prefix: &str, shards: u16| {
             let (from, to, redis_prefix) = (String::new(), to.to_owned(), prefix.to_owned());
-            serve(&Migrate { from, to, redis_prefix, shards: None, dry_run: false }, shards)
+            let redis_ca = Some("ca.pem".into());
+            let args = Migrate {
+                from,
+                to,
+                redis_prefix,
+                redis_ca,
+                redis_certificate: None,
+                redis_key: None,
+                shards: None,
+                dry_run: false,
+            };
+            serve(&args, shards)
         };
         assert_eq!(command("data", "allod", 16), "allod serve --data data");
         assert_eq!(command("data", "other", 4), "ALLOD_STORE__SHARDS=4 allod serve --data data");
@@ -187,5 +213,7 @@ mod tests {
             command(redis, "other", 4),
             format!("ALLOD_STORE__SHARDS=4 ALLOD_STORE__PREFIX=other allod serve --redis {redis}")
         );
+        let redis = "rediss://127.0.0.1:6379/0";
+        assert_eq!(command(redis, "allod", 16), format!("ALLOD_STORE__REDIS_CA=ca.pem allod serve --redis {redis}"));
     }
 }

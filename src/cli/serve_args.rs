@@ -37,7 +37,7 @@ pub struct ServeArgs {
     /// Where the state is kept: embedded, redis or memory
     #[arg(long, value_enum, hide_possible_values = true)]
     pub store: Option<StoreKind>,
-    /// Where Redis is, as redis://127.0.0.1:6379/0 (or redis+sentinel://, redis+cluster://); means --store redis
+    /// Where Redis is, as redis://127.0.0.1:6379/0 (or redis+sentinel://, redis+cluster://; over TLS rediss…); means --store redis
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
     /// Name of this node [default: the machine's]
@@ -70,7 +70,7 @@ pub struct ServeArgs {
 }
 
 /// A path that becomes a setting, of which all are text: the name of another directory would come of what is not.
-fn text_path() -> impl TypedValueParser<Value = PathBuf> {
+pub(super) fn text_path() -> impl TypedValueParser<Value = PathBuf> {
     let not_text = |_| "must be UTF-8, as all settings are";
     OsStringValueParser::new().try_map(move |path| path.into_string().map(PathBuf::from).map_err(not_text))
 }

@@ -6,11 +6,12 @@
 //! Review notes: does each sentence name the key, what was given and what is allowed? Could it show a password?
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::{Config, StoreKind};
-use crate::store::redis::{check_prefix, check_url};
+use crate::store::redis::{TlsFiles, check_prefix, check_url, is_over_tls};
 use crate::{limits, telemetry};
 
 /// Numbers and the range of each.
@@ -42,7 +43,7 @@ const WORDS: &[(&str, &[&str])] =
 
 /// What a URL of Redis looks like.
 const URLS: &str = "redis://HOST:PORT/DATABASE, redis+unix:///PATH, redis+sentinel://HOST:PORT,…/SERVICE/DATABASE or \
-                    redis+cluster://HOST:PORT,…";
+                    redis+cluster://HOST:PORT,…; over TLS rediss://, rediss+sentinel:// or rediss+cluster://";
 
 fn at<'a>(tree: &'a Value, key: &str) -> &'a Value {
     key.split('.').fold(tree, |value, part| &value[part])
@@ -99,6 +100,7 @@ impl Config {
             problems.push("`store.directory` is empty; the store needs a directory".to_owned());
         }
         problems.extend(self.degrading());
+        problems.extend(self.securing());
         if let Err(problem) = telemetry::filter(&self.log.level) {
             problems.push(format!("`log.level` {problem}"));
         }
@@ -121,6 +123,47 @@ impl Config {
             return None;
         };
         store.redis_degrade.then(|| format!("`store.redis_degrade` is true and {needs}"))
+    }
+
+    /// What is shown to Redis is two files; and who names files for TLS must not go on without.
+    fn securing(&self) -> Vec<String> {
+        let store = &self.store;
+        let files = [
+            ("store.redis_ca", &store.redis_ca),
+            ("store.redis_certificate", &store.redis_certificate),
+            ("store.redis_key", &store.redis_key),
+        ];
+        let is_set = |(_, path): &(&str, &PathBuf)| !path.as_os_str().is_empty();
+        let mut problems = Vec::new();
+        for (one, other) in [(files[1], files[2]), (files[2], files[1])] {
+            if is_set(&one) && !is_set(&other) {
+                problems.push(format!(
+                    "`{}` is {:?} and `{}` is not set; allowed is both, or neither",
+                    one.0, one.1, other.0
+                ));
+            }
+        }
+        if store.kind == StoreKind::Redis && check_url(&store.redis).is_ok() && !is_over_tls(&store.redis) {
+            let shown = without_user(&store.redis);
+            problems.extend(files.iter().filter(|file| is_set(file)).map(|(key, path)| {
+                format!(
+                    "`{key}` is {path:?}, and `store.redis` is {shown:?}, over which nothing is encrypted; allowed is it with a URL \
+                     over TLS (rediss://, rediss+sentinel://, rediss+cluster://), or not at all"
+                )
+            }));
+        }
+        problems
+    }
+
+    /// What is wrong with the files that TLS to Redis needs, each to be found where this says.
+    pub(super) fn unfit_files(&self, seen: impl Fn(&Path) -> PathBuf) -> Option<String> {
+        let store = &self.store;
+        let TlsFiles { ca, certificate, key } = store.tls_files();
+        let is_whole = certificate.as_os_str().is_empty() == key.as_os_str().is_empty();
+        if store.kind != StoreKind::Redis || !is_over_tls(&store.redis) || !is_whole {
+            return None;
+        }
+        TlsFiles { ca: seen(&ca), certificate: seen(&certificate), key: seen(&key) }.check().err()
     }
 
     fn out_of_range(&self) -> Vec<String> {
@@ -267,6 +310,9 @@ mod tests {
             ("store.kind", "redis"),
             ("store.directory", "1e3"),
             ("store.redis", "redis://h:1/0"),
+            ("store.redis_ca", "1.10"),
+            ("store.redis_certificate", "1.pem"),
+            ("store.redis_key", "0010"),
             ("store.prefix", "0010"),
             ("cluster.listen", "127.0.0.1:1"),
             ("cluster.advertise", "10:1"),
@@ -286,11 +332,15 @@ mod tests {
                     (text.to_owned(), Value::from(text))
                 }
             };
-            // Without replicas `store.redis_degrade` cannot be.
-            let set = [("store.redis_replicas".to_owned(), "1".to_owned()), (key.clone(), said)];
+            // Without replicas `store.redis_degrade` cannot be, nor a key without its certificate.
+            let mut set = vec![("store.redis_replicas".to_owned(), "1".to_owned())];
+            if ["store.redis_certificate", "store.redis_key"].contains(&key.as_str()) {
+                set.extend(["certificate", "key"].map(|of| (format!("store.redis_{of}"), "x".to_owned())));
+            }
+            set.push((key.clone(), said));
             let variables = set.iter().map(|(key, said)| (variable_of(key).into(), said.into()));
             let environment = Sources { environment: variables.collect(), ..Sources::default() };
-            let flags = Sources { flags: set.to_vec(), ..Sources::default() };
+            let flags = Sources { flags: set.clone(), ..Sources::default() };
             for sources in [environment, flags] {
                 let values = Config::load(&sources).expect(&key).values();
                 assert!(values.contains(&(key.clone(), wanted.clone())), "{key}: {values:?}");
@@ -354,6 +404,9 @@ mod tests {
             "redis+unix:///run/redis.sock",
             "redis+sentinel://u:p@a:26379,b/main/0",
             "redis+cluster://a:1,b:2",
+            "rediss://u:p@a:6380/0",
+            "rediss+sentinel://u:p@a:26379,b/main/0",
+            "rediss+cluster://a:1,b:2",
         ] {
             url.clone_into(&mut config.store.redis);
             assert_eq!(config.problems(), Vec::<String>::new(), "{url}");
@@ -400,5 +453,27 @@ mod tests {
         assert!(
             config.problems().concat().starts_with("`cluster.listen` is 127.0.0.1:7402, which `server.listen` takes")
         );
+    }
+
+    #[test]
+    fn what_tls_needs_is_whole_and_is_not_set_beside_a_url_without_it() {
+        let plain = "[store]\nkind = \"redis\"\nredis = \"redis://u:secret@h/0\"\n";
+        let secured = plain.replace("redis://", "rediss://");
+        let said = refused(&format!("{plain}redis_ca = \"ca.pem\""));
+        assert!(said.starts_with("`store.redis_ca` is \"ca.pem\", and `store.redis` is \"redis://h/0\""), "{said}");
+        assert!(said.contains("nothing is encrypted") && !said.contains("secret"), "{said}");
+        for (one, other) in [("certificate", "key"), ("key", "certificate")] {
+            let said = refused(&format!("{secured}redis_{one} = \"x.pem\""));
+            let wanted =
+                format!("`store.redis_{one}` is \"x.pem\" and `store.redis_{other}` is not set; allowed is both");
+            assert!(said.starts_with(&wanted), "{said}");
+        }
+        let said = refused(&format!("{secured}redis_ca = \"no/such.pem\""));
+        assert!(said.starts_with("`store.redis_ca` is \"no/such.pem\", which cannot be read: "), "{said}");
+        // Another store does not look at them.
+        let file = Some(("t.toml".into(), "[store]\nredis_ca = \"no/such.pem\"".to_owned()));
+        Config::load(&Sources { file, ..Default::default() }).unwrap();
+        let said = refused(&secured.replace("/0", "/0#insecure"));
+        assert!(said.contains("that of a stranger") && said.contains("allowed is redis://"), "{said}");
     }
 }

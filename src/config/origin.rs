@@ -96,6 +96,7 @@ mod tests {
     fn each_value_is_told_with_what_set_it() {
         let own = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let sources = Sources {
+            process: None,
             file: Some((PathBuf::from("f"), "[server]\nthreads = 1\n[log]\nlevel = \"warn\"\n".to_owned())),
             environment: [("ALLOD_LOG__LEVEL".into(), "debug".into())].into(),
             flags: vec![own("store.directory", "here")],

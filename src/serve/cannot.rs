@@ -7,6 +7,7 @@ use super::{EXIT_CANNOT_START, EXIT_CANNOT_START_NOW};
 use crate::cli::failure::Failure;
 use crate::config::StoreKind;
 use crate::store::StoreError;
+use crate::store::redis::TlsRefusal;
 
 /// What stands in the way of a start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +100,10 @@ impl CannotStart {
                 "see who may write in `store.directory`, or choose another one with `--data DIR`: each node keeps there what it knows \
                  of its register"
             }
+            StoreError::Io { source, .. } if store == StoreKind::Redis && is_of_tls(source) => {
+                "`store.redis` (`--redis URL`) says where Redis is, `store.redis_ca` who signs for it, `store.redis_certificate` and \
+                 `store.redis_key` what it is shown (deploy/README.md, under \"Redis over TLS\")"
+            }
             StoreError::Io { .. } if store == StoreKind::Redis && !may_pass(error) => {
                 "name the right user, password and database by `--redis URL` (`store.redis`), and give that user his rights \
                  (deploy/README.md has the whole line, under \"Redis\")"
@@ -180,6 +185,11 @@ fn is_of_files(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem, StorageFull};
     error.raw_os_error().is_some()
         && matches!(error.kind(), NotADirectory | PermissionDenied | ReadOnlyFilesystem | StorageFull)
+}
+
+/// Did no connection over TLS come up, or is one wanted?
+fn is_of_tls(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<TlsRefusal>())
 }
 
 impl From<CannotStart> for String {

@@ -27,6 +27,7 @@ use crate::store::StoreError;
 use crate::store::embedded::{self, CannotCopy, EmbeddedStore};
 use crate::store::moving::{Movable, Opening, REDIS_FILE};
 use crate::store::redis::{RedisOptions, RedisStore};
+pub use crate::store::redis::{TlsFiles, is_over_tls};
 use crate::wire::params::NetworkCreate;
 
 /// Runs a server until it is told to stop; `networks` exist once it is ready.
@@ -104,19 +105,15 @@ pub fn check_config(file: &Path) -> Result<(), Failure> {
 /// # Errors
 /// As of [`check_config`].
 pub fn check_again(pid: i32, file: &Path, environ: &[u8], args: &serve_args::ServeArgs) -> Result<(), Failure> {
-    // In a container the process sees other files than whoever asks from outside.
-    let process = Path::new("/proc").join(pid.to_string());
-    let seen = match file.strip_prefix("/") {
-        Ok(beneath) => process.join("root").join(beneath),
-        Err(_) => process.join("cwd").join(file),
-    };
-    let text = Sources::text(file, &seen);
+    let process = Some(Path::new("/proc").join(pid.to_string()));
+    let sources = Sources { process, flags: flags(args), ..Sources::default() };
+    let text = Sources::text(file, &sources.seen(file));
     let variables = environ.split(|byte| *byte == 0).filter_map(|variable| {
         let (name, value) = variable.split_at(variable.iter().position(|byte| *byte == b'=')?);
         Some((OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(&value[1..]).to_owned()))
     });
     let environment = variables.collect();
-    checked(file, text.map(|text| Sources { file: Some((file.to_owned(), text)), environment, flags: flags(args) }))
+    checked(file, text.map(|text| Sources { file: Some((file.to_owned(), text)), environment, ..sources }))
 }
 
 fn checked(file: &Path, sources: Result<Sources, String>) -> Result<(), Failure> {
@@ -245,6 +242,8 @@ pub enum MoveEnd {
         url: String,
         /// What the keys begin with.
         prefix: String,
+        /// What a URL over TLS needs.
+        tls: TlsFiles,
     },
 }
 
@@ -253,21 +252,28 @@ impl MoveEnd {
     pub fn shown(&self) -> String {
         match self {
             Self::Directory(path) => format!("`{}`", path.display()),
-            Self::Redis { url, prefix } => {
+            Self::Redis { url, prefix, .. } => {
                 format!("`{}`, keys `{{{prefix}}}:…`", crate::store::redis::without_secret(url))
             }
         }
     }
 }
 
-/// Settings of a register of so many shards, with these keys in Redis, that a server does not have by itself: variables of its
-/// environment, and their values.
-pub fn not_by_default(shards: u16, prefix: Option<&str>) -> Vec<(&'static str, String)> {
+/// Settings of a register of so many shards, with keys in Redis that begin so and what TLS needs there, that a server does not have
+/// by itself: variables of its environment, and their values.
+pub fn not_by_default(shards: u16, redis: Option<(&str, &TlsFiles)>) -> Vec<(&'static str, String)> {
     let default = Config::default().store;
     let shards = (u64::from(shards) != default.shards).then(|| ("ALLOD_STORE__SHARDS", shards.to_string()));
-    let prefix =
-        prefix.filter(|prefix| *prefix != default.prefix).map(|prefix| ("ALLOD_STORE__PREFIX", prefix.to_owned()));
-    shards.into_iter().chain(prefix).collect()
+    let in_redis = redis.into_iter().flat_map(|(prefix, tls)| {
+        let shown = |path: &PathBuf| path.display().to_string();
+        [
+            ("ALLOD_STORE__PREFIX", if prefix == default.prefix { String::new() } else { prefix.to_owned() }),
+            ("ALLOD_STORE__REDIS_CA", shown(&tls.ca)),
+            ("ALLOD_STORE__REDIS_CERTIFICATE", shown(&tls.certificate)),
+            ("ALLOD_STORE__REDIS_KEY", shown(&tls.key)),
+        ]
+    });
+    shards.into_iter().chain(in_redis.filter(|(_, value)| !value.is_empty())).collect()
 }
 
 /// A move that is asked for.
@@ -329,8 +335,9 @@ fn open(side: &MoveEnd, shards: u16, opening: Opening) -> Result<Box<dyn Movable
             let options = embedded::EmbeddedOptions { opening, ..embedded::EmbeddedOptions::default() };
             Box::new(EmbeddedStore::open(path, shards, options)?)
         }
-        MoveEnd::Redis { url, prefix } => {
-            let options = RedisOptions { prefix: prefix.clone(), opening, ..RedisOptions::new(url.clone(), shards) };
+        MoveEnd::Redis { url, prefix, tls } => {
+            let (prefix, tls) = (prefix.clone(), tls.clone());
+            let options = RedisOptions { prefix, tls, opening, ..RedisOptions::new(url.clone(), shards) };
             Box::new(RedisStore::open(options)?)
         }
     })
@@ -357,8 +364,9 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
 pub fn look(source: &MoveSource, route: &MoveRoute) -> Result<(), Unmoved> {
     let looked = match &route.to {
         MoveEnd::Directory(path) => embedded::look_at_target(path),
-        MoveEnd::Redis { url, prefix } => {
-            let options = RedisOptions { prefix: prefix.clone(), ..RedisOptions::new(url.clone(), source.shards()) };
+        MoveEnd::Redis { url, prefix, tls } => {
+            let (prefix, tls) = (prefix.clone(), tls.clone());
+            let options = RedisOptions { prefix, tls, ..RedisOptions::new(url.clone(), source.shards()) };
             crate::store::redis::examine::look_at_target(&options)
         }
     };

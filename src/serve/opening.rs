@@ -63,6 +63,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
 pub(super) fn redis_options(config: &Config) -> RedisOptions {
     let settings = &config.store;
     RedisOptions {
+        tls: settings.tls_files(),
         prefix: settings.prefix.clone(),
         owner: config.node(),
         directory: Some(settings.directory.clone()),

@@ -41,6 +41,7 @@ pub(super) fn told(sources: &Sources, config: &Config) -> Vec<Check> {
     checks.extend(set.into_iter().map(|(key, value, origin)| Check::ok(CHECK, format!("{key} = {value} ({origin})"))));
     if config.store.kind == StoreKind::Redis {
         checks.push(secret(config));
+        checks.extend(key_of_certificate(config));
     }
     if config.server.insecure_listen {
         let listen = [&config.server.listen, &config.server.http_listen, &config.cluster.listen];
@@ -80,6 +81,16 @@ fn secret(config: &Config) -> Check {
     }
 }
 
+/// Who reads it is this server to Redis.
+fn key_of_certificate(config: &Config) -> Option<Check> {
+    use std::os::unix::fs::PermissionsExt;
+    let file = &config.store.redis_key;
+    // Whether it can be read was looked at with the rest of the configuration.
+    let mode = std::fs::metadata(file).ok()?.permissions().mode() & 0o777;
+    let seen = format!("others than its owner may read {} (mode {mode:03o})", file.display());
+    (mode & 0o077 != 0).then(|| Check::warning("redis", seen, format!("chmod 600 {}", file.display())))
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -105,6 +116,8 @@ mod tests {
             let check = secret(&config);
             assert_eq!(check.state, state, "{mode:o}: {check:?}");
             assert_eq!(check.seen.contains(&format!("mode {mode:03o}")), state == CheckState::Warning, "{check:?}");
+            config.store.redis_key = file.path().to_owned();
+            assert_eq!(key_of_certificate(&config).is_some(), state == CheckState::Warning, "{mode:o}");
         }
     }
 
@@ -115,6 +128,7 @@ mod tests {
             file: Some((PathBuf::from("f.toml"), text.to_owned())),
             environment: [("ALLOD_SERVER__INSECURE_LISTEN".into(), "true".into())].into(),
             flags: vec![("server.node".to_owned(), "n".to_owned())],
+            ..Sources::default()
         };
         let config = Config::load(&sources).unwrap();
         let told = told(&sources, &config);

@@ -60,7 +60,8 @@ fn hint_of_start(error: &StoreError) -> String {
 fn reached(examined: &ExaminedServer) -> Check {
     let (median, p99) = (quantile(&examined.round_trips, 0.5), quantile(&examined.round_trips, 0.99));
     let (engine, place) = (&examined.engine, &examined.place);
-    let seen = format!("{engine} at {place}, a call takes {} (median), {} (p99)", ms(median), ms(p99));
+    let over = if examined.is_over_tls { " over TLS" } else { "" };
+    let seen = format!("{engine} at {place}{over}, a call takes {} (median), {} (p99)", ms(median), ms(p99));
     if median.as_millis() >= SLOW_MS {
         return Check::warning(CHECK, seen, "every answer waits for one call at least: keep Redis near, and not busy");
     }

@@ -12,13 +12,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
 use tokio::task::JoinSet;
 
+use super::connect::RedisServer;
 use super::following::{Following, NamedPrimary};
+use super::refusal::TlsRefusal;
 use super::shared::locked;
+use super::tls::RedisTls;
 
 /// How long one server may take; all are asked at once.
 const ANSWER_WITHIN: Duration = Duration::from_millis(400);
@@ -33,6 +35,8 @@ pub(super) struct RedisCluster {
     seeds: Vec<ServerAddress>,
     /// How each is spoken to: everything but where it is.
     info: ConnectionInfo,
+    /// Over which each is reached, if it is to be so.
+    tls: Option<Arc<RedisTls>>,
     /// A key of the register.
     key: String,
     following: Following,
@@ -57,15 +61,18 @@ struct ClusterView {
 }
 
 impl ClusterView {
-    /// Reads the answer of CLUSTER NODES of the server at an address.
-    fn read(slot: u16, nodes: &str, asked: &ServerAddress) -> Self {
+    /// Reads the answer of CLUSTER NODES of the server at an address. Where they are reached `by_name`, that is by the name that
+    /// they announce, for which their certificates are.
+    fn read(slot: u16, nodes: &str, asked: &ServerAddress, by_name: bool) -> Self {
         let mut view = Self { slot, owner: None, members: Vec::new(), primaries: Vec::new(), moves_to: None };
         let mut moves_to = None;
         let lines: Vec<Vec<&str>> = nodes.lines().map(|line| line.split(' ').collect()).collect();
         let address = |words: &[&str]| {
-            let (host, port) = words.get(1)?.split(['@', ',']).next()?.rsplit_once(':')?;
+            let at = words.get(1)?;
+            let (host, port) = at.split(['@', ',']).next()?.rsplit_once(':')?;
+            let name = at.split(',').nth(1).filter(|name| by_name && !name.is_empty() && !name.contains('='));
             // A server that nobody spoke to yet does not know its own address.
-            let host = if host.is_empty() { &asked.0 } else { host };
+            let host = name.unwrap_or(if host.is_empty() { &asked.0 } else { host });
             Some((host.to_owned(), port.parse::<u16>().ok().filter(|&port| port > 0)?))
         };
         for words in &lines {
@@ -105,11 +112,16 @@ fn contains(range: &str, slot: u16) -> bool {
 impl RedisCluster {
     /// Reads `redis+cluster://[user:password@]host:port[,host:port…][/0]`; none if it is another kind of URL. `key` is one of
     /// the register's.
-    pub(super) fn of(url: &str, settings: &TcpSettings, key: String) -> Option<Result<Self, RedisError>> {
-        Some(Self::read(url.strip_prefix(SCHEME)?, settings, key))
+    pub(super) fn of(
+        url: &str,
+        settings: &TcpSettings,
+        tls: Option<&Arc<RedisTls>>,
+        key: String,
+    ) -> Option<Result<Self, RedisError>> {
+        Some(Self::read(url.strip_prefix(SCHEME)?, settings, tls, key))
     }
 
-    fn read(rest: &str, settings: &TcpSettings, key: String) -> Result<Self, RedisError> {
+    fn read(rest: &str, settings: &TcpSettings, tls: Option<&Arc<RedisTls>>, key: String) -> Result<Self, RedisError> {
         let wrong = |what| RedisError::from((ErrorKind::InvalidClientConfig, what));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         if !["", "0"].contains(&database) {
@@ -130,6 +142,7 @@ impl RedisCluster {
         Ok(Self {
             seeds,
             info: info.set_tcp_settings(settings.clone()),
+            tls: tls.cloned(),
             key,
             following: Following::default(),
             members: Mutex::default(),
@@ -143,12 +156,12 @@ impl RedisCluster {
         format!("cluster of {}", hosts.join(","))
     }
 
-    fn client(&self, (host, port): ServerAddress) -> Result<Client, RedisError> {
-        Client::open(self.info.clone().set_addr(ConnectionAddr::Tcp(host, port)))
+    fn server(&self, (host, port): ServerAddress) -> Result<RedisServer, RedisError> {
+        RedisServer::at(self.info.clone().set_addr(ConnectionAddr::Tcp(host, port)), self.tls.as_ref())
     }
 
     /// The primary that has the slot, as the server says that knows of the latest change.
-    pub(super) async fn primary(&self) -> Result<Client, RedisError> {
+    pub(super) async fn primary(&self) -> Result<RedisServer, RedisError> {
         let (views, asked) = self.views().await?;
         let said = |host: &str, port: u16| views.iter().find(|((other, at), _)| (other.as_str(), *at) == (host, port));
         // Whoever has it no more says so itself, whatever the others have heard yet.
@@ -178,7 +191,7 @@ impl RedisCluster {
         if let Some((_, view)) = said(&host, port) {
             self.moves(view.slot, &host, port, view.moves_to.as_deref());
         }
-        self.client((host, port))
+        self.server((host, port))
     }
 
     /// The slot is moved, or is not.
@@ -213,9 +226,9 @@ impl RedisCluster {
         addresses.extend(self.seeds.iter().filter(|seed| !addresses.contains(seed)).cloned().collect::<Vec<_>>());
         let (mut asking, asked) = (JoinSet::new(), addresses.len());
         for address in addresses {
-            let (client, key) = (self.client(address.clone())?, self.key.clone());
+            let (server, key) = (self.server(address.clone())?, self.key.clone());
             asking.spawn(async move {
-                let view = tokio::time::timeout(ANSWER_WITHIN, view(&client, &key, &address)).await;
+                let view = tokio::time::timeout(ANSWER_WITHIN, view(&server, &key, &address)).await;
                 Ok::<_, RedisError>((address, view.map_err(|_| silent())??))
             });
         }
@@ -223,7 +236,9 @@ impl RedisCluster {
         while let Some(asked) = asking.join_next().await {
             match asked {
                 Ok(Ok(view)) => views.push(view),
-                Ok(Err(error)) => last = Some(error),
+                // That one is away is said where nothing else is: somebody must look after the other.
+                Ok(Err(error)) if last.as_ref().and_then(TlsRefusal::of).is_none() => last = Some(error),
+                Ok(Err(_)) => {}
                 // It crashed: nothing was said.
                 Err(_) => {}
             }
@@ -243,11 +258,11 @@ impl RedisCluster {
         for (host, port) in
             view.primaries.iter().filter(|(host, port)| !owner.as_ref().is_some_and(|o| o.is_at(host, *port)))
         {
-            let client = self.client((host.clone(), *port))?;
+            let server = self.server((host.clone(), *port))?;
             let asking = async {
                 let mut command = redis::cmd("CLUSTER");
                 command.arg("COUNTKEYSINSLOT").arg(view.slot);
-                command.query_async::<u64>(&mut connect(&client).await?).await
+                command.query_async::<u64>(&mut server.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await?).await
             };
             if tokio::time::timeout(ANSWER_WITHIN, asking).await.map_err(|_| silent())?? > 0 {
                 return Ok(Some(format!("{host}:{port} has keys of slot {}", view.slot)));
@@ -261,19 +276,13 @@ fn silent() -> RedisError {
     RedisError::from((ErrorKind::Client, "a server of the cluster does not answer"))
 }
 
-async fn connect(client: &Client) -> Result<MultiplexedConnection, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(ANSWER_WITHIN))
-        .set_response_timeout(Some(ANSWER_WITHIN));
-    client.get_multiplexed_async_connection_with_config(&config).await
-}
-
-async fn view(client: &Client, key: &str, address: &ServerAddress) -> Result<ClusterView, RedisError> {
-    let mut connection = connect(client).await?;
+async fn view(server: &RedisServer, key: &str, address: &ServerAddress) -> Result<ClusterView, RedisError> {
+    let told = |error| server.told(error);
+    let mut connection = server.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await.map_err(told)?;
     let mut both = redis::pipe();
     both.cmd("CLUSTER").arg("KEYSLOT").arg(key).cmd("CLUSTER").arg("NODES");
-    let (slot, nodes): (u16, String) = both.query_async(&mut connection).await?;
-    Ok(ClusterView::read(slot, &nodes, address))
+    let (slot, nodes): (u16, String) = both.query_async(&mut connection).await.map_err(told)?;
+    Ok(ClusterView::read(slot, &nodes, address, matches!(server, RedisServer::Secured(..))))
 }
 
 #[cfg(test)]
@@ -281,7 +290,7 @@ mod tests {
     use super::*;
 
     fn of(url: &str) -> Result<RedisCluster, RedisError> {
-        RedisCluster::of(url, &TcpSettings::default(), "{allod}:register".to_owned()).unwrap()
+        RedisCluster::of(url, &TcpSettings::default(), None, "{allod}:register".to_owned()).unwrap()
     }
 
     #[test]
@@ -293,7 +302,7 @@ mod tests {
         assert!(of("redis+cluster://10.0.0.1").is_ok());
         assert!(of("redis+cluster://10.0.0.1/1").is_err(), "there is no other database");
         assert!(of("redis+cluster://").is_err());
-        assert!(RedisCluster::of("redis://127.0.0.1/", &TcpSettings::default(), String::new()).is_none());
+        assert!(RedisCluster::of("redis://127.0.0.1/", &TcpSettings::default(), None, String::new()).is_none());
     }
 
     #[test]
@@ -304,18 +313,22 @@ mod tests {
                     dd 127.0.0.1:7003@17003 master,fail - 0 1 1 disconnected\n\
                     ee :0@0 master,noaddr - 0 1 1 disconnected 100\n";
         let asked = ("127.0.0.1".to_owned(), 7000);
-        let owner = |slot| ClusterView::read(slot, text, &asked).owner.map(|owner| (owner.port, owner.epoch));
+        let owner = |slot| ClusterView::read(slot, text, &asked, false).owner.map(|owner| (owner.port, owner.epoch));
         assert_eq!(
             [owner(0), owner(99), owner(101), owner(100), owner(16_383)],
             [Some((7000, 4)), Some((7000, 4)), Some((7000, 4)), Some((7001, 2)), Some((7001, 2))]
         );
-        let view = ClusterView::read(100, text, &asked);
+        let view = ClusterView::read(100, text, &asked, false);
         assert_eq!(view.moves_to.as_deref(), Some("127.0.0.1:7001"));
         assert_eq!(view.members.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7002]);
         assert_eq!(view.primaries.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7003]);
-        assert_eq!(ClusterView::read(101, text, &asked).moves_to, None);
+        assert_eq!(ClusterView::read(101, text, &asked, false).moves_to, None);
+        // Its certificate is for its name.
+        let named = ClusterView::read(102, text, &asked, true);
+        assert_eq!(named.owner.map(|owner| owner.host), Some("host.example".to_owned()));
+        assert_eq!(named.members[0].0, "127.0.0.1", "it announces none");
         // Alone and never spoken to: it does not know its address.
-        let alone = ClusterView::read(3, "aa :7000@17000 myself,master - 0 0 0 connected 0-16383\n", &asked);
+        let alone = ClusterView::read(3, "aa :7000@17000 myself,master - 0 0 0 connected 0-16383\n", &asked, false);
         assert_eq!(alone.owner, Some(NamedPrimary { epoch: 0, host: "127.0.0.1".to_owned(), port: 7000 }));
     }
 }

@@ -1,5 +1,5 @@
-//! How a server of Redis is reached: by its address, over TCP or a socket of this machine; or by a way that the caller has,
-//! as a simulation of several nodes in one process does.
+//! How a server of Redis is reached: by its address, over TCP, with TLS or without, or a socket of this machine; or by a way
+//! that the caller has, as a simulation of several nodes in one process does.
 //!
 //! Whoever brings a way of its own moves time as well, so such a store has no threads: its tasks run where it was opened
 //! (see `RedisStore::open_over`), and everything else of it is the same.
@@ -9,11 +9,15 @@
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisConnectionInfo, RedisError};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, timeout_at};
 
+use super::refusal::without_tls;
+use super::tls::RedisTls;
 use crate::store::Later;
 
 /// Bytes to and from a server.
@@ -34,22 +38,49 @@ pub trait RedisWay: Debug + Send + Sync + 'static {
 #[derive(Debug, Clone)]
 pub(super) enum RedisServer {
     At(Client),
+    /// Over TLS.
+    Secured(Box<ConnectionInfo>, Arc<RedisTls>),
     Over(Arc<dyn RedisWay>),
 }
 
 impl RedisServer {
-    /// A connection, which ends with the runtime that this is called on.
-    pub(super) async fn connect(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
+    /// The one that this leads to, over TLS or not.
+    pub(super) fn at(info: ConnectionInfo, tls: Option<&Arc<RedisTls>>) -> Result<Self, RedisError> {
+        match tls {
+            Some(tls) => Ok(Self::Secured(Box::new(info), Arc::clone(tls))),
+            None => Client::open(info).map(Self::At),
+        }
+    }
+
+    /// A connection that comes up within that time, and whose answers may take so long. It ends with the runtime that this is
+    /// called on.
+    pub(super) async fn connect(
+        &self,
+        within: Duration,
+        answer_within: Option<Duration>,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(within)).set_response_timeout(answer_within);
         match self {
-            Self::At(client) => client.get_multiplexed_async_connection_with_config(config).await,
-            Self::Over(way) => {
-                let stream = way.connect().await?;
-                let info = RedisConnectionInfo::default();
-                let (connection, driver) =
-                    MultiplexedConnection::new_with_config(&info, stream, config.clone()).await?;
-                tokio::spawn(driver);
-                Ok(connection)
+            Self::At(client) => client.get_multiplexed_async_connection_with_config(&config).await,
+            Self::Secured(info, tls) => {
+                let ConnectionAddr::Tcp(host, port) = info.addr() else {
+                    return Err(RedisError::from((redis::ErrorKind::InvalidClientConfig, "it names no host")));
+                };
+                let end = Instant::now() + within;
+                let stream = tls.connect((host, *port), info.tcp_settings(), end).await?;
+                timeout_at(end, begin(info.redis_settings(), stream, config)).await.map_err(io::Error::from)?
             }
+            Self::Over(way) => begin(&RedisConnectionInfo::default(), way.connect().await?, config).await,
+        }
+    }
+
+    /// An error before the first answer, with what it may mean.
+    pub(super) fn told(&self, error: RedisError) -> RedisError {
+        match self {
+            Self::At(client) => without_tls(error, client.get_connection_info().addr()),
+            // What is wrong there is told where it is found.
+            Self::Secured(..) | Self::Over(_) => error,
         }
     }
 
@@ -57,6 +88,7 @@ impl RedisServer {
     pub(super) fn address(&self) -> Option<&ConnectionAddr> {
         match self {
             Self::At(client) => Some(client.get_connection_info().addr()),
+            Self::Secured(info, _) => Some(info.addr()),
             Self::Over(_) => None,
         }
     }
@@ -65,8 +97,20 @@ impl RedisServer {
     pub(super) fn user(&self) -> &str {
         let named = match self {
             Self::At(client) => client.get_connection_info().redis_settings().username(),
+            Self::Secured(info, _) => info.redis_settings().username(),
             Self::Over(_) => None,
         };
         named.unwrap_or("default")
     }
+}
+
+/// A connection over a stream that is there.
+async fn begin(
+    info: &RedisConnectionInfo,
+    stream: impl RedisStream + 'static,
+    config: AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    let (connection, driver) = MultiplexedConnection::new_with_config(info, stream, config).await?;
+    tokio::spawn(driver);
+    Ok(connection)
 }

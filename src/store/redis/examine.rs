@@ -51,6 +51,8 @@ pub struct HeldRegister {
 pub struct ExaminedServer {
     /// Where it was asked.
     pub place: String,
+    /// Whether all that was said there is encrypted.
+    pub is_over_tls: bool,
     /// What it is, with its version: `Valkey 8.0.1`.
     pub engine: String,
     /// Whether INFO is permitted; else nothing is known but what follows it.
@@ -110,7 +112,7 @@ where
     F: Future<Output = Result<T, StoreError>> + Send,
 {
     let keys = Keys::new(&options.prefix)?;
-    let place = RedisPlace::new(&options.url, &keys)?;
+    let place = RedisPlace::new(&options.url, &options.tls, &keys)?;
     let runtime = runtime("store-redis-look", 1)?;
     let (told, asked) = std::sync::mpsc::sync_channel(1);
     runtime.spawn(async move {
@@ -158,6 +160,7 @@ async fn look(
     let refusal = if findings.iter().any(|finding| finding.refuses) { None } else { refusal(&mut link, keys).await };
     Ok(ExaminedServer {
         place: link.name().to_string(),
+        is_over_tls: link.place().is_over_tls(),
         engine: server.engine(),
         is_known: server.is_known(),
         findings,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use redis::RedisError;
 
+use super::refusal::TlsRefusal;
 use super::scripts::ScriptCall;
 use crate::store::StoreError;
 
@@ -119,20 +120,27 @@ pub(super) fn classify(error: &RedisError, name: &Arc<str>) -> Failed {
 }
 
 pub(super) fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> StoreError {
+    let context = format!("{doing} Redis at {name}").into();
+    if let Some(refusal) = TlsRefusal::of(error) {
+        let kind = if refusal.is_for_good() { std::io::ErrorKind::PermissionDenied } else { std::io::ErrorKind::Other };
+        return StoreError::Io { context, source: Arc::new(std::io::Error::new(kind, refusal.clone())) };
+    }
     // As one sentence: the error repeats the one below it.
     let for_good = is_denied(error) || is_misnamed(error);
     let kind = if for_good { std::io::ErrorKind::PermissionDenied } else { std::io::ErrorKind::Other };
     let source = std::io::Error::new(kind, said(error));
-    StoreError::Io { context: format!("{doing} Redis at {name}").into(), source: Arc::new(source) }
+    StoreError::Io { context, source: Arc::new(source) }
 }
 
 /// Its words. Of several commands that were asked together the first says what there is to say; and that a client found it is said
 /// by who says it.
 fn said(error: &RedisError) -> String {
     let text = error.to_string();
+    // Where rustls explains itself on the web.
+    let text = text.split_once(": https://").map_or(text.as_str(), |(words, _)| words);
     let of_first = text.strip_prefix("Pipeline failure").and_then(|rest| rest.split_once(", error: "));
     let first = of_first.map(|(_, rest)| rest.split_once("), (Index ").map_or(rest, |(first, _)| first));
-    first.map_or(&*text, |first| first.trim_end_matches(")]")).trim_end_matches(" - Client").to_owned()
+    first.map_or(text, |first| first.trim_end_matches(")]")).trim_end_matches(" - Client").to_owned()
 }
 
 /// What the making of a connection failed of, as this user.

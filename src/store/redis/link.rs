@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::time::Instant;
 
 use super::failed::{Failed, classify, is_over, of_connecting, of_reading, of_script, strange, timed_out};
@@ -80,16 +80,15 @@ impl Link {
         {
             return Ok((connection.clone(), self.made));
         }
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_WITHIN)).set_response_timeout(None);
         let mut gone_to = None;
         let connecting = async {
             let server = self.place.server().await?;
             gone_to = Some(server.clone());
             let changes = self.place.changes();
-            let mut connection = server.connect(&config).await?;
+            let told = |error| server.told(error);
+            let mut connection = server.connect(CONNECT_WITHIN, None).await.map_err(told)?;
             // Redis may accept and then not answer: the whole of it is bounded.
-            if is_replica(&mut connection).await? {
+            if is_replica(&mut connection).await.map_err(told)? {
                 self.place.steps_down(&server);
                 return Err(RedisError::from((redis::ErrorKind::Client, "it is a replica, not a primary")));
             }
@@ -281,7 +280,7 @@ async fn is_replica(connection: &mut MultiplexedConnection) -> Result<bool, Redi
         Ok(Value::Array(values)) if values.first() == Some(&Value::BulkString(b"sentinel".to_vec())) => {
             Err(RedisError::from((
                 redis::ErrorKind::Client,
-                "it is a sentinel, which keeps nothing: name it by `redis+sentinel://HOST:PORT/NAME`, by the name of what it watches",
+                "it is a sentinel, which keeps nothing: name it by `redis+sentinel://HOST:PORT/NAME` (over TLS `rediss+sentinel://`), by the name of what it watches",
             )))
         }
         Ok(Value::Array(values)) => Ok(values.first() != Some(&Value::BulkString(b"master".to_vec()))),

@@ -74,6 +74,7 @@ mod playing;
 mod rare;
 mod reach;
 mod redo;
+mod refusal;
 mod replicas;
 mod scripts;
 mod sentinels;
@@ -82,6 +83,7 @@ mod shared;
 mod surplus;
 mod take;
 mod takes;
+mod tls;
 mod watch;
 mod whole;
 mod written;
@@ -103,9 +105,11 @@ use self::link::Link;
 pub use self::moving::without_secret;
 pub use self::options::RedisOptions;
 use self::place::RedisPlace;
-pub use self::place::check_url;
+pub use self::place::{check_url, is_over_tls};
 use self::redo::Redo;
+pub(crate) use self::refusal::TlsRefusal;
 use self::shared::{RedisShared, StoreParts};
+pub use self::tls::TlsFiles;
 use crate::store::late::Lates;
 use crate::store::lock::{self, FileLock};
 use crate::store::moving::{MoveNotice, Opening};
@@ -256,7 +260,7 @@ impl RedisStore {
 
     /// As [`RedisStore::open`]; what is to be begun `anew` is begun before, and is this process's from the start.
     fn open_or_begin(options: RedisOptions, anew: Option<Arc<Anew>>) -> Result<Self, StoreError> {
-        let place = RedisPlace::new(&options.url, &Keys::new(&options.prefix)?)?;
+        let place = RedisPlace::new(&options.url, &options.tls, &Keys::new(&options.prefix)?)?;
         let (opening, ground) = (StoreOpening::new(options, place, anew)?, Ground::threads()?);
         // On the runtime's thread: this one may belong to a runtime of its own.
         let (told, asked) = std::sync::mpsc::sync_channel(1);
@@ -288,7 +292,7 @@ impl RedisStore {
     fn run((opening, begun, link): (StoreOpening, Begun, Link), ground: Ground) -> Result<Self, StoreError> {
         let StoreOpening { keys, options, place, lock, identity, anew } = opening;
         let Begun { server, shas, register, shards, notice, went_on } = begun;
-        tracing::info!(redis = %place.name(), engine = server.engine(), "connected");
+        tracing::info!(redis = %place.name(), engine = server.engine(), tls = place.is_over_tls(), "connected");
         let info = StoreInfo {
             kind: "redis",
             durability: server.durability(options.replicas, options.degrade, place.is_in_cluster()),

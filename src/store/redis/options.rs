@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::tls::TlsFiles;
 use crate::limits::REDIS_MOVE_BYTES_MAX;
 use crate::store::codec::Format;
 use crate::store::moving::Opening;
@@ -11,8 +12,10 @@ use crate::store::moving::Opening;
 pub struct RedisOptions {
     /// `redis://[user:password@]host:port/database`, `redis+unix:///path`,
     /// `redis+sentinel://[user:password@]host:port,host:port/SERVICE/database`, or
-    /// `redis+cluster://[user:password@]host:port,host:port`.
+    /// `redis+cluster://[user:password@]host:port,host:port`. Over TLS: `rediss://`, `rediss+sentinel://`, `rediss+cluster://`.
     pub url: String,
+    /// Whom TLS trusts, and what it shows.
+    pub tls: TlsFiles,
     /// What all keys begin with.
     pub prefix: String,
     /// Number of shards, fixed at first use.
@@ -49,6 +52,7 @@ impl RedisOptions {
     pub fn new(url: impl Into<String>, shards: u16) -> Self {
         Self {
             url: url.into(),
+            tls: TlsFiles::default(),
             prefix: "allod".to_owned(),
             shards,
             owner: String::new(),

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisError};
+use redis::{ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisError};
 use tokio::time::Instant;
 
 use super::cluster::RedisCluster;
@@ -13,6 +13,7 @@ use super::failed::store_error;
 use super::following::Following;
 use super::keys::Keys;
 use super::sentinels::Sentinels;
+use super::tls::{RedisTls, TlsFiles};
 use crate::store::StoreError;
 use crate::telemetry::Seldom;
 
@@ -23,13 +24,50 @@ const USER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How soon, and how seldom at the end, it is said again that something does not come to an end.
 pub(super) const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
+/// How URLs over TLS begin, and those of the same place without.
+const SECURED: [(&str, &str); 4] = [
+    ("rediss://", "redis://"),
+    ("valkeys://", "valkey://"),
+    ("rediss+sentinel://", "redis+sentinel://"),
+    ("rediss+cluster://", "redis+cluster://"),
+];
+
 /// Is it a URL of Redis?
 ///
 /// # Errors
 /// Why not, without the URL: it may hold a password.
 pub fn check_url(url: &str) -> Result<(), String> {
     let keys = Keys::new("allod").map_err(|error| error.to_string())?;
-    RedisPlace::read(url, &keys).map(drop).map_err(|error| why_wrong(&error))
+    let read = || match without_tls(url)? {
+        Some(plain) => RedisPlace::read(&plain, None, &keys),
+        None => RedisPlace::read(url, None, &keys),
+    };
+    read().map(drop).map_err(|error| why_wrong(&error))
+}
+
+/// Does the URL say that Redis is reached over TLS?
+pub fn is_over_tls(url: &str) -> bool {
+    plain(url).is_some()
+}
+
+/// The URL of the same place without TLS, if it is one over TLS.
+fn plain(url: &str) -> Option<String> {
+    SECURED.iter().find_map(|(secured, plain)| Some(format!("{plain}{}", url.strip_prefix(secured)?)))
+}
+
+/// As [`plain`], if nothing is asked for that makes it insecure again.
+fn without_tls(url: &str) -> Result<Option<String>, RedisError> {
+    let refused = |why| Err(RedisError::from((ErrorKind::InvalidClientConfig, why)));
+    match url.split_once('#') {
+        Some((_, "insecure")) if is_over_tls(url) => refused(
+            "it asks for `#insecure`, with which any certificate would do, that of a stranger too; leave it out, and name who signs \
+             for Redis by `store.redis_ca`",
+        ),
+        Some(_) if is_over_tls(url) => {
+            refused("it has a part behind `#`, which says nothing of Redis; write `%23` for that sign in a password")
+        }
+        Some(_) | None => Ok(plain(url)),
+    }
 }
 
 /// What is wrong with a URL, without the words of the program.
@@ -56,6 +94,7 @@ fn check_protocol(url: &str) -> Result<(), RedisError> {
 pub(super) struct RedisPlace {
     whom: Whom,
     name: Arc<str>,
+    is_over_tls: bool,
     /// How often it is said that nobody tells who the primary is.
     untold: Arc<Seldom>,
 }
@@ -63,7 +102,7 @@ pub(super) struct RedisPlace {
 #[derive(Debug, Clone)]
 enum Whom {
     /// Always the same.
-    One(Client),
+    One(RedisServer),
     /// Whoever is at the other end of the caller's way.
     Over(Arc<dyn RedisWay>),
     /// Whom the sentinels name.
@@ -73,35 +112,47 @@ enum Whom {
 }
 
 impl RedisPlace {
-    pub(super) fn new(url: &str, keys: &Keys) -> Result<Self, StoreError> {
-        Self::read(url, keys).map_err(|error| {
+    pub(super) fn new(url: &str, files: &TlsFiles, keys: &Keys) -> Result<Self, StoreError> {
+        let wrong = |error| {
             let why = why_wrong(&error);
             // The URL is not repeated: it may hold a password.
             StoreError::Invalid(format!("the URL of Redis is wrong: {why}; as `redis://127.0.0.1:6379/0`").into())
-        })
+        };
+        match without_tls(url).map_err(wrong)? {
+            Some(plain) => {
+                let tls = RedisTls::new(files).map_err(|problem| StoreError::Invalid(problem.into()))?;
+                Self::read(&plain, Some(&Arc::new(tls)), keys).map_err(wrong)
+            }
+            None => Self::read(url, None, keys).map_err(wrong),
+        }
     }
 
-    fn read(url: &str, keys: &Keys) -> Result<Self, RedisError> {
+    /// Of a URL without TLS, over which it is reached all the same if there is one.
+    fn read(url: &str, tls: Option<&Arc<RedisTls>>, keys: &Keys) -> Result<Self, RedisError> {
+        Ok(Self { is_over_tls: tls.is_some(), ..Self::read_plain(url, tls, keys)? })
+    }
+
+    fn read_plain(url: &str, tls: Option<&Arc<RedisTls>>, keys: &Keys) -> Result<Self, RedisError> {
         let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_AFTER / 5);
         let settings = redis::io::tcp::TcpSettings::default()
             .set_nodelay(true)
             .set_keepalive(keepalive)
             .set_user_timeout(USER_TIMEOUT);
         check_protocol(url)?;
-        if let Some(sentinels) = Sentinels::of(url, &settings) {
+        if let Some(sentinels) = Sentinels::of(url, &settings, tls) {
             let sentinels = sentinels?;
             let name = sentinels.name().into();
             return Ok(Self::of(Whom::Named(Arc::new(sentinels)), name));
         }
-        if let Some(cluster) = RedisCluster::of(url, &settings, keys.register()) {
+        if let Some(cluster) = RedisCluster::of(url, &settings, tls, keys.register()) {
             let cluster = cluster?;
             let name = cluster.name().into();
             return Ok(Self::of(Whom::Slot(Arc::new(cluster)), name));
         }
         let info = url.into_connection_info()?;
         let name = info.addr().to_string().into();
-        let client = Client::open(info.set_tcp_settings(settings))?;
-        Ok(Self::of(Whom::One(client), name))
+        let server = RedisServer::at(info.set_tcp_settings(settings), tls)?;
+        Ok(Self::of(Whom::One(server), name))
     }
 
     /// What a way of the caller's leads to.
@@ -111,16 +162,16 @@ impl RedisPlace {
     }
 
     fn of(whom: Whom, name: Arc<str>) -> Self {
-        Self { whom, name, untold: Arc::new(Seldom::new(SAID_EVERY)) }
+        Self { whom, name, is_over_tls: false, untold: Arc::new(Seldom::new(SAID_EVERY)) }
     }
 
     /// The server to connect to.
     pub(super) async fn server(&self) -> Result<RedisServer, RedisError> {
         match &self.whom {
-            Whom::One(client) => Ok(RedisServer::At(client.clone())),
+            Whom::One(server) => Ok(server.clone()),
             Whom::Over(way) => Ok(RedisServer::Over(Arc::clone(way))),
-            Whom::Named(sentinels) => sentinels.primary().await.map(RedisServer::At),
-            Whom::Slot(cluster) => cluster.primary().await.map(RedisServer::At),
+            Whom::Named(sentinels) => sentinels.primary().await,
+            Whom::Slot(cluster) => cluster.primary().await,
         }
     }
 
@@ -204,6 +255,11 @@ impl RedisPlace {
         self.following().map_or(0, Following::changes)
     }
 
+    /// Is all that is said there encrypted?
+    pub(super) fn is_over_tls(&self) -> bool {
+        self.is_over_tls
+    }
+
     /// `host:port`, or the path of a socket.
     pub(super) fn name(&self) -> &Arc<str> {
         &self.name
@@ -214,14 +270,17 @@ impl RedisPlace {
 mod tests {
     use super::*;
 
+    fn read(url: &str) -> Result<RedisPlace, StoreError> {
+        RedisPlace::new(url, &TlsFiles::default(), &Keys::new("allod").unwrap())
+    }
+
     #[test]
     fn a_password_is_not_shown() {
-        let keys = Keys::new("allod").unwrap();
-        let place = RedisPlace::new("redis://user:secret@127.0.0.1:6390/2", &keys).unwrap();
+        let place = read("redis://user:secret@127.0.0.1:6390/2").unwrap();
         assert_eq!(&**place.name(), "127.0.0.1:6390");
-        let place = RedisPlace::new("redis+cluster://user:secret@127.0.0.1:6390,127.0.0.2:1", &keys).unwrap();
+        let place = read("redis+cluster://user:secret@127.0.0.1:6390,127.0.0.2:1").unwrap();
         assert_eq!(&**place.name(), "cluster of 127.0.0.1:6390,127.0.0.2:1");
-        let error = RedisPlace::new("http://user:secret@127.0.0.1", &keys).unwrap_err();
+        let error = read("http://user:secret@127.0.0.1").unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 
@@ -229,7 +288,6 @@ mod tests {
     /// evicts.
     #[test]
     fn a_url_that_asks_for_the_newer_protocol_is_refused_and_says_what_to_leave_out() {
-        let keys = Keys::new("allod").unwrap();
         for url in [
             "redis://127.0.0.1:6390/0?protocol=resp3",
             "redis://user:secret@127.0.0.1:6390/?protocol=3",
@@ -238,10 +296,42 @@ mod tests {
             "redis+sentinel://127.0.0.1:26379/register/0?protocol=resp3",
             "redis+cluster://127.0.0.1:6390/0?protocol=resp3",
         ] {
-            let error = RedisPlace::new(url, &keys).unwrap_err().to_string();
+            let error = read(url).unwrap_err().to_string();
             assert!(error.contains("leave out `protocol`") && !error.contains("secret"), "{url}: {error}");
             assert!(check_url(url).is_err());
         }
-        RedisPlace::new("redis://127.0.0.1:6390/0?protocol=resp2", &keys).unwrap();
+        read("redis://127.0.0.1:6390/0?protocol=resp2").unwrap();
+    }
+
+    #[test]
+    fn a_url_over_tls_is_that_of_the_same_place() {
+        for (url, name) in [
+            ("rediss://user:secret@127.0.0.1:6390/2", "127.0.0.1:6390"),
+            ("valkeys://127.0.0.1/", "127.0.0.1:6379"),
+            ("rediss+sentinel://10.0.0.1,10.0.0.2:5/register", "register of 10.0.0.1:26379,10.0.0.2:5"),
+            ("rediss+cluster://10.0.0.1:1,10.0.0.2:2", "cluster of 10.0.0.1:1,10.0.0.2:2"),
+        ] {
+            check_url(url).unwrap();
+            let place = read(url).unwrap();
+            assert!(place.is_over_tls() && is_over_tls(url), "{url}");
+            assert_eq!(&**place.name(), name);
+        }
+        for url in ["redis://127.0.0.1:6390/2", "redis+unix:///run/rediss://s", "redis+cluster://10.0.0.1:1"] {
+            assert!(!read(url).unwrap().is_over_tls() && !is_over_tls(url), "{url}");
+        }
+        assert!(check_url("rediss+unix:///run/redis.sock").is_err());
+        assert!(check_url("rediss+sentinel://10.0.0.1").is_err());
+    }
+
+    #[test]
+    fn a_url_that_wants_no_certificate_looked_at_is_refused_with_the_reason() {
+        for url in ["rediss://u:secret@h/0#insecure", "rediss+sentinel://h/s/0#insecure", "rediss+cluster://h#insecure"]
+        {
+            let why = check_url(url).unwrap_err();
+            assert!(why.contains("that of a stranger") && why.contains("`store.redis_ca`"), "{url}: {why}");
+            assert!(!read(url).unwrap_err().to_string().contains("secret"));
+        }
+        let why = check_url("rediss://u:sec#ret@h/0").unwrap_err();
+        assert!(why.contains("`%23`") && !why.contains("ret"), "{why}");
     }
 }

@@ -8,13 +8,17 @@
 //! as ROLE agrees (`link` asks it on every connection), and who may write is the token's affair, not theirs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
 use tokio::task::JoinSet;
 
+use super::connect::RedisServer;
 use super::following::{Following, NamedPrimary};
+use super::refusal::TlsRefusal;
+use super::tls::RedisTls;
 
 /// How long one sentinel may take to be reached, and to answer. All are asked at once: those that are gone hold up nobody.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
@@ -23,20 +27,26 @@ const SCHEME: &str = "redis+sentinel://";
 /// The sentinels of one service.
 #[derive(Debug)]
 pub(super) struct Sentinels {
-    each: Vec<Client>,
+    each: Vec<RedisServer>,
     service: String,
     /// How the primary is spoken to: everything but where it is.
     primary: ConnectionInfo,
+    /// Over which they and the primary are reached, if it is to be so.
+    tls: Option<Arc<RedisTls>>,
     following: Following,
 }
 
 impl Sentinels {
     /// Reads `redis+sentinel://[user:password@]host:port[,host:port…]/SERVICE[/database]`; none if it is another kind of URL.
-    pub(super) fn of(url: &str, settings: &TcpSettings) -> Option<Result<Self, RedisError>> {
-        Some(Self::read(url.strip_prefix(SCHEME)?, settings))
+    pub(super) fn of(
+        url: &str,
+        settings: &TcpSettings,
+        tls: Option<&Arc<RedisTls>>,
+    ) -> Option<Result<Self, RedisError>> {
+        Some(Self::read(url.strip_prefix(SCHEME)?, settings, tls))
     }
 
-    fn read(rest: &str, settings: &TcpSettings) -> Result<Self, RedisError> {
+    fn read(rest: &str, settings: &TcpSettings, tls: Option<&Arc<RedisTls>>) -> Result<Self, RedisError> {
         let wrong = |what| RedisError::from((ErrorKind::InvalidClientConfig, what));
         let (authority, path) = rest.split_once('/').ok_or_else(|| wrong("it names no service"))?;
         let (service, database) = path.split_once('/').unwrap_or((path, "0"));
@@ -53,12 +63,14 @@ impl Sentinels {
             } else {
                 format!("{host}:26379")
             };
-            Client::open(format!("redis://{host}/").into_connection_info()?.set_tcp_settings(settings.clone()))
+            let info = format!("redis://{host}/").into_connection_info()?.set_tcp_settings(settings.clone());
+            RedisServer::at(info, tls)
         });
         Ok(Self {
             each: each.collect::<Result<_, _>>()?,
             service: service.to_owned(),
             primary: primary.set_tcp_settings(settings.clone()),
+            tls: tls.cloned(),
             following: Following::default(),
         })
     }
@@ -66,12 +78,12 @@ impl Sentinels {
     /// `SERVICE of HOST:PORT,…`.
     pub(super) fn name(&self) -> String {
         let hosts: Vec<String> =
-            self.each.iter().map(|client| client.get_connection_info().addr().to_string()).collect();
+            self.each.iter().filter_map(RedisServer::address).map(ConnectionAddr::to_string).collect();
         format!("{} of {}", self.service, hosts.join(","))
     }
 
     /// The primary, as the sentinel says that knows of the latest failover.
-    pub(super) async fn primary(&self) -> Result<Client, RedisError> {
+    pub(super) async fn primary(&self) -> Result<RedisServer, RedisError> {
         let mut last = RedisError::from((ErrorKind::Client, "no sentinel answers"));
         let mut named: Vec<NamedPrimary> = Vec::with_capacity(self.each.len());
         let mut asking = JoinSet::new();
@@ -85,7 +97,9 @@ impl Sentinels {
                 Ok(Ok(None)) => {
                     last = RedisError::from((ErrorKind::Client, "a sentinel does not say where the primary is"))
                 }
-                Ok(Err(error)) => last = error,
+                // That one is away is said where nothing else is: somebody must look after the other.
+                Ok(Err(error)) if TlsRefusal::of(&last).is_none() => last = error,
+                Ok(Err(_)) => {}
                 // It crashed: nothing was said.
                 Err(_) => {}
             }
@@ -95,7 +109,7 @@ impl Sentinels {
             self.counts_anew(&latest);
         }
         let NamedPrimary { host, port, .. } = self.following.follow(latest, &self.service);
-        Client::open(self.primary.clone().set_addr(ConnectionAddr::Tcp(host, port)))
+        RedisServer::at(self.primary.clone().set_addr(ConnectionAddr::Tcp(host, port)), self.tls.as_ref())
     }
 
     /// They name the one that is followed, and none of them knows of the failover that made it one.
@@ -111,16 +125,14 @@ impl Sentinels {
     }
 }
 
-async fn ask(sentinel: &Client, service: &str) -> Result<Option<NamedPrimary>, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(ANSWER_WITHIN))
-        .set_response_timeout(Some(ANSWER_WITHIN));
-    let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
+async fn ask(sentinel: &RedisServer, service: &str) -> Result<Option<NamedPrimary>, RedisError> {
+    let told = |error| sentinel.told(error);
+    let mut connection = sentinel.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await.map_err(told)?;
     // The address and the epoch at one instant. While a failover runs, MASTER names the old address under the new epoch.
     let mut both = redis::pipe();
     both.cmd("SENTINEL").arg("get-master-addr-by-name").arg(service).cmd("SENTINEL").arg("MASTER").arg(service);
     type Both = (Option<(String, u16)>, HashMap<String, String>);
-    let (address, about): Both = both.query_async(&mut connection).await?;
+    let (address, about): Both = both.query_async(&mut connection).await.map_err(told)?;
     let named = || {
         let (host, port) = address?;
         Some(NamedPrimary { epoch: about.get("config-epoch")?.parse().ok()?, host, port })
@@ -133,7 +145,7 @@ mod tests {
     use super::*;
 
     fn of(url: &str) -> Result<Sentinels, RedisError> {
-        Sentinels::of(url, &TcpSettings::default()).unwrap()
+        Sentinels::of(url, &TcpSettings::default(), None).unwrap()
     }
 
     #[test]
@@ -176,6 +188,6 @@ mod tests {
         assert_eq!(of("redis+sentinel://10.0.0.1:26379/register").unwrap().primary.redis_settings().db(), 0);
         assert!(of("redis+sentinel://10.0.0.1:26379").is_err());
         assert!(of("redis+sentinel://10.0.0.1:26379/").is_err());
-        assert!(Sentinels::of("redis://127.0.0.1/", &TcpSettings::default()).is_none());
+        assert!(Sentinels::of("redis://127.0.0.1/", &TcpSettings::default(), None).is_none());
     }
 }

@@ -185,7 +185,8 @@ impl ServerFacts {
         }
         match self.fact("cluster_enabled") {
             Some("1") if !in_cluster => found.push(
-                "is part of a cluster; name some of its servers by `--redis redis+cluster://HOST:PORT,HOST:PORT`"
+                "is part of a cluster; name some of its servers by `--redis redis+cluster://HOST:PORT,HOST:PORT` \
+                 (over TLS `rediss+cluster://`)"
                     .to_owned(),
             ),
             Some("0") if in_cluster => {

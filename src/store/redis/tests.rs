@@ -163,7 +163,10 @@ async fn sentinel(primaries: Arc<Mutex<Vec<SocketAddr>>>) -> SocketAddr {
 }
 
 fn link_to(address: SocketAddr) -> Link {
-    Link::new(RedisPlace::new(&format!("redis://{address}/0"), &Keys::new("allod").unwrap()).unwrap(), None)
+    Link::new(
+        RedisPlace::new(&format!("redis://{address}/0"), &TlsFiles::default(), &Keys::new("allod").unwrap()).unwrap(),
+        None,
+    )
 }
 
 /// In the midst of a failover: connections of before lead to the primary of before, and a new one to the next, which lacks what
@@ -202,8 +205,8 @@ async fn a_connection_that_was_replaced_while_it_was_looked_over_is_not_the_one_
     let primaries = Arc::new(Mutex::new(vec![primary_at(5).await]));
     let sentinel = sentinel(Arc::clone(&primaries)).await;
     let shared = Arc::new(shared(None));
-    let place =
-        RedisPlace::new(&format!("redis+sentinel://{sentinel}/register"), &Keys::new("allod").unwrap()).unwrap();
+    let url = format!("redis+sentinel://{sentinel}/register");
+    let place = RedisPlace::new(&url, &TlsFiles::default(), &Keys::new("allod").unwrap()).unwrap();
     let told = head_at(5);
     shared.line(ShardId(0), |line| line.take(&told)).unwrap().unwrap();
     assert!(shared.line(ShardId(0), |line| line.tells(Point::of(&told))).unwrap());

@@ -1,0 +1,257 @@
+//! Why no connection over TLS comes up, for people: of whom, what stands in the way, what to do. And the other way round, that a
+//! server may want TLS of which the URL knows nothing.
+//!
+//! Called by `tls` and `connect`; `failed` looks whether an error is one of these.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use redis::{ConnectionAddr, RedisError};
+use tokio_rustls::rustls::pki_types::UnixTime;
+use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
+
+use super::tls::TlsFiles;
+
+const NO_TLS: &str =
+    "speaks no TLS; name its TLS port (`tls-port`), or begin the URL with `redis` if nothing is to be encrypted";
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct TlsRefusal {
+    text: String,
+    /// Does trying again not help?
+    for_good: bool,
+}
+
+impl TlsRefusal {
+    fn for_good(text: String) -> Self {
+        Self { text, for_good: true }
+    }
+
+    fn for_now(text: String) -> Self {
+        Self { text, for_good: false }
+    }
+
+    pub(super) fn is_for_good(&self) -> bool {
+        self.for_good
+    }
+
+    /// The refusal that an error is.
+    pub(super) fn of(error: &RedisError) -> Option<&Self> {
+        // So the crate wraps what it did not make itself.
+        let wrapped = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+        wrapped.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
+    }
+}
+
+/// An error before the first answer of a server that is reached without TLS, and what it may mean.
+pub(super) fn without_tls(error: RedisError, address: &ConnectionAddr) -> RedisError {
+    let closed = error.is_connection_dropped() && !error.is_connection_refusal();
+    // It answers with a record of TLS.
+    let is_strange = error.kind() == redis::ErrorKind::Parse;
+    match address {
+        ConnectionAddr::Tcp(host, port) if closed || is_strange => {
+            let did = if closed { "hung up before it answered" } else { "answers as no Redis does" };
+            let text = format!("{host}:{port} {did} ({error}); where it wants TLS the URL begins with `rediss`");
+            io::Error::other(TlsRefusal::for_now(text)).into()
+        }
+        _ => error,
+    }
+}
+
+/// A server, as it is named in the URL or by others, and the files by which it is judged.
+pub(super) struct Whom<'a> {
+    pub(super) host: &'a str,
+    pub(super) port: u16,
+    pub(super) files: &'a TlsFiles,
+}
+
+impl Whom<'_> {
+    fn at(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
+    /// No certificate can be for such a host.
+    pub(super) fn no_name(&self) -> TlsRefusal {
+        let host = self.host;
+        TlsRefusal::for_good(format!("no certificate can be for `{host}`, which is neither a name nor an address"))
+    }
+
+    /// It was reached, and said nothing.
+    pub(super) fn silent(&self) -> TlsRefusal {
+        let at = self.at();
+        TlsRefusal::for_now(format!("{at} does not answer the TLS handshake: it stands still, or {NO_TLS}"))
+    }
+
+    /// What an error of the handshake means; none: no more than it says.
+    pub(super) fn in_handshake(&self, error: &io::Error) -> Option<TlsRefusal> {
+        let at = self.at();
+        let Some(error) = of_rustls(error) else {
+            let text =
+                || format!("{at} hangs up in the TLS handshake: it stops, has no room (`maxclients`), or {NO_TLS}");
+            return hung_up(error).then(|| TlsRefusal::for_now(text()));
+        };
+        Some(match error {
+            rustls::Error::InvalidCertificate(wrong) => self.certificate(wrong),
+            rustls::Error::AlertReceived(alert) => self.alert(*alert),
+            rustls::Error::InvalidMessage(_) => {
+                TlsRefusal::for_now(format!("{at} answers the TLS handshake with something else: it {NO_TLS}"))
+            }
+            rustls::Error::PeerIncompatible(_) => TlsRefusal::for_good(format!(
+                "{at} speaks neither TLS 1.2 nor 1.3 as this server does ({error}); see `tls-protocols` and `tls-ciphers` of Redis"
+            )),
+            error => TlsRefusal::for_good(format!("TLS with {at} fails: {error}")),
+        })
+    }
+
+    /// What an error of the first answer means.
+    pub(super) fn behind_handshake(&self, error: &io::Error) -> Option<TlsRefusal> {
+        match of_rustls(error) {
+            Some(rustls::Error::AlertReceived(alert)) => Some(self.alert(*alert)),
+            Some(error) => Some(TlsRefusal::for_good(format!("TLS with {} fails: {error}", self.at()))),
+            None => hung_up(error).then(|| {
+                let text = format!("{} hung up behind the TLS handshake; {}", self.at(), self.shown());
+                TlsRefusal::for_now(text)
+            }),
+        }
+    }
+
+    /// What to look at where it does not take whom it is talking to.
+    fn shown(&self) -> String {
+        let certificate = &self.files.certificate;
+        if certificate.as_os_str().is_empty() {
+            return "if it wants a certificate of its clients (`tls-auth-clients`), set `store.redis_certificate` and \
+                    `store.redis_key`"
+                .to_owned();
+        }
+        format!(
+            "it was shown {certificate:?} (`store.redis_certificate`): see that it has not expired, and that `tls-ca-cert-file` of \
+             Redis has who signed it"
+        )
+    }
+
+    fn alert(&self, alert: AlertDescription) -> TlsRefusal {
+        let (at, shows) = (self.at(), !self.files.certificate.as_os_str().is_empty());
+        TlsRefusal::for_good(match alert {
+            AlertDescription::CertificateRequired if !shows => {
+                format!("{at} wants a certificate of its clients; set `store.redis_certificate` and `store.redis_key`")
+            }
+            AlertDescription::ProtocolVersion => {
+                format!("{at} speaks neither TLS 1.2 nor 1.3; see `tls-protocols` of Redis")
+            }
+            alert => format!("{at} refuses this server in the TLS handshake ({alert:?}); {}", self.shown()),
+        })
+    }
+
+    fn certificate(&self, wrong: &CertificateError) -> TlsRefusal {
+        let (at, host) = (self.at(), self.host);
+        TlsRefusal::for_good(match wrong {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                let ca = &self.files.ca;
+                if ca.as_os_str().is_empty() {
+                    format!(
+                        "the certificate of {at} is signed by nobody whom this system trusts; name the file of who signed it by \
+                         `store.redis_ca`"
+                    )
+                } else {
+                    format!(
+                        "the certificate of {at} is signed by nobody in {ca:?} (`store.redis_ca`); name the file of who signed it"
+                    )
+                }
+            }
+            CertificateError::NotValidForName => {
+                format!("the certificate of {at} is not for `{host}`; {}", for_name(host))
+            }
+            CertificateError::NotValidForNameContext { presented, .. } => {
+                let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
+                let names = if names.is_empty() {
+                    "no name (`subjectAltName`; a common name does not count)".to_owned()
+                } else {
+                    names.join(", ")
+                };
+                format!("the certificate of {at} is for {names}, not for `{host}`; {}", for_name(host))
+            }
+            CertificateError::Expired => {
+                format!("the certificate of {at} has expired; give Redis a new one, and see the clock of this machine")
+            }
+            CertificateError::ExpiredContext { not_after, .. } => format!(
+                "the certificate of {at} has expired at {}; give Redis a new one, and see the clock of this machine",
+                time(*not_after)
+            ),
+            CertificateError::NotValidYet => {
+                format!("the certificate of {at} is not valid yet; see the clock of this machine")
+            }
+            CertificateError::NotValidYetContext { not_before, .. } => {
+                format!("the certificate of {at} is valid from {} on; see the clock of this machine", time(*not_before))
+            }
+            wrong if wrong.to_string().contains("CaUsedAsEndEntity") => format!(
+                "the certificate of {at} is that of a CA (`CA:TRUE`), which is taken for no server's; give Redis one that is signed \
+                 by it"
+            ),
+            wrong => format!("the certificate of {at} is refused: {wrong}; give Redis another one"),
+        })
+    }
+}
+
+fn for_name(host: &str) -> String {
+    format!("name Redis as its certificate does, or give it one for `{host}`")
+}
+
+/// `redis.example` of `DnsName("redis.example")`.
+fn bare(name: &str) -> &str {
+    let inner = name.split_once('(').map_or(name, |(_, inner)| inner);
+    inner.trim_end_matches(')').trim_matches('"')
+}
+
+fn time(at: UnixTime) -> String {
+    let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| "no time".to_owned(), |at| at.to_string())
+}
+
+fn of_rustls(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+fn hung_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reset() -> RedisError {
+        io::Error::from(io::ErrorKind::ConnectionReset).into()
+    }
+
+    #[test]
+    fn a_refusal_is_found_in_the_error_that_the_redis_crate_made_of_it() {
+        let refusal = TlsRefusal::for_good("no".to_owned());
+        assert_eq!(TlsRefusal::of(&io::Error::other(refusal.clone()).into()), Some(&refusal));
+        assert_eq!(TlsRefusal::of(&reset()), None);
+        assert_eq!(TlsRefusal::of(&RedisError::from((redis::ErrorKind::Io, "no"))), None);
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_may_want_tls_and_one_that_is_away_does_not() {
+        let address = ConnectionAddr::Tcp("h".to_owned(), 1);
+        let told = without_tls(reset(), &address);
+        assert!(told.to_string().contains("h:1 hung up") && told.to_string().contains("`rediss`"), "{told}");
+        assert!(TlsRefusal::of(&told).is_some_and(|refusal| !refusal.is_for_good()));
+        let refused = || RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused));
+        assert_eq!(without_tls(refused(), &address).to_string(), refused().to_string());
+        let socket = ConnectionAddr::Unix("/s".into());
+        assert_eq!(without_tls(reset(), &socket).to_string(), reset().to_string());
+    }
+
+    #[test]
+    fn names_are_told_as_they_stand_in_a_certificate() {
+        assert_eq!(bare("DnsName(\"redis.example\")"), "redis.example");
+        assert_eq!(bare("IpAddress(10.0.0.1)"), "10.0.0.1");
+        assert_eq!(bare("other"), "other");
+    }
+}

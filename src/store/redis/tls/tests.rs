@@ -1,0 +1,84 @@
+//! Unit tests of the files that TLS to Redis needs. What servers do is tested with real ones (`tests/faults/tls.rs`).
+#![allow(clippy::disallowed_methods, reason = "files of a test need not survive anything")]
+
+use super::*;
+
+#[path = "../../../../tests/support/authority.rs"]
+#[allow(dead_code, reason = "shared with the tests of nodes")]
+mod authority;
+
+use authority::Authority;
+
+fn only_ca(ca: &Path) -> TlsFiles {
+    TlsFiles { ca: ca.to_owned(), ..TlsFiles::default() }
+}
+
+#[test]
+fn files_that_are_what_they_are_to_be_are_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = Authority::new(directory.path(), "ca");
+    let client = ca.signs("client", &["client.example"]);
+    let files = TlsFiles { ca: ca.own.certificate.clone(), certificate: client.certificate, key: client.key };
+    files.check().unwrap();
+    RedisTls::new(&files).unwrap();
+    TlsFiles::default().check().unwrap();
+    // Those of several who sign.
+    let other = Authority::new(directory.path(), "other");
+    let both = [&ca, &other].map(|one| std::fs::read_to_string(&one.own.certificate).unwrap()).concat();
+    let file = directory.path().join("both.pem");
+    std::fs::write(&file, both).unwrap();
+    only_ca(&file).check().unwrap();
+    assert_eq!(only_ca(&file).roots().unwrap().unwrap().len(), 2);
+}
+
+#[test]
+fn a_file_that_is_something_else_is_refused_by_its_setting_with_what_is_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = Authority::new(directory.path(), "ca");
+    let (one, two) = (ca.signs("one", &["one.example"]), ca.signs("two", &["two.example"]));
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let shows = |certificate: &Path, key: &Path| TlsFiles {
+        ca: ca.own.certificate.clone(),
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+    };
+    let whole = std::fs::read_to_string(&one.certificate).unwrap();
+    let begun = &whole[..whole.len() / 2];
+    for (files, key, said) in [
+        (only_ca(&directory.path().join("none")), "redis_ca", "which cannot be read: No such file"),
+        (only_ca(directory.path()), "redis_ca", "which cannot be read"),
+        (only_ca(&file("empty", "")), "redis_ca", "which has no certificate"),
+        (only_ca(&one.key), "redis_ca", "which has no certificate"),
+        (only_ca(&file("half", begun)), "redis_ca", "which is broken off"),
+        (
+            only_ca(&file("odd", "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n")),
+            "redis_ca",
+            "something else where a certificate is to be",
+        ),
+        (shows(&file("text", "dear"), &one.key), "redis_certificate", "which has no certificate"),
+        (shows(&one.certificate, &one.certificate), "redis_key", "which has none"),
+        (shows(&one.certificate, &two.key), "redis_key", "which does not fit `store.redis_certificate`"),
+        (shows(&one.certificate, Path::new("")), "redis_key", "which cannot be read"),
+    ] {
+        let problem = files.check().unwrap_err();
+        assert!(problem.starts_with(&format!("`store.{key}` is \"")), "{problem}");
+        assert!(problem.contains(said) && problem.contains("; allowed is a file "), "{said}: {problem}");
+        assert_eq!(RedisTls::new(&files).unwrap_err(), problem);
+    }
+}
+
+#[test]
+fn a_key_is_never_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = Authority::new(directory.path(), "ca");
+    let one = ca.signs("one", &["one.example"]);
+    let key = std::fs::read_to_string(&one.key).unwrap();
+    let files = TlsFiles { ca: one.key.clone(), certificate: one.key.clone(), key: one.certificate.clone() };
+    let right = TlsFiles { ca: ca.own.certificate.clone(), certificate: one.certificate, key: one.key };
+    let shown = [files.check().unwrap_err(), format!("{right:?} {:?}", RedisTls::new(&right).unwrap())].concat();
+    assert!(key.lines().all(|line| line.starts_with("--") || !shown.contains(line)), "{shown}");
+}

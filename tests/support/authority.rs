@@ -1,0 +1,70 @@
+//! Who signs certificates in tests, and what it signs: for a Redis over TLS, and for whoever connects to it.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+
+/// A certificate and its key, in files (PEM).
+pub struct Signed {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Signs. Its files are in a directory of the test's.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    directory: PathBuf,
+    /// Its own.
+    pub own: Signed,
+}
+
+impl Authority {
+    pub fn new(directory: &Path, name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let own = written(directory, name, &certificate.pem(), &key);
+        Self { issuer: Issuer::new(params, key), directory: directory.to_owned(), own }
+    }
+
+    /// Signs for these hosts, in files of this name.
+    pub fn signs(&self, name: &str, hosts: &[&str]) -> Signed {
+        self.signs_until(name, hosts, 2_100)
+    }
+
+    /// The same, until that year.
+    pub fn signs_until(&self, name: &str, hosts: &[&str], year: i32) -> Signed {
+        let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
+        let mut params = CertificateParams::new(hosts).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_after = date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        written(&self.directory, name, &certificate.pem(), &key)
+    }
+
+    /// The settings of a Redis that shows this, and of its replicas; of its clients it wants a certificate of this authority, or
+    /// not (`yes`, `no`).
+    #[allow(dead_code, reason = "only some of those who share this file start a Redis")]
+    pub fn settings(&self, shown: &Signed, auth_clients: &str) -> Vec<String> {
+        let text = |path: &Path| path.display().to_string();
+        let files = [
+            ("--tls-cert-file", text(&shown.certificate)),
+            ("--tls-key-file", text(&shown.key)),
+            ("--tls-ca-cert-file", text(&self.own.certificate)),
+            ("--tls-auth-clients", auth_clients.to_owned()),
+            ("--tls-replication", "yes".to_owned()),
+        ];
+        files.into_iter().flat_map(|(setting, value)| [setting.to_owned(), value]).collect()
+    }
+}
+
+fn written(directory: &Path, name: &str, certificate: &str, key: &KeyPair) -> Signed {
+    let signed =
+        Signed { certificate: directory.join(format!("{name}.pem")), key: directory.join(format!("{name}.key")) };
+    std::fs::write(&signed.certificate, certificate).unwrap();
+    std::fs::write(&signed.key, key.serialize_pem()).unwrap();
+    signed
+}
