@@ -15,6 +15,7 @@
 //! | Redis | `foreign`: another register in its place; `emptied`: by hand, and without its file; `several_nodes`, `rollback`: killed, stopped, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
 //! | nodes over several Redis, and these | `cut_off`: of either from the other; `together`: the owner and the primary from all others; `set_ups`: killed, stopped; what a cluster lost, emptied; a replica cut off |
 //! | who knows better | `third`: a rollback, another node goes on, and whoever knows of more returns |
+//! | how it is reached | `tls`: over TLS, all of it, and whoever is not trusted is refused |
 //! | its replicas and slots | `disks`: their disks; `failover`: sentinels; `forks`: a failover that is taken back; `degraded`: gone, and gone on without; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
 //! | the program | `upgrade`: exchanged for one with a later format of records, and back |
 //! | what a node is asked itself | `orders`: without end |
@@ -33,6 +34,8 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+#[path = "../support/authority.rs"]
+mod authority;
 #[path = "../e2e/client.rs"]
 #[allow(dead_code, reason = "shared with the tests of one process")]
 mod client;
@@ -96,6 +99,7 @@ mod several_nodes;
 mod slow;
 mod stops;
 mod third;
+mod tls;
 mod together;
 mod upgrade;
 mod waits;

@@ -111,15 +111,14 @@ impl Redis {
 
     /// What it answers; nothing where it does not.
     pub fn text(&self, words: &[&str]) -> String {
-        let client = redis::Client::open(self.url()).unwrap();
-        let connection = client.get_connection_with_timeout(Duration::from_secs(1));
+        let connection = self.client().get_connection_with_timeout(Duration::from_secs(1));
         let answer = connection.and_then(|mut connection| redis::cmd(words[0]).arg(&words[1..]).query(&mut connection));
         answer.unwrap_or_default()
     }
 
     /// What it answers as a number.
     pub fn number(&self, words: &[&str]) -> u64 {
-        let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
+        let mut connection = self.client().get_connection().unwrap();
         redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap()
     }
 
@@ -144,12 +143,16 @@ impl Redis {
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/0", self.port)
+        format!("{}0", process::nodes_url(self.port, &self.settings))
+    }
+
+    fn client(&self) -> redis::Client {
+        redis::Client::open(process::operators_url(self.port, &self.directory, &self.settings)).unwrap()
     }
 
     /// A command of an operator.
     pub fn ask(&self, words: &[&str]) {
-        let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
+        let mut connection = self.client().get_connection().unwrap();
         let mut command = redis::cmd(words[0]);
         words[1..].iter().for_each(|word| {
             command.arg(word);

@@ -17,16 +17,24 @@ pub struct Watched {
     /// The first one is the primary at the start.
     pub servers: [Redis; 2],
     sentinels: Vec<(Child, u16)>,
+    /// What gives each of them its certificate, if they are reached over TLS.
+    tls: Vec<String>,
     pub directory: TempDir,
 }
 
 impl Watched {
     /// None where there is no `redis-server`, which is told as a skip.
     pub fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    /// All with these settings, which are those of TLS.
+    pub fn start_with(tls: &[String]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         // With files: sentinels may turn back to a server that was just started again, and one that came back empty would
         // empty the other (and stop every node, as it must).
         let settings = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "5", "--appendonly", "yes"];
+        let settings: Vec<&str> = settings.into_iter().chain(tls.iter().map(String::as_str)).collect();
         let place = |name: &str| {
             let place = directory.path().join(name);
             std::fs::create_dir(&place).unwrap();
@@ -35,13 +43,15 @@ impl Watched {
         let primary = Redis::start(&place("primary"), &settings)?;
         let port = primary.port().to_string();
         let replica = Redis::start(&place("replica"), &[&settings[..], &["--replicaof", "127.0.0.1", &port]].concat())?;
-        let mut watched = Self { servers: [primary, replica], sentinels: Vec::new(), directory };
+        let (servers, sentinels) = ([primary, replica], Vec::new());
+        let mut watched = Self { servers, sentinels, tls: tls.to_vec(), directory };
         watched.wait("the replica follows", |it| it.servers[1].text(&["INFO", "replication"]).contains("status:up"));
         for number in 0..3 {
             let (place, port) =
                 (watched.directory.path().join(format!("sentinel-{number}")), process::ports::free_port());
             std::fs::create_dir(&place).unwrap();
-            watched.sentinels.push((sentinel(&place, port, watched.servers[0].port(), 0), port));
+            let primary = watched.servers[0].port();
+            watched.sentinels.push((sentinel(&place, (port, tls), primary, 0), port));
         }
         watched.sentinels_know();
         Some(watched)
@@ -50,7 +60,7 @@ impl Watched {
     fn sentinels_know(&self) {
         self.wait("the sentinels know each other and the replica", |it| {
             it.sentinels.iter().all(|(_, port)| {
-                let about = text_at(*port, &["INFO", "sentinel"]);
+                let about = it.text_at(*port, &["INFO", "sentinel"]);
                 about.contains("slaves=1,sentinels=3")
             })
         });
@@ -66,7 +76,8 @@ impl Watched {
     pub fn made_anew_at(&mut self, primary: u16, epoch: u64) {
         self.end_sentinels();
         for (number, (child, port)) in self.sentinels.iter_mut().enumerate() {
-            *child = sentinel(&self.directory.path().join(format!("sentinel-{number}")), *port, primary, epoch);
+            let place = self.directory.path().join(format!("sentinel-{number}"));
+            *child = sentinel(&place, (*port, &self.tls), primary, epoch);
         }
         self.sentinels_know();
     }
@@ -83,7 +94,8 @@ impl Watched {
 
     fn miss_after_ms(&self, ms: u32) {
         for (_, port) in &self.sentinels {
-            let said = text_at(*port, &["SENTINEL", "SET", "register", "down-after-milliseconds", &ms.to_string()]);
+            let said =
+                self.text_at(*port, &["SENTINEL", "SET", "register", "down-after-milliseconds", &ms.to_string()]);
             assert_eq!(said.trim(), "OK");
         }
     }
@@ -101,6 +113,26 @@ impl Watched {
         }
     }
 
+    /// What the sentinel at a port answers.
+    fn text_at(&self, port: u16, words: &[&str]) -> String {
+        let url = if self.tls.is_empty() {
+            format!("redis://127.0.0.1:{port}/")
+        } else {
+            format!("redis+unix://{}", self.directory.path().join(format!("{port}.sock")).display())
+        };
+        let client = redis::Client::open(url).unwrap();
+        let Ok(mut connection) = client.get_connection_with_timeout(Duration::from_secs(1)) else {
+            return String::new();
+        };
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        match command.query::<redis::Value>(&mut connection) {
+            Ok(redis::Value::Array(words)) => words.into_iter().map(text_of).collect::<Vec<_>>().join(" "),
+            Ok(value) => text_of(value),
+            Err(_) => String::new(),
+        }
+    }
+
     fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let end = Instant::now() + STANDSTILL_MAX;
         while !is_so(self) {
@@ -112,7 +144,7 @@ impl Watched {
     /// What each says of itself.
     fn state(&self) -> String {
         let servers = self.servers.iter().map(|redis| redis.text(&["INFO", "replication"]));
-        let sentinels = self.sentinels.iter().map(|(_, port)| text_at(*port, &["INFO", "sentinel"]));
+        let sentinels = self.sentinels.iter().map(|(_, port)| self.text_at(*port, &["INFO", "sentinel"]));
         servers.chain(sentinels).collect::<Vec<_>>().join("\n")
     }
 
@@ -124,7 +156,7 @@ impl Watched {
     /// The same of one that is known by this port.
     pub fn is_primary_at(&self, which: usize, port: u16) -> bool {
         let port = port.to_string();
-        let named = |sentinel: u16| text_at(sentinel, &["SENTINEL", "get-master-addr-by-name", "register"]);
+        let named = |sentinel: u16| self.text_at(sentinel, &["SENTINEL", "get-master-addr-by-name", "register"]);
         self.sentinels.iter().all(|(_, sentinel)| named(*sentinel).contains(&port))
             && self.servers[which].text(&["INFO", "replication"]).contains("role:master")
     }
@@ -145,7 +177,8 @@ impl Watched {
 impl Keeper for Watched {
     fn url(&self) -> String {
         let hosts: Vec<String> = self.sentinels.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
-        format!("redis+sentinel://{}/register", hosts.join(","))
+        let over_tls = if self.tls.is_empty() { "" } else { "s" };
+        format!("redis{over_tls}+sentinel://{}/register", hosts.join(","))
     }
 }
 
@@ -170,28 +203,23 @@ impl Drop for Watched {
     }
 }
 
-fn sentinel(directory: &Path, port: u16, primary: u16, epoch: u64) -> Child {
+fn sentinel(directory: &Path, (port, tls): (u16, &[String]), primary: u16, epoch: u64) -> Child {
     let file = directory.join("sentinel.conf");
+    let port = if tls.is_empty() {
+        format!("port {port}\n")
+    } else {
+        let socket = directory.with_file_name(format!("{port}.sock"));
+        let lines = tls.chunks(2).map(|setting| format!("{} {}\n", setting[0].trim_start_matches('-'), setting[1]));
+        lines.collect::<String>() + &format!("port 0\ntls-port {port}\nunixsocket {}\n", socket.display())
+    };
     let text = format!(
-        "bind 127.0.0.1\nport {port}\ndir {}\nsentinel monitor register 127.0.0.1 {primary} 2\n\
+        "bind 127.0.0.1\n{port}dir {}\nsentinel monitor register 127.0.0.1 {primary} 2\n\
          sentinel down-after-milliseconds register {DOWN_AFTER_MS}\nsentinel failover-timeout register 3000\n\
          sentinel config-epoch register {epoch}\nsentinel current-epoch {epoch}\n",
         directory.display()
     );
     std::fs::write(&file, text).unwrap();
     process::spawn(Command::new(process::program()).arg(&file).arg("--sentinel"))
-}
-
-fn text_at(port: u16, words: &[&str]) -> String {
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
-    let Ok(mut connection) = client.get_connection_with_timeout(Duration::from_secs(1)) else { return String::new() };
-    let mut command = redis::cmd(words[0]);
-    command.arg(&words[1..]);
-    match command.query::<redis::Value>(&mut connection) {
-        Ok(redis::Value::Array(words)) => words.into_iter().map(text_of).collect::<Vec<_>>().join(" "),
-        Ok(value) => text_of(value),
-        Err(_) => String::new(),
-    }
 }
 
 fn text_of(value: redis::Value) -> String {

@@ -83,7 +83,8 @@ impl RedisCluster {
     /// For whoever keeps a register there.
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
-        format!("redis+cluster://{}", hosts.join(","))
+        let over_tls = if self.members[0].url().starts_with("rediss") { "s" } else { "" };
+        format!("redis{over_tls}+cluster://{}", hosts.join(","))
     }
 
     pub fn slot(&self, key: &str) -> u16 {

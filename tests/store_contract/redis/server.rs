@@ -62,11 +62,11 @@ impl Server {
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        process::nodes_url(self.port, &self.settings)
     }
 
     fn client(&self) -> Client {
-        Client::open(self.url()).unwrap()
+        Client::open(process::operators_url(self.port, self.directory.path(), &self.settings)).unwrap()
     }
 
     #[allow(dead_code, reason = "only some of those who share this file keep a connection")]

@@ -5,7 +5,7 @@
 //! program is each member of a cluster and each sentinel. Where that one has no WAITAOF, what needs it is tested with the
 //! program that `ALLOD_TEST_REDIS_LATER` names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -68,17 +68,54 @@ pub fn spawn(command: &mut Command) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
+/// Do settings give a server a certificate? Then it speaks TLS alone at its port.
+pub fn is_secured(settings: &[String]) -> bool {
+    settings.iter().any(|setting| setting == "--tls-cert-file")
+}
+
+/// What a server is started with behind its settings, where these have a certificate: a socket in its directory is for who
+/// looks after it.
+fn secured(port: u16, directory: &Path, settings: &[String]) -> Vec<String> {
+    if !is_secured(settings) {
+        return Vec::new();
+    }
+    let (port, socket) = (port.to_string(), socket(directory).display().to_string());
+    ["--port", "0", "--tls-port", &port, "--unixsocket", &socket].map(str::to_owned).into()
+}
+
+fn socket(directory: &Path) -> PathBuf {
+    directory.join("operator.sock")
+}
+
+/// Where a server with these settings is asked by a test.
+pub fn operators_url(port: u16, directory: &Path, settings: &[String]) -> String {
+    if is_secured(settings) {
+        return format!("redis+unix://{}", socket(directory).display());
+    }
+    format!("redis://127.0.0.1:{port}/")
+}
+
+/// Where a server with these settings is reached by a node.
+pub fn nodes_url(port: u16, settings: &[String]) -> String {
+    format!("redis{}://127.0.0.1:{port}/", if is_secured(settings) { "s" } else { "" })
+}
+
 /// Starts a server by this command, and waits until it answers.
 pub fn start_by(mut command: Command, port: u16, directory: &Path, settings: &[String]) -> Child {
-    let child = spawn(command.args(arguments(port, directory)).args(settings));
-    wait(port);
+    let behind = secured(port, directory, settings);
+    let child = spawn(command.args(arguments(port, directory)).args(settings).args(behind));
+    wait_at(&operators_url(port, directory, settings));
     child
 }
 
 /// Waits until a server answers.
 pub fn wait(port: u16) {
+    wait_at(&format!("redis://127.0.0.1:{port}/"));
+}
+
+fn wait_at(url: &str) {
     let end = Instant::now() + Duration::from_secs(60);
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    let client = redis::Client::open(url).unwrap();
     while client.get_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c)).is_err() {
         assert!(Instant::now() < end, "{} does not answer", program());
         std::thread::sleep(Duration::from_millis(5));
