@@ -1,13 +1,14 @@
 //! Why a server cannot start, and what to do about it.
 
 use std::io;
+use std::path::Path;
 
 use super::company::Unrelated;
 use super::{EXIT_CANNOT_START, EXIT_CANNOT_START_NOW};
 use crate::cli::failure::Failure;
 use crate::config::StoreKind;
 use crate::store::StoreError;
-use crate::store::redis::TlsRefusal;
+use crate::store::redis::{TlsRefusal, may_know};
 
 /// What stands in the way of a start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +29,8 @@ pub enum CannotBegin {
     Now(String),
     /// The store has no room for the record that this node begins.
     NoRoom(String),
+    /// The store takes no more for another reason than room: its disk, or the machine, refuses it.
+    NotContinued(String),
     /// Somebody must look.
     AsItIs(String),
     /// A node that is there cannot be asked by this one, or not this one by it.
@@ -96,7 +99,7 @@ impl CannotStart {
             StoreError::Locked(_) => {
                 "stop the server that has it open, or choose another directory with `--data DIR` (`store.directory`)"
             }
-            StoreError::Io { source, .. } if store == StoreKind::Redis && is_of_files(source) => {
+            StoreError::Io { source, .. } if store == StoreKind::Redis && is_of_place(source) => {
                 "see who may write in `store.directory`, or choose another one with `--data DIR`: each node keeps there what it knows \
                  of its register"
             }
@@ -120,6 +123,18 @@ impl CannotStart {
             _ => "choose another directory with `--data DIR` (`store.directory`), or see who may write to this one",
         };
         Self { may_pass: store == StoreKind::Redis && may_pass(error), ..Self::new(problem, hint) }
+    }
+
+    /// The store in Redis does not open, of a node that keeps what it knows of the register in this directory. What a disk refuses
+    /// there is no reason to take another one: a node that starts without that takes an older copy for the register, and
+    /// gives back nothing of what it acknowledged.
+    pub(super) fn of_node(problem: String, error: &StoreError, directory: &Path) -> Self {
+        match error {
+            StoreError::Io { source, .. } if is_of_machine(source) && (!is_of_place(source) || may_know(directory)) => {
+                Self::files(problem, error)
+            }
+            _ => Self::store(problem, error, StoreKind::Redis),
+        }
     }
 
     /// The disk, or the machine, refuses something of a register that is there, or may be. Another directory would be a register
@@ -153,7 +168,12 @@ impl CannotStart {
                             (`--data DIR`)";
                 return Self { may_pass: true, ..Self::new(problem, hint) };
             }
-            CannotBegin::NoRoom(problem) => {
+            CannotBegin::NotContinued(problem) if store != StoreKind::Redis => {
+                let hint = "look at the kernel's log (`journalctl -k`: the disk) and `ulimit -n` (open files), then start it \
+                            again: the register is there";
+                return Self { may_pass: true, ..Self::new(problem, hint) };
+            }
+            CannotBegin::NoRoom(problem) | CannotBegin::NotContinued(problem) => {
                 let hint = match store {
                     StoreKind::Redis => "make room in Redis (`maxmemory`), then start it again: the register is there",
                     StoreKind::Embedded | StoreKind::Memory => {
@@ -180,11 +200,31 @@ impl CannotStart {
     }
 }
 
-/// Did the machine refuse a file? What Redis refuses is no error of the machine's, and a connection fails otherwise.
-fn is_of_files(error: &io::Error) -> bool {
-    use io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem, StorageFull};
-    error.raw_os_error().is_some()
-        && matches!(error.kind(), NotADirectory | PermissionDenied | ReadOnlyFilesystem | StorageFull)
+/// Did the machine refuse it? What Redis refuses is no error of the machine's, and a connection fails otherwise.
+fn is_of_machine(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    let of_connection = matches!(
+        error.kind(),
+        Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::ConnectionAborted
+            | Kind::NotConnected
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::NetworkDown
+            | Kind::AddrNotAvailable
+            | Kind::BrokenPipe
+            | Kind::TimedOut
+    );
+    error.raw_os_error().is_some() && !of_connection
+}
+
+/// Would the same be taken elsewhere? What a disk cannot read, or a process not open, is no matter of the place.
+fn is_of_place(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let of_place =
+        matches!(error.kind(), NotADirectory | PermissionDenied | QuotaExceeded | ReadOnlyFilesystem | StorageFull);
+    error.raw_os_error().is_some() && of_place
 }
 
 /// Did no connection over TLS come up, or is one wanted?
@@ -202,22 +242,45 @@ impl From<CannotStart> for String {
 mod tests {
     use std::sync::Arc;
 
+    use rustix::io::Errno;
+
     use super::*;
+
+    fn io(source: io::Error) -> StoreError {
+        StoreError::Io { context: "locking a file".into(), source: Arc::new(source) }
+    }
 
     #[test]
     fn what_a_directory_refuses_is_not_taken_for_something_that_redis_does() {
-        let hint = |error: &StoreError| CannotStart::store(String::new(), error, StoreKind::Redis).hint;
-        let io = |source| StoreError::Io { context: "locking a file".into(), source: Arc::new(source) };
-        let may_not = io::Error::from_raw_os_error(rustix::io::Errno::ACCESS.raw_os_error());
-        for error in [io(may_not), StoreError::Locked("in use by process 7".into())] {
+        let directory = tempfile::tempdir().unwrap();
+        let hint = |error: &StoreError| CannotStart::of_node(String::new(), error, directory.path()).hint;
+        let of_machine = |errno: Errno| io(errno.into());
+        for error in [of_machine(Errno::ACCESS), StoreError::Locked("in use by process 7".into())] {
             assert!(hint(&error).contains("--data DIR"), "{error:?}: {}", hint(&error));
         }
-        assert!(hint(&io(io::Error::other("NOPERM"))).contains("--redis URL"));
+        for error in [of_machine(Errno::IO), of_machine(Errno::MFILE)] {
+            assert!(hint(&error).contains("the kernel's log"), "{error:?}: {}", hint(&error));
+        }
+        for error in [io(io::Error::other("NOPERM")), of_machine(Errno::CONNREFUSED), of_machine(Errno::TIMEDOUT)] {
+            assert!(hint(&error).contains("--redis URL"), "{error:?}: {}", hint(&error));
+        }
+    }
+
+    #[test]
+    fn where_a_node_keeps_what_it_knows_of_its_register_no_other_directory_is_named_and_no_other_redis() {
+        for name in ["REDIS", "LATE-3-0f", "REDO-0f"] {
+            let directory = tempfile::tempdir().unwrap();
+            std::fs::File::create(directory.path().join(name)).unwrap();
+            for errno in [Errno::ACCESS, Errno::ROFS, Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::MFILE] {
+                let cannot = CannotStart::of_node(String::new(), &io(errno.into()), directory.path());
+                let hint = cannot.hint;
+                assert!(!hint.contains("--data") && !hint.contains("--redis"), "{name}, {errno}: {hint}");
+            }
+        }
     }
 
     #[test]
     fn whatever_a_disk_refuses_of_a_register_no_other_directory_is_named() {
-        use rustix::io::Errno;
         for (errno, names, may_pass) in [
             (Errno::NOSPC, "`df`", true),
             (Errno::IO, "the kernel's log", true),
@@ -225,9 +288,7 @@ mod tests {
             (Errno::ACCESS, "who may read and write", false),
             (Errno::ROFS, "who may read and write", false),
         ] {
-            let source = Arc::new(io::Error::from_raw_os_error(errno.raw_os_error()));
-            let error = StoreError::Io { context: "flushing a file".into(), source };
-            let CannotStart { hint, may_pass: passes, .. } = CannotStart::files(String::new(), &error);
+            let CannotStart { hint, may_pass: passes, .. } = CannotStart::files(String::new(), &io(errno.into()));
             assert!(hint.contains(names) && !hint.contains("--data"), "{errno}: {hint}");
             assert_eq!(passes, may_pass, "{errno}");
         }

@@ -83,7 +83,7 @@ fn connect(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     let options = redis_options(config);
     let store = RedisStore::open(options).map_err(|error| {
         let problem = format!("cannot open the store in Redis: {}", chain(&error));
-        CannotStart::store(problem, &error, StoreKind::Redis)
+        CannotStart::of_node(problem, &error, &config.store.directory)
     })?;
     tracing::info!(survives = store.info().durability, "the register is in Redis");
     Ok(Arc::new(store))

@@ -27,7 +27,7 @@ use super::{Digest, ShardId, StoreError, whole};
 use crate::core::address::Address;
 use crate::core::state::Entry;
 
-const PREFIX: &str = "LATE-";
+pub(super) const PREFIX: &str = "LATE-";
 /// Of those that were dealt with.
 const PAST: &str = "PAST-";
 /// Of what was answered.

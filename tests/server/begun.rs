@@ -33,6 +33,18 @@ fn a_start_for_which_there_is_no_room_asks_for_room_and_not_for_a_backup() {
     assert!(may_pass && problem.starts_with("shard 0 cannot be taken: "), "{problem}");
 }
 
+/// Room is what there may be enough of.
+#[test]
+fn a_start_that_its_disk_refuses_for_another_reason_does_not_ask_for_room() {
+    let store = FaultyStore::around(Arc::new(MemoryStore::new(2)));
+    store.no_room_to_take.store(true, Ordering::SeqCst);
+    *store.obstacle.lock().unwrap() = Some("the log cannot be continued (Too many open files (os error 24))".into());
+    let cannot = serve::start(Options::new(Config::default(), store).on_free_ports()).unwrap_err();
+    let CannotStart { problem, hint, may_pass } = cannot;
+    assert!(hint.contains("`ulimit -n`") && !hint.contains("room") && !hint.contains("--data"), "{hint}");
+    assert!(may_pass && problem.ends_with("(Too many open files (os error 24))"), "{problem}");
+}
+
 #[test]
 fn what_comes_before_the_actors_run_waits_for_them() {
     System::new().block_on(async {

@@ -59,6 +59,8 @@ pub struct FaultyStore {
     loads: watch::Sender<bool>,
     /// What of its files is damaged.
     pub damage: Mutex<Option<Arc<str>>>,
+    /// What stands in the way of what takes space, if it is not room.
+    pub obstacle: Mutex<Option<Arc<str>>>,
     /// What was acknowledged and the register lacks.
     pub late: Mutex<Vec<Arc<Late>>>,
     /// Loads find that somebody else took the shard.
@@ -82,6 +84,7 @@ impl FaultyStore {
         };
         Arc::new(Self {
             damage: Mutex::default(),
+            obstacle: Mutex::default(),
             late: Mutex::default(),
             inner,
             state: Mutex::new(state),
@@ -162,6 +165,10 @@ impl Store for FaultyStore {
 
     fn health(&self) -> StoreHealth {
         self.state.lock().unwrap().health
+    }
+
+    fn obstacle(&self) -> Arc<str> {
+        self.obstacle.lock().unwrap().clone().unwrap_or_else(|| self.info().full.into())
     }
 
     fn damage(&self) -> Option<Arc<str>> {

@@ -3,7 +3,7 @@
 use super::disk::{ms, quantile};
 use super::{Check, clocks, now_ms, other_shards};
 use crate::actors::committer::chain;
-use crate::config::{Config, StoreKind};
+use crate::config::Config;
 use crate::core::plural::counted;
 use crate::serve::cannot::CannotStart;
 use crate::store::StoreError;
@@ -22,7 +22,7 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
         Ok(examined) => examined,
         Err(error) => {
             let seen = format!("{}: {}", without_secret(&options.url), chain(&error));
-            return vec![Check::wrong(CHECK, seen, hint_of_start(&error))];
+            return vec![Check::wrong(CHECK, seen, hint_of_start(config, &error))];
         }
     };
     let mut checks = vec![reached(&examined)];
@@ -39,7 +39,7 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
         checks.push(if finding.refuses { Check::wrong(CHECK, seen, hint) } else { Check::warning(CHECK, seen, hint) });
     }
     if let Some(error) = &examined.refusal {
-        checks.push(Check::wrong(CHECK, chain(error), hint_of_start(error)));
+        checks.push(Check::wrong(CHECK, chain(error), hint_of_start(config, error)));
     }
     checks.push(Check::ok("durability", format!("an acknowledged change survives {}", examined.durability)));
     if let Some(Memory { used, limit, set }) = examined.memory {
@@ -53,8 +53,8 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
 }
 
 /// What a start would say to do about it.
-fn hint_of_start(error: &StoreError) -> String {
-    CannotStart::store(String::new(), error, StoreKind::Redis).hint
+fn hint_of_start(config: &Config, error: &StoreError) -> String {
+    CannotStart::of_node(String::new(), error, &config.store.directory).hint
 }
 
 fn reached(examined: &ExaminedServer) -> Check {

@@ -3,11 +3,14 @@
 //! starts the server again must not have it granted once more. And how far it had been acknowledged when this server was stopped
 //! in order: nobody who lives may notice when an older copy of it is brought back before the next start.
 
+use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::journal::Point;
+use super::redo;
 use crate::store::moving::REDIS_FILE;
-use crate::store::{Digest, Epoch, Seq, ShardId, StoreError, Token, whole};
+use crate::store::{Digest, Epoch, Seq, ShardId, StoreError, Token, late, whole};
 
 const TITLE: &str = "allod: the register that this server keeps in Redis";
 
@@ -104,7 +107,7 @@ impl IdentityFile {
                 let unreadable = || StoreError::Damaged(format!("{} names no register", path.display()).into());
                 Some(known.ok_or_else(unreadable)?)
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(whole::io("reading", &path)(error)),
         };
         Ok(Self { path, known, behind, stood })
@@ -138,6 +141,18 @@ impl IdentityFile {
     /// Where it is, for people.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Does a node keep something of its register in this directory, or is nothing known of that? It does not where a disk says so.
+pub fn may_know(directory: &Path) -> bool {
+    let is_kept = |name: &OsStr| {
+        let name = name.to_string_lossy();
+        name == REDIS_FILE || [late::PREFIX, redo::PREFIX].iter().any(|prefix| name.starts_with(prefix))
+    };
+    match std::fs::read_dir(directory) {
+        Ok(mut entries) => entries.any(|entry| entry.map_or(true, |entry| is_kept(&entry.file_name()))),
+        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
     }
 }
 
