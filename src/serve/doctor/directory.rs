@@ -1,5 +1,6 @@
 //! The data directory: is it there, whose is it, is there room, who has it open, which register does it hold.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -59,16 +60,28 @@ pub(super) fn checks(config: &Config) -> (Vec<Check>, Option<String>) {
 fn log(directory: &Path) -> Option<Check> {
     // What is none, or not to be opened, is said already.
     nameplate::read(directory).ok().flatten().filter(|plate| plate.moved.is_none())?;
-    let hint = match embedded::look(directory) {
+    let (problem, hint) = match embedded::look(directory) {
         Ok(report) => {
             return Some(Check::ok("log", format!("{}, all of them whole", counted(report.groups, "commit"))));
         }
         // A server opened it meanwhile, and writes there.
         Err(_) if nameplate::in_use_by(directory).is_some() => return None,
-        Err(error @ StoreError::Damaged(_)) => (chain(&error), "`allod restore SOURCE --data DIR` brings a copy back"),
-        Err(error) => (chain(&error), "say it as who may read it: `runuser -u allod -- allod doctor`"),
+        Err(error) => (chain(&error), hint_of_log(&error)),
     };
-    Some(Check::wrong("log", hint.0, hint.1))
+    Some(Check::wrong("log", problem, hint))
+}
+
+fn hint_of_log(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Damaged(_) => "`allod restore SOURCE --data DIR` brings a copy back",
+        StoreError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            "say it as who may read it: `runuser -u allod -- allod doctor`"
+        }
+        _ => {
+            "see what the kernel's log says of that disk (`journalctl -k`), and `ulimit -n`; a copy, which \
+             `allod restore` brings back, lacks all that was granted since"
+        }
+    }
 }
 
 /// May the server write there, and who else may read it?
@@ -193,8 +206,14 @@ fn register(config: &Config) -> Check {
     let plate = match nameplate::read(directory) {
         Err(error) => {
             let hint = match error {
-                StoreError::Foreign(_) => "name another directory by `--data DIR` (`store.directory`)",
+                StoreError::Foreign(_) if !nameplate::may_be_there(directory) => {
+                    "name another directory by `--data DIR` (`store.directory`)"
+                }
                 // There may be one, and another directory would be one in which every address is free.
+                StoreError::Foreign(_) => {
+                    "start the allod that wrote it, or a newer one; if it is damaged, `allod restore` brings a copy back, \
+                     and in an empty directory every address is free"
+                }
                 _ => "see what the kernel's log says of that disk (`journalctl -k`), and who may read there",
             };
             return Check::wrong("register", chain(&error), hint);
@@ -256,6 +275,34 @@ mod tests {
         std::fs::remove_dir(directory.path().join("META")).unwrap();
         std::fs::create_dir(directory.path().join("notes")).unwrap();
         assert!(register(&config).hint.contains("--data DIR"));
+    }
+
+    #[test]
+    fn a_register_whose_first_file_is_no_longer_one_is_no_reason_to_name_another_directory() {
+        use crate::store::embedded::{EmbeddedOptions, EmbeddedStore};
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.store.directory = directory.path().join("data");
+        drop(EmbeddedStore::open(&config.store.directory, 1, EmbeddedOptions::default()).unwrap());
+        let meta = std::fs::OpenOptions::new().write(true).open(config.store.directory.join("META")).unwrap();
+        let length = meta.metadata().unwrap().len();
+        meta.set_len(0).and_then(|()| meta.set_len(length)).unwrap();
+        let check = register(&config);
+        assert!(check.state == CheckState::Wrong && check.seen.contains("META"), "{check:?}");
+        assert!(!check.hint.contains("--data") && check.hint.contains("every address is free"), "{check:?}");
+    }
+
+    #[test]
+    fn only_where_a_right_is_missing_another_user_is_named_to_look_at_the_log() {
+        use rustix::io::Errno;
+        let hint = |errno: Errno| {
+            let source = std::sync::Arc::new(std::io::Error::from(errno));
+            hint_of_log(&StoreError::Io { context: "reading a segment".into(), source })
+        };
+        assert!(hint(Errno::ACCESS).contains("runuser"));
+        for errno in [Errno::IO, Errno::MFILE] {
+            assert!(!hint(errno).contains("runuser") && hint(errno).contains("the kernel's log"), "{errno}");
+        }
     }
 
     #[test]

@@ -6,8 +6,10 @@ use std::path::Path;
 
 use super::directory::initialised;
 use super::disk::RealDisk;
-use super::meta::{FORMAT, META, Meta};
+use super::meta::{FORMAT, MARK, META, Meta};
 use super::moving;
+use super::segment::LOG;
+use super::snapshot::SNAP;
 use crate::store::StoreError;
 use crate::store::lock::{FileLock, LOCK};
 use crate::store::moving::MoveNotice;
@@ -41,12 +43,12 @@ pub fn read(dir: &Path) -> Result<Option<Nameplate>, StoreError> {
     Ok(Some(Nameplate { register: meta.register, shards: meta.shards, restored: meta.restored_from != 0, moved }))
 }
 
-/// Is there a register, or is nothing known of it? It is not where a disk says that it is not.
+/// Is there a register, or something of one, or is nothing known of it? It is not where a disk says that it is not.
 pub fn may_be_there(dir: &Path) -> bool {
-    match dir.join(META).try_exists() {
+    [META, MARK, LOG, SNAP].into_iter().any(|name| match dir.join(name).try_exists() {
         Ok(there) => there,
         Err(error) => error.kind() != ErrorKind::NotADirectory,
-    }
+    })
 }
 
 /// What the directory says of its move, if it can be read and says something.
