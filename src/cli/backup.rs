@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::doctor::assumed;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::words::say;
@@ -77,12 +78,23 @@ pub fn restore(args: &Restore) -> Done<Exit> {
         }
         Obstacle::Unwritable => "name a directory that you may write to, with room: `allod restore SOURCE --data DIR`",
     })?;
-    let data = args.data.display();
+    let start = start_of(&args.data, Path::new(assumed::CONFIG));
     say(&format!(
         "what was granted after the copy was made is not in it, so the server will choose no address for anybody until \
-         what is in use was claimed (`allod ip claim`) and it was started with `allod serve --data {data} --accept-restored`"
+         what is in use was claimed (`allod ip claim`) and it was started with `{start} --accept-restored`"
     ));
     Ok(done)
+}
+
+/// How the server is started on this directory. With its settings, where there is a file of them: without, it would keep to
+/// others, and forget what history is longer than they say.
+fn start_of(data: &Path, config: &Path) -> String {
+    let data = data.display();
+    if config.exists() {
+        format!("allod serve --config {} --data {data}", config.display())
+    } else {
+        format!("allod serve --data {data}")
+    }
 }
 
 fn copy(from: &Path, to: &Path, asked: String, hint: fn(Obstacle) -> &'static str) -> Done<Exit> {
@@ -91,4 +103,19 @@ fn copy(from: &Path, to: &Path, asked: String, hint: fn(Obstacle) -> &'static st
     let said = copied.map_err(|(problem, obstacle)| Failure::new(asked, problem, hint(obstacle)))?;
     say(&said);
     Ok(Exit::Success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restored_register_is_started_with_the_settings_of_its_server() {
+        let directory = tempfile::tempdir().unwrap();
+        let (data, config) = (Path::new("/var/lib/allod"), directory.path().join("server.toml"));
+        assert_eq!(start_of(data, &config), "allod serve --data /var/lib/allod");
+        std::fs::File::create(&config).unwrap();
+        let said = format!("allod serve --config {} --data /var/lib/allod", config.display());
+        assert_eq!(start_of(data, &config), said);
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! The checks of the machine are the server's (`serve::doctor`); here the server is asked, and all of it is printed.
 
-mod assumed;
+pub(super) mod assumed;
 mod readiness;
 
 use std::path::PathBuf;

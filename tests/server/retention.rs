@@ -37,6 +37,7 @@ fn files_in(directory: &Path, kept: Kept) -> Arc<dyn Store> {
         snapshot_log_bytes: 32 << 10,
         history_bytes: kept.bytes,
         history_seconds: kept.seconds,
+        history_grace: Duration::ZERO,
         ..embedded::EmbeddedOptions::default()
     };
     Arc::new(EmbeddedStore::open(directory, 1, options).unwrap())

@@ -189,6 +189,55 @@ fn a_full_disk_lets_go_what_is_beyond_the_bounds_of_history_without_a_new_snapsh
     assert_eq!(Owner::begin(&opened(&options(&image)), 1).head, owner.head);
 }
 
+#[test]
+fn history_frees_a_full_disk_also_while_a_snapshot_that_failed_is_left_alone() {
+    let disk = SimDisk::default();
+    // Nothing goes before the disk is full.
+    let bounded = EmbeddedOptions { history_bytes: 8 << 10, history_grace: NEVER, ..options(&disk) };
+    let store = opened(&EmbeddedOptions { compaction_retry: NEVER, ..bounded });
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compactions > 0);
+    disk.refuse_snapshots();
+    owner.turn_until(|| store.figures().compaction_failures > 0);
+    let snapshots = store.figures().compactions;
+    assert!(is_there(&disk, 1), "nothing was let go yet");
+    disk.set_capacity(Some(disk.used()));
+    until("less history", || {
+        owner.turn_until(|| !is_there(&disk, 1));
+        !is_there(&disk, 1)
+    });
+    until("room again", || store.health() == StoreHealth::Ready);
+    assert_eq!((store.figures().compactions, store.figures().compaction_failures), (snapshots, 1));
+}
+
+/// One without its file of settings, say: it is stopped, and started as it should be.
+#[test]
+fn a_start_with_other_bounds_lets_nothing_go_at_first_but_on_a_full_disk() {
+    let disk = SimDisk::default();
+    let store = opened(&options(&disk));
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compactions > 1);
+    drop(store);
+    let mistaken = EmbeddedOptions { history_bytes: 8 << 10, history_grace: NEVER, ..options(&disk) };
+    let store = opened(&mistaken);
+    let mut owner = Owner::begin(&store, 2);
+    // By then it has looked what there is to do at a start, and a snapshot may have history go.
+    owner.turn_until(|| store.figures().compactions > 1);
+    assert!(is_there(&disk, 1));
+    drop(store);
+    assert!(is_there(&disk, 1), "the next start may keep it");
+    let store = opened(&mistaken);
+    let mut owner = Owner::begin(&store, 3);
+    until("a spare segment", || has_spare(&disk));
+    disk.set_capacity(Some(disk.used()));
+    until("less history", || {
+        owner.turn_until(|| !is_there(&disk, 1));
+        !is_there(&disk, 1)
+    });
+}
+
 /// More of the segment in use is left than a group usually takes, and less than this one does.
 #[test]
 fn an_act_that_only_a_fresh_segment_has_room_for_waits_until_that_is_made() {

@@ -33,6 +33,7 @@ pub fn options(disk: &SimDisk) -> EmbeddedOptions {
         piece_bytes: 3 << 10,
         snapshot_log_bytes: 16 << 10,
         history_bytes: 1 << 30,
+        history_grace: Duration::ZERO,
         full_retry: Duration::from_millis(2),
         compaction_retry: Duration::from_millis(2),
         idle: Duration::from_millis(50),

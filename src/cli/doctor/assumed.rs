@@ -7,7 +7,7 @@ use crate::cli::serve_args::ServeArgs;
 use crate::serve::from_cli::Check;
 
 /// What its unit is started with.
-const CONFIG: &str = "/etc/allod/server.toml";
+pub const CONFIG: &str = "/etc/allod/server.toml";
 const DATA: &str = "/var/lib/allod";
 /// Where a server keeps its register that is told nothing.
 const DEFAULT_DATA: &str = "allod-data";

@@ -10,6 +10,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::replay::LogView;
 use super::retention;
@@ -39,18 +40,37 @@ enum Task {
     Compact(CompactionPlan),
 }
 
+/// When something is to be done again, and what a start has still to do.
+struct Pace {
+    /// A snapshot that failed is left alone until then; a removal that failed likewise, each by itself: history may give the room
+    /// that a snapshot did not find.
+    snapshot_from: Instant,
+    let_go_from: Instant,
+    /// Until then a start takes nothing away.
+    settled_from: Instant,
+    /// What the bounds of this start let go is not gone yet.
+    at_start: bool,
+}
+
+impl Pace {
+    fn new(shared: &EmbeddedShared) -> Self {
+        let now = Instant::now();
+        let settled_from = now + shared.options.history_grace;
+        Self { snapshot_from: now, let_go_from: now, settled_from, at_start: true }
+    }
+}
+
 pub(super) fn run(shared: &EmbeddedShared) {
-    let mut at_start = true;
+    let mut pace = Pace::new(shared);
     loop {
         let mut catalog = shared.catalog();
         let task = loop {
             if catalog.stopping || catalog.failure.is_some() {
                 return;
             }
-            if let Some(task) = next(shared, &catalog, at_start) {
+            if let Some(task) = next(shared, &catalog, &mut pace) {
                 break task;
             }
-            at_start = false;
             catalog = shared.wait(catalog, shared.options.idle);
         };
         drop(catalog);
@@ -64,19 +84,29 @@ pub(super) fn run(shared: &EmbeddedShared) {
             return;
         }
         failed(shared, &task, &error);
-        shared.rest(shared.options.compaction_retry);
+        let again = Instant::now() + shared.options.compaction_retry;
+        match task {
+            Task::LetGo(_) => pace.let_go_from = again,
+            Task::Compact(_) => pace.snapshot_from = again,
+        }
     }
 }
 
-/// History goes without a snapshot at a start, for the bounds may be others than before; and on a full disk, where no segment
-/// is closed any more, so that there may be no next snapshot.
-fn next(shared: &EmbeddedShared, catalog: &LogFiles, at_start: bool) -> Option<Task> {
-    if (at_start || shared.health() == StoreHealth::Full)
-        && let Some(oldest) = retention::overdue(shared, catalog)
-    {
+/// History goes without a snapshot after a start, for the bounds may be others than before; on a full disk, where no segment
+/// is closed any more, so that there may be no next snapshot; and before a snapshot that has it go anyhow, which finds the room
+/// then. Until a start has settled nothing goes but on a full disk.
+fn next(shared: &EmbeddedShared, catalog: &LogFiles, pace: &mut Pace) -> Option<Task> {
+    let now = Instant::now();
+    let is_full = shared.health() == StoreHealth::Full;
+    let may_let_go = is_full || now >= pace.settled_from;
+    let plan = if now >= pace.snapshot_from { due(shared, catalog, may_let_go) } else { None };
+    let overdue = retention::overdue(shared, catalog);
+    let is_to_go = is_full || pace.at_start || plan.as_ref().is_some_and(|plan| plan.gives_back);
+    if let Some(oldest) = overdue.filter(|_| may_let_go && is_to_go && now >= pace.let_go_from) {
         return Some(Task::LetGo(oldest));
     }
-    due(shared, catalog).map(Task::Compact)
+    pace.at_start &= overdue.is_some() || !may_let_go;
+    plan.map(Task::Compact)
 }
 
 fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
@@ -102,14 +132,15 @@ fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
     }
 }
 
-/// A plan, if the log is long enough to be worth it. One that gives back no room is begun only once the next segment is
-/// there: the room for that is not taken from the log.
-fn due(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<CompactionPlan> {
+/// A plan, if the log is long enough to be worth it; with history as long as it is if nothing of it may go yet. One that gives
+/// back no room is begun only once the next segment is there: the room for that is not taken from the log.
+fn due(shared: &EmbeddedShared, catalog: &LogFiles, may_let_go: bool) -> Option<CompactionPlan> {
     // Those with a successor are closed.
     let (active, closed) = catalog.segments.split_last()?;
     let next = active.segment.header;
     let log_bytes: u64 = closed.iter().map(|kept| kept.end).sum();
     let snapshot_bytes = catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.length);
+    let first = catalog.headers().next()?.number;
     if log_bytes <= shared.options.snapshot_log_bytes.max(snapshot_bytes) {
         return None;
     }
@@ -117,9 +148,9 @@ fn due(shared: &EmbeddedShared, catalog: &LogFiles) -> Option<CompactionPlan> {
         register: shared.meta.register,
         covered: next.first_group - 1,
         digest: next.parent,
-        oldest: retention::oldest(shared, catalog),
+        oldest: if may_let_go { retention::oldest(shared, catalog) } else { first },
     };
-    let gives_back = catalog.headers().next().is_some_and(|header| header.number < place.oldest);
+    let gives_back = first < place.oldest;
     if catalog.spares.is_empty() && !gives_back {
         return None;
     }
@@ -139,7 +170,7 @@ fn go_on(shared: &EmbeddedShared, gives_back: bool) -> Result<(), StoreError> {
 }
 
 fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreError> {
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let CompactionPlan { view, place, log_bytes, gives_back } = plan;
     let mut writer = SnapshotWriter::create(&*shared.disk, &shared.dir, place)?;
     let shards: Vec<ShardId> = (0..shared.meta.shards).map(ShardId).collect();

@@ -15,6 +15,9 @@ use crate::store::moving::Opening;
 pub(super) const PIECE_BYTES: u64 = 512 << 10;
 /// Length of a segment where nothing else is said.
 const SEGMENT_BYTES: u64 = 64 << 20;
+/// A start with other bounds than it should have, as one without its file of settings, is noticed and stopped in that time: what
+/// it has let go nobody brings back.
+const HISTORY_GRACE: Duration = Duration::from_secs(600);
 // A segment as long as it usually is sets no bound of its own.
 const _: () = assert!(act_bytes_max(SEGMENT_BYTES) == limits::ACT_BYTES_MAX);
 
@@ -34,10 +37,12 @@ pub struct EmbeddedOptions {
     pub piece_bytes: u64,
     /// A snapshot is made when the closed segments behind the last one are longer than this, and longer than it.
     pub snapshot_log_bytes: u64,
-    /// Segments that were closed longer ago are removed with the next snapshot, at a start, and when the disk is full.
+    /// Segments that were closed longer ago are removed with the next snapshot, after a start, and when the disk is full.
     pub history_seconds: u64,
     /// Segments beyond this length together are removed likewise.
     pub history_bytes: u64,
+    /// So long after a start nothing of history is removed, unless the disk is full.
+    pub history_grace: Duration,
     /// How long a full disk is left alone before the next try.
     pub full_retry: Duration,
     /// How long a snapshot that failed, or a removal, is left alone before the next try.
@@ -70,6 +75,7 @@ impl Default for EmbeddedOptions {
             snapshot_log_bytes: 64 << 20,
             history_seconds: 30 * 86_400,
             history_bytes: 10 << 30,
+            history_grace: HISTORY_GRACE,
             full_retry: Duration::from_secs(1),
             compaction_retry: Duration::from_secs(60),
             idle: Duration::from_secs(1),

@@ -135,12 +135,6 @@ impl EmbeddedShared {
         self.changed.wait_timeout(guard, longest).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Waits until a time is over, whatever changes meanwhile, or the store ends.
-    pub(super) fn rest(&self, time: Duration) {
-        let goes_on = |files: &mut LogFiles| !files.stopping && files.failure.is_none();
-        drop(self.changed.wait_timeout_while(self.catalog(), time, goes_on));
-    }
-
     /// Wakes all who wait for the catalog.
     pub(super) fn notify(&self) {
         self.changed.notify_all();
