@@ -217,7 +217,7 @@ pub trait Store: Send + Sync + 'static {
         self.info().full.into()
     }
 
-    /// What of its files turned out to be damaged while it serves: it goes on, and its next start will refuse them.
+    /// What of its files turned out to be damaged, or not to be read, while it serves: it goes on, and its next start will refuse them.
     fn damage(&self) -> Option<Arc<str>> {
         None
     }

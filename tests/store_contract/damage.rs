@@ -317,6 +317,22 @@ fn a_closed_segment_that_rots_while_it_is_served_is_told_and_grants_go_on() {
     assert!(matches!(open(&disk), Err(StoreError::Damaged(text)) if text.contains("00000002.seg is damaged")));
 }
 
+/// It is the next start that does not get past it. What is refused for want of a descriptor, say, may be there then.
+#[test]
+fn a_closed_segment_that_the_disk_gives_back_no_more_is_told_and_what_may_pass_is_not() {
+    let disk = killed().0.after_kill();
+    let store = open(&disk).unwrap();
+    let segment = Path::new(DIR).join("log/00000001.seg");
+    let is_unread = || matches!(wait(store.history(ShardId(0), Seq(0), usize::MAX)), Err(StoreError::Io { .. }));
+    disk.put_out_of_reach(Some((segment.clone(), Reach::Opening)));
+    assert!(is_unread());
+    assert_eq!(store.damage(), None);
+    disk.put_out_of_reach(None);
+    disk.rot(&segment);
+    assert!(is_unread());
+    assert_eq!(store.damage().as_deref(), Some("/data/allod/log/00000001.seg cannot be read (Input/output error)"));
+}
+
 /// Where what was let go without a snapshot is noted, beside the marks.
 const NOTES: [u64; 2] = [2_048, 6_144];
 
@@ -329,6 +345,7 @@ fn with_less_history() -> SimDisk {
     disk
 }
 
+/// What was let go without a snapshot is told by two notes beside the marks.
 #[test]
 fn one_note_of_the_oldest_segment_is_enough_and_without_any_what_is_missing_is_missed() {
     let disk = with_less_history();

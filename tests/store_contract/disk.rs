@@ -15,12 +15,16 @@ use allod::store::embedded::disk::{DirectoryLock, Disk, DiskFile};
 use rand::Rng;
 
 const SECTOR: usize = 512;
+/// As Linux numbers "Input/output error".
+const EIO: i32 = 5;
 
 #[derive(Debug, Clone, Default)]
 struct Content {
     now: Vec<u8>,
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
+    /// The disk does not give it back any more.
+    is_rotten: bool,
 }
 
 #[derive(Debug, Default)]
@@ -237,7 +241,7 @@ impl SimDisk {
                     bytes[range.clone()].copy_from_slice(&content.now[range]);
                 }
             }
-            Arc::new(Mutex::new(Content { now: bytes.clone(), durable: bytes, dirty: BTreeSet::new() }))
+            Arc::new(Mutex::new(Content { now: bytes.clone(), durable: bytes, ..Content::default() }))
         };
         let names: BTreeMap<_, _> = names.iter().map(|(path, content)| (path.clone(), survive(content, rng))).collect();
         let (durable_names, durable_dirs) = (names.clone(), dirs.clone());
@@ -253,6 +257,14 @@ impl SimDisk {
     pub fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<u8>)) {
         let state = self.0.lock().unwrap();
         edit(&mut state.names[path].lock().unwrap().now);
+    }
+
+    /// From now on the disk does not give back what is in a file, whoever has it open.
+    pub fn rot(&self, path: &Path) {
+        let state = self.0.lock().unwrap();
+        if let Some(content) = state.names.get(path) {
+            content.lock().unwrap().is_rotten = true;
+        }
     }
 
     pub fn delete(&self, path: &Path) {
@@ -460,6 +472,9 @@ impl DiskFile for SimFile {
             return Err(io::Error::other("out of reach"));
         }
         let content = self.content.lock().unwrap();
+        if content.is_rotten {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         let rest = content.now.get(at as usize..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);

@@ -238,6 +238,47 @@ fn a_start_with_other_bounds_lets_nothing_go_at_first_but_on_a_full_disk() {
     });
 }
 
+#[test]
+fn what_is_damaged_in_a_segment_is_told_until_that_is_let_go() {
+    let disk = SimDisk::default();
+    let store = opened(&EmbeddedOptions { history_bytes: 8 << 10, history_grace: NEVER, ..options(&disk) });
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compactions > 1);
+    disk.edit(&Path::new(DIR).join("log/00000001.seg"), |bytes| bytes[1_000] ^= 1);
+    let read = wait(store.history(ShardId(0), Seq(0), usize::MAX));
+    assert!(matches!(read, Err(StoreError::Damaged(_))), "{read:?}");
+    assert!(store.damage().is_some_and(|damage| damage.contains("00000001.seg is damaged")));
+    disk.set_capacity(Some(disk.used()));
+    until("less history", || {
+        owner.turn_until(|| !is_there(&disk, 1));
+        !is_there(&disk, 1)
+    });
+    assert_eq!(store.damage(), None, "the next start misses nothing");
+}
+
+/// The state that it has is in the memory of whoever serves it, and nowhere else.
+#[test]
+fn a_snapshot_that_the_disk_gives_back_no_more_is_told_when_the_next_one_is_made_of_it() {
+    let disk = SimDisk::default();
+    let store = opened(&options(&disk));
+    let mut owner = Owner::begin(&store, 1);
+    // It stays, so that each snapshot has something of it.
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compactions > 0);
+    let segments = disk.begun("log");
+    let rot = || {
+        let files = disk.files().into_iter().map(|(path, _)| path);
+        files.filter(|path| path.parent().is_some_and(|dir| dir.ends_with("snap"))).for_each(|path| disk.rot(&path));
+    };
+    owner.turn_until(|| {
+        rot();
+        store.damage().is_some() || disk.begun("log") > segments + 50
+    });
+    let damage = store.damage().expect("it is known by then");
+    assert!(damage.contains("/snap/") && damage.ends_with("cannot be read (Input/output error)"), "{damage}");
+}
+
 /// More of the segment in use is left than a group usually takes, and less than this one does.
 #[test]
 fn an_act_that_only_a_fresh_segment_has_room_for_waits_until_that_is_made() {

@@ -111,9 +111,6 @@ fn next(shared: &EmbeddedShared, catalog: &LogFiles, pace: &mut Pace) -> Option<
 
 fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
     shared.counters.compaction_failures.fetch_add(1, Ordering::Relaxed);
-    if let StoreError::Damaged(_) = error {
-        shared.note_damage(error);
-    }
     let dir = shared.dir.display();
     match task {
         Task::LetGo(oldest) => {
@@ -140,10 +137,10 @@ fn due(shared: &EmbeddedShared, catalog: &LogFiles, may_let_go: bool) -> Option<
     let next = active.segment.header;
     let log_bytes: u64 = closed.iter().map(|kept| kept.end).sum();
     let snapshot_bytes = catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.length);
-    let first = catalog.headers().next()?.number;
     if log_bytes <= shared.options.snapshot_log_bytes.max(snapshot_bytes) {
         return None;
     }
+    let first = catalog.headers().next()?.number;
     let place = SnapshotPlace {
         register: shared.meta.register,
         covered: next.first_group - 1,
@@ -178,16 +175,22 @@ fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreEr
     let mut heads = Vec::with_capacity(shards.len());
     let mut records = 0u64;
     for part in shards.chunks(shards.len().div_ceil(passes)) {
-        let mut overlays = view.overlays(part).inspect_err(|error| shared.note_damage(error))?;
+        let mut overlays = view.overlays(part).inspect_err(|error| shared.note_damage(error, None))?;
         for shard in part {
             let Some(overlay) = overlays.remove(shard) else { continue };
             heads.push(overlay.line.head());
-            overlay.merge(*shard, view.snapshot.as_deref(), |network, key, record| {
+            let mut is_unread = true;
+            let merged = overlay.merge(*shard, view.snapshot.as_deref(), |network, key, record| {
                 records += 1;
-                if records.is_multiple_of(LOOK_RECORDS) {
-                    go_on(shared, *gives_back)?;
+                let looked = if records.is_multiple_of(LOOK_RECORDS) { go_on(shared, *gives_back) } else { Ok(()) };
+                let put = looked.and_then(|()| writer.put(*shard, network, key, record));
+                put.inspect_err(|_| is_unread = false)
+            });
+            // What cannot be written is of the next snapshot, and nothing is lost by that.
+            merged.inspect_err(|error| {
+                if is_unread {
+                    shared.note_damage(error, None)
                 }
-                writer.put(*shard, network, key, record)
             })?;
         }
     }

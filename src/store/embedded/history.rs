@@ -61,17 +61,20 @@ fn read_of(
         if reading.next_of(&segment, 0).is_none() {
             continue;
         }
-        match shared.disk.open(&segment.path) {
-            Ok(file) => reading.segment(&KeptSegment { segment, file, end })?,
+        let number = segment.header.number;
+        let read = match shared.disk.open(&segment.path) {
+            Ok(file) => reading.segment(&KeptSegment { segment, file, end }),
             Err(error) if error.kind() == ErrorKind::NotFound && !is_kept(shared, &segment) => return Ok(None),
-            Err(error) => return Err(problem::io("opening", &segment.path)(error)),
-        }
+            Err(error) => Err(problem::io("opening", &segment.path)(error)),
+        };
+        read.inspect_err(|error| shared.note_damage(error, Some(number)))?;
     }
     for kept in &segments {
         if reading.is_done() {
             break;
         }
-        reading.segment(kept)?;
+        let number = kept.segment.header.number;
+        reading.segment(kept).inspect_err(|error| shared.note_damage(error, Some(number)))?;
     }
     Ok(Some(reading.recorded))
 }

@@ -48,6 +48,7 @@ mod steps;
 mod window;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -180,6 +181,7 @@ impl EmbeddedStore {
             snapshot,
             stopping: false,
             failure: None,
+            damage: BTreeMap::new(),
         };
         let shared = Arc::new(EmbeddedShared::new(dir.into(), meta, options, catalog, prepared));
         let (writer, writer_jobs) = sync_channel(QUEUE_CALLS_MAX);

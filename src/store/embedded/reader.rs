@@ -55,11 +55,7 @@ pub(super) fn run(shared: &EmbeddedShared, jobs: &Receiver<ReadJob>) {
                     Err(error) => drop(reply.send(Err(error))),
                 },
                 ReadJob::Recorded(stretches, bytes, reply) => {
-                    let read = history::read(shared, stretches, bytes);
-                    if let Err(error @ StoreError::Damaged(_)) = &read {
-                        shared.note_damage(error);
-                    }
-                    drop(reply.send(read));
+                    drop(reply.send(history::read(shared, stretches, bytes)));
                 }
             }
         }

@@ -120,9 +120,10 @@ pub(super) fn let_go(shared: &EmbeddedShared, oldest: u64) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Takes the segments before one out of history, and tells where they lie.
+/// Takes the segments before one out of history, with what was wrong with them, and tells where they lie.
 pub(super) fn drain(catalog: &mut LogFiles, oldest: u64) -> Vec<PathBuf> {
     let gone = catalog.history.partition_point(|of| of.segment.header.number < oldest);
+    catalog.damage.retain(|segment, _| segment.is_none_or(|segment| segment >= oldest));
     catalog.history.drain(..gone).map(|of| of.segment.path.clone()).collect()
 }
 

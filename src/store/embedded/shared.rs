@@ -3,12 +3,14 @@
 //! Four threads: `writer` commits, `allocator` makes segments ahead of need, `compactor` merges, `reader` loads. Each
 //! change of the catalog is made by one of them under the lock, which is never held over a read or write of a file.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::io::Errno;
 
 use super::EmbeddedOptions;
 use super::disk::{Disk, DiskFile};
@@ -57,6 +59,9 @@ pub(super) struct LogFiles {
     pub snapshot: Option<Arc<Snapshot>>,
     pub stopping: bool,
     pub failure: Option<Arc<str>>,
+    /// What turned out to be unreadable since the start, by the segment that it is in; under none what is in no segment that
+    /// may be let go.
+    pub damage: BTreeMap<Option<u64>, Arc<str>>,
 }
 
 /// Counted from the start of the process.
@@ -96,8 +101,6 @@ pub(super) struct EmbeddedShared {
     health: AtomicU8,
     /// Why the next segment could not be made, while it cannot.
     obstacle: Mutex<Option<Arc<str>>>,
-    /// What of the files turned out to be unreadable since the start.
-    damage: Mutex<Option<Arc<str>>>,
     /// What was read of the log when it was judged, for the first load of each shard.
     pub prepared: Mutex<Prepared>,
 }
@@ -120,7 +123,6 @@ impl EmbeddedShared {
             changed: Condvar::new(),
             health: AtomicU8::new(READY),
             obstacle: Mutex::default(),
-            damage: Mutex::default(),
             prepared: Mutex::new(prepared),
         }
     }
@@ -166,20 +168,28 @@ impl EmbeddedShared {
         *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
 
-    /// What a start reads as well cannot be read. Whoever serves goes on, from memory; it is said until the end, for the first
-    /// that is found is the one that refuses the start.
-    pub(super) fn note_damage(&self, error: &StoreError) {
+    /// What a start reads as well cannot be read, of this segment or of none that may be let go. Whoever serves goes on, from
+    /// memory; it is said until that segment goes, for a start reads all that is there. A disk that gives a sector back no more
+    /// does not do so at the next start either; what else it, or the machine, refuses may pass.
+    pub(super) fn note_damage(&self, error: &StoreError, segment: Option<u64>) {
         let text = match error {
             StoreError::Damaged(text) => text.clone(),
-            StoreError::Io { context, source } => format!("{context}: {source}").into(),
+            StoreError::Io { context, source } if source.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
+                let what = context.split_once(' ').map_or(&**context, |(_, path)| path);
+                format!("{what} cannot be read (Input/output error)").into()
+            }
             _ => return,
         };
-        self.damage.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(text);
+        let mut files = self.catalog();
+        // One that was let go while it was read is missed by nobody.
+        if segment.is_none_or(|segment| files.headers().any(|header| header.number == segment)) {
+            files.damage.entry(segment).or_insert(text);
+        }
     }
 
-    /// What was noted so.
+    /// What was noted so: the first of it.
     pub(super) fn damage(&self) -> Option<Arc<str>> {
-        self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.catalog().damage.values().next().cloned()
     }
 
     /// Nothing is taken any more.
