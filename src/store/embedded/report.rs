@@ -131,7 +131,7 @@ fn copy_from(disk: &dyn Disk, dir: &Path, target: &Path) -> Result<Report, Canno
         return Err(CannotCopy::Target(problem::foreign(target, text)));
     }
     let missing: Vec<&Path> = target.ancestors().take_while(|above| !is_there(above)).collect();
-    let filled = fill(disk, &meta, &recovered, target);
+    let filled = fill((disk, &RealDisk), &meta, &recovered, target);
     if filled.is_err() {
         // Those that were made, the innermost first; one with something in it stays.
         missing.into_iter().for_each(|above| drop(std::fs::remove_dir(above)));
@@ -150,15 +150,24 @@ fn lies_inside(target: &Path, dir: &Path) -> bool {
     there.is_some_and(|there| there.starts_with(&dir)) && target.canonicalize().ok() != Some(dir)
 }
 
-fn fill(source: &dyn Disk, meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, CannotCopy> {
-    let disk = &RealDisk;
+fn fill(
+    (source, disk): (&dyn Disk, &dyn Disk),
+    meta: &Meta,
+    recovered: &Recovered,
+    target: &Path,
+) -> Result<Report, CannotCopy> {
     let lock = || {
         make_dir(disk, target).map_err(problem::io("making directory", target))?;
         let there = disk.list(target).map_err(problem::io("listing", target))?;
         if !there.is_empty() {
             return Err(problem::foreign(target, "is not empty; give an empty directory to copy into"));
         }
-        super::directory::lock(disk, target)
+        let locked = super::directory::lock(disk, target);
+        // The file may be there although it could not be locked. Where another has it locked, it is that one's.
+        if locked.as_ref().is_err_and(|error| !matches!(error, StoreError::Locked(_))) {
+            clear(target);
+        }
+        locked
     };
     let _target_lock = lock().map_err(CannotCopy::Target)?;
     let copied = write_register((source, disk), target, meta, recovered);
@@ -259,4 +268,69 @@ fn copy_bytes(
         at += piece as u64;
     }
     to.write_at(header, 0).and_then(|()| to.sync()).map_err(&unwritten)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::disk::DirectoryLock;
+    use super::super::{EmbeddedOptions, EmbeddedStore};
+    use super::*;
+
+    /// A file system that locks no file: it makes it, and then fails, or says who has it.
+    #[derive(Debug)]
+    struct LocksNothing {
+        holder: Option<&'static str>,
+    }
+
+    impl Disk for LocksNothing {
+        fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+            RealDisk.list(dir)
+        }
+        fn create_dir(&self, dir: &Path) -> io::Result<()> {
+            RealDisk.create_dir(dir)
+        }
+        fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+            RealDisk.open(path)
+        }
+        fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+            RealDisk.create(path)
+        }
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            RealDisk.rename(from, to)
+        }
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            RealDisk.remove(path)
+        }
+        fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+            RealDisk.sync_dir(dir)
+        }
+        fn lock(&self, path: &Path, _: &str) -> io::Result<Result<DirectoryLock, String>> {
+            RealDisk.create(path)?;
+            match self.holder {
+                Some(holder) => Ok(Err(holder.to_owned())),
+                None => Err(rustix::io::Errno::NOLCK.into()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_that_cannot_lock_its_target_leaves_it_empty_for_the_next_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let (dir, target) = (directory.path().join("data"), directory.path().join("copy"));
+        drop(EmbeddedStore::open(&dir, 1, EmbeddedOptions::default()).unwrap());
+        let into = |disk: &dyn Disk| {
+            let (_lock, meta, recovered) = read(&SourceDisk, &dir).unwrap();
+            fill((&SourceDisk, disk), &meta, &recovered, &target)
+        };
+        let refused = into(&LocksNothing { holder: None });
+        assert!(matches!(refused, Err(CannotCopy::Target(StoreError::Io { .. }))), "{refused:?}");
+        assert_eq!(RealDisk.list(&target).unwrap(), [""; 0]);
+        let refused = into(&LocksNothing { holder: Some("process 7") });
+        assert!(matches!(refused, Err(CannotCopy::Target(StoreError::Locked(_)))), "{refused:?}");
+        assert_eq!(RealDisk.list(&target).unwrap(), [LOCK], "it is of the one who has it");
+        std::fs::remove_file(target.join(LOCK)).unwrap();
+        copy(&dir, &target).unwrap();
+    }
 }
