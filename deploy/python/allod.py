@@ -122,7 +122,9 @@ class Client:
         self.close()
 
     def close(self):
-        """Ends the connection. What is on its way is carried out, and nobody is told."""
+        """Ends the connection. What is on its way is carried out, and nobody is told; while a call waits (`wait_seconds`) only
+        what the other side has taken by then, for then the end is a reset.
+        """
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -159,12 +161,15 @@ class Client:
                     first = _address(moved_to)
                     self._servers = [first, *(server for server in self._servers if server != first)]
                     continue
-                if not self._may_repeat(refused, params) or time.monotonic() + pause > deadline:
-                    if in_doubt and _refusal_is_ambiguous(method, params):
+                may_repeat = self._may_repeat(refused, params)
+                if may_repeat:
+                    pause = max(pause, refused.data.get("retry_after_ms", 0) / 1000)
+                if not may_repeat or time.monotonic() + pause > deadline:
+                    # One that says that it was not begun says it of this try.
+                    if in_doubt and (may_repeat or _refusal_is_ambiguous(method, params)):
                         raise Lost(f"{method}: its answer was lost, and a repeat is refused: {refused}") from refused
                     raise
                 in_doubt = in_doubt or refused.kind == "unavailable" and refused.data.get("applied") is not False
-                pause = max(pause, refused.data.get("retry_after_ms", 0) / 1000)
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, 2.0)
 

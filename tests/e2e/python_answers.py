@@ -54,8 +54,8 @@ def long():
             assert asked == ["deployment.apply"], asked
 
 
-def refusal(kind):
-    return {"error": {"code": -32000, "message": "no", "data": {"kind": kind}}}
+def refusal(kind, **data):
+    return {"error": {"code": -32000, "message": "no", "data": {"kind": kind, **data}}}
 
 
 def raised(answers, method, **params):
@@ -91,6 +91,18 @@ def refused():
     for method, params in [("ip.allocate", {"network": "lan", "owner": "a"}), ("ip.get", {"address": "10.0.0.5"})]:
         error = raised([None, refusal("not_found")], method, **params)
         assert isinstance(error, allod.Refused), (method, repr(error))
+
+    # The time is over before it says more than that a repeat was not begun: the first try may hold an address.
+    later = {"retry_after_ms": 60_000}
+    for kind, data in [("overloaded", {}), ("not_ready", {}), ("rate_limited", {}), ("unavailable", {"applied": False})]:
+        passing = refusal(kind, **data, **later)
+        for method in ("ip.allocate", "ip.get"):
+            for first in (None, in_doubt):
+                error = raised([first, passing], method)
+                assert isinstance(error, allod.Lost) and not isinstance(error, allod.NotSent), (kind, repr(error))
+                assert error.__cause__.kind == kind, (kind, error.__cause__)
+        error = raised([passing], "ip.allocate")
+        assert isinstance(error, allod.Refused) and error.kind == kind, (kind, repr(error))
 
     # Nobody is there any more: the first try was sent.
     error = raised([None], "ip.allocate", network="lan", owner="a")
