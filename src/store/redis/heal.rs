@@ -250,7 +250,7 @@ async fn cut_off(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<
     let stays = if shared.journal().knows(line.shard, point) { point } else { line.told };
     // Nobody was told of it, so the next process is not to think that somebody was. But of what it is built on somebody was.
     redo::put_aside(shared, line.shard, stays).await.map_err(Unplayed::Later)?;
-    shared.journal().cut(line.shard, stays);
+    shared.journal().cut(&[(line.shard, stays)]);
     shared.heals(0);
     Ok(())
 }

@@ -5,14 +5,16 @@
 //! Pure: knows no connection. A shard's head is found in here or it is not; nothing is guessed. Bounded by bytes, all that are
 //! allocated: what is older than the bound cannot be healed.
 //!
-//! Neighbours: `commits`, `take` and `left` write it, `heal` plays it; `ways` reads it.
+//! Neighbours: `commits`, `take` and `left` write it, `heal` plays it; `ways` reads it; `entries` knows what is of which shard.
 
+mod entries;
 mod ways;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use self::entries::{Entries, Place};
 use super::scripts::ScriptCall;
 use super::takes::Takes;
 use super::written;
@@ -109,8 +111,9 @@ struct JournalEntry {
 impl JournalEntry {
     fn new(deed: Deed, mut moves: Vec<Move>, applied: bool) -> Self {
         moves.shrink_to_fit();
-        // A queue that grew has room for as many again.
-        let own = 2 * size_of::<Self>() + moves.len() * size_of::<Move>() + ALLOCATION_BYTES;
+        // Queues that grew have room for as many again.
+        let queued = 2 * (size_of::<Self>() + moves.len() * size_of::<Place>());
+        let own = queued + moves.len() * size_of::<Move>() + ALLOCATION_BYTES;
         let bytes = own
             + match &deed {
                 // The call and how often it is shared, its texts, and where they end.
@@ -121,8 +124,8 @@ impl JournalEntry {
         Self { deed, moves, applied, number: 0, kept: false, bytes }
     }
 
-    /// What it did to the other shards, each by itself.
-    fn without(&self, shard: ShardId) -> Vec<Self> {
+    /// What it did to shards other than these, each by itself.
+    fn without(&self, shards: &[ShardId]) -> Vec<Self> {
         let Deed::Commit(call) = &self.deed else { return Vec::new() };
         if self.moves.len() < 2 {
             return Vec::new();
@@ -130,7 +133,7 @@ impl JournalEntry {
         let batches = written::read(call).unwrap_or_default();
         let rest = batches.into_iter().filter_map(|(bytes, _)| {
             let batch = codec::decode_batch(bytes).ok()?;
-            let one = *self.moves.iter().find(|one| one.shard == batch.shard && one.shard != shard)?;
+            let one = *self.moves.iter().find(|one| one.shard == batch.shard && !shards.contains(&one.shard))?;
             let lone = LoneBatch { bytes: bytes.to_vec(), epoch: batch.epoch, is_left: false };
             let entry = Self::new(Deed::Batch(Arc::new(lone)), vec![one], self.applied);
             Some(Self { number: self.number, kept: self.kept, ..entry })
@@ -165,7 +168,7 @@ pub(super) struct ToReplay {
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Journal {
-    entries: VecDeque<JournalEntry>,
+    entries: Entries,
     bytes: usize,
     bytes_max: usize,
     /// Number of the last that was sent.
@@ -195,9 +198,8 @@ impl Journal {
     /// Keeps the last calls, in so many bytes; 0: none. The last take-overs are kept in any case: they take no room, and one
     /// that was lost before anything was acknowledged under it needs nothing else.
     pub(super) fn new(bytes_max: usize) -> Self {
-        let entries = VecDeque::new();
         Self {
-            entries,
+            entries: Entries::default(),
             bytes: 0,
             bytes_max,
             sent: 0,
@@ -225,7 +227,7 @@ impl Journal {
         let again = |one: &Move| moves.iter().any(|m| m.shard == one.shard && m.after.token == one.after.token);
         let later = |one: &Move| moves.iter().any(|m| m.shard == one.shard && m.after.seq <= one.after.seq);
         let keep = |entry: &JournalEntry| entry.applied || !entry.moves.iter().any(|one| again(one) && later(one));
-        if let Some(at) = (recent..self.entries.len()).find(|&at| !keep(&self.entries[at])) {
+        if let Some(at) = (recent..self.entries.len()).find(|&at| !keep(self.entries.get(at))) {
             for entry in self.entries.split_off(at) {
                 if keep(&entry) {
                     self.entries.push_back(entry);
@@ -251,22 +253,23 @@ impl Journal {
     /// process was cut off. Of which that was not known, in the order of sending: where it brought each of its shards, and the epoch
     /// in which it did.
     pub(super) fn found(&mut self, shard: ShardId, takes: &Takes) -> Vec<(ShardId, Point, Epoch)> {
-        let is_there = |one: &Move| one.shard == shard && takes.lead_through(one.after);
+        let is_there =
+            |(at, one): (usize, Move)| (!self.entries.get(at).applied && takes.lead_through(one.after)).then_some(at);
+        let there: Vec<usize> = self.entries.of_shard(shard).filter_map(is_there).collect();
         let mut found = Vec::new();
-        for entry in self.entries.iter_mut().filter(|entry| !entry.applied) {
-            if entry.moves.iter().any(is_there) {
-                let moved = |one: &Move| Some((one.shard, one.after, entry.deed.epoch_in(one.shard)?));
-                found.extend(entry.moves.iter().filter_map(moved));
-                (entry.applied, entry.kept) = (true, false);
-                self.applied = self.applied.max(entry.number);
-            }
+        for at in there {
+            let entry = self.entries.get_mut(at);
+            let moved = |one: &Move| Some((one.shard, one.after, entry.deed.epoch_in(one.shard)?));
+            found.extend(entry.moves.iter().filter_map(moved));
+            (entry.applied, entry.kept) = (true, false);
+            self.applied = self.applied.max(entry.number);
         }
         found
     }
 
     /// Is there something of a shard of which it is not known whether Redis did it?
     pub(super) fn doubts(&self, shard: ShardId) -> bool {
-        self.entries.iter().any(|entry| !entry.applied && entry.moves.iter().any(|one| one.shard == shard))
+        self.entries.of_shard(shard).any(|(at, _)| !self.entries.get(at).applied)
     }
 
     /// Redis had forgotten these, and was given them again: all of them, or perhaps not all. Whoever had them before may have
@@ -300,6 +303,12 @@ impl Journal {
         }
     }
 
+    /// How many entries were looked at for one shard or another.
+    #[cfg(test)]
+    pub(super) fn looked(&self) -> usize {
+        self.entries.looked.get()
+    }
+
     /// Is anything kept of what is sent?
     pub(super) fn keeps(&self) -> bool {
         self.bytes_max > 0
@@ -308,7 +317,7 @@ impl Journal {
     /// A shard was taken over.
     pub(super) fn took(&mut self, taken: Move, epoch: Epoch) {
         let moves = vec![taken];
-        if self.entries.iter().any(|entry| entry.moves == moves) {
+        if self.entries.of_shard(taken.shard).any(|(at, _)| self.entries.get(at).moves == moves) {
             return;
         }
         let entry = JournalEntry::new(Deed::Take(epoch), moves, true);
@@ -317,11 +326,9 @@ impl Journal {
             self.applied = self.sent;
             return;
         }
-        let is_of_shard = |entry: &JournalEntry| entry.moves.iter().any(|one| one.shard == taken.shard);
-        if self.entries.iter().filter(|&entry| is_of_shard(entry)).count() == TAKES_OF_SHARD
-            && let Some(oldest) = self.entries.iter().position(is_of_shard)
-        {
-            self.entries.remove(oldest);
+        let takes: Vec<usize> = self.entries.of_shard(taken.shard).map(|(at, _)| at).collect();
+        if takes.len() == TAKES_OF_SHARD {
+            self.entries.remove(takes[0]);
         }
         self.entries.push_back(entry);
     }
@@ -441,27 +448,29 @@ impl Journal {
         self.entries.push_back(entry);
     }
 
-    /// A shard goes on from here: what was sent and does not lead here is nothing to be played again. What was sent to other shards
+    /// Shards go on from here: what was sent and does not lead here is nothing to be played again. What was sent to other shards
     /// together with it is, where those go on with it.
-    pub(super) fn cut(&mut self, shard: ShardId, head: Point) {
-        let mut stands = head;
+    pub(super) fn cut(&mut self, heads: &[(ShardId, Point)]) {
+        let mut stands: HashMap<ShardId, Point> = heads.iter().copied().collect();
         let mut kept = Vec::with_capacity(self.entries.len());
-        for mut entry in std::mem::take(&mut self.entries).into_iter().rev() {
-            match entry.moves.iter().find(|one| one.shard == shard) {
-                Some(one) if one.after == stands => {
-                    stands = one.before;
+        let mut entries = std::mem::take(&mut self.entries);
+        for mut entry in std::iter::from_fn(|| entries.pop_back()) {
+            let leads = |one: &Move| stands.get(&one.shard).is_none_or(|stands| one.after == *stands);
+            let strays: Vec<ShardId> = entry.moves.iter().filter(|one| !leads(one)).map(|one| one.shard).collect();
+            for one in entry.moves.iter().filter(|one| !strays.contains(&one.shard)) {
+                if let Some(stands) = stands.get_mut(&one.shard) {
+                    *stands = one.before;
                     entry.applied = true;
                 }
-                Some(_) => {
-                    self.bytes = self.bytes.saturating_sub(entry.bytes);
-                    let rest = entry.without(shard);
-                    self.bytes += rest.iter().map(|entry| entry.bytes).sum::<usize>();
-                    kept.extend(rest);
-                    continue;
-                }
-                None => {}
             }
-            kept.push(entry);
+            if strays.is_empty() {
+                kept.push(entry);
+            } else {
+                self.bytes = self.bytes.saturating_sub(entry.bytes);
+                let rest = entry.without(&strays);
+                self.bytes += rest.iter().map(|entry| entry.bytes).sum::<usize>();
+                kept.extend(rest);
+            }
         }
         self.entries = kept.into_iter().rev().collect();
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use super::checks;
 use super::heal;
 use super::journal::{Deed, Forgotten, Move, Point};
+use super::line::Found;
 use super::link::Link;
 use super::reach;
 use super::redo;
@@ -48,7 +49,7 @@ pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), 
     let (mut parted, mut own) = (Vec::new(), Vec::new());
     for (line, (shard, head)) in lines.iter().zip(heads) {
         let head = head.ok_or_else(|| shared.absent(shard))?;
-        if is_on_own_way(shared, line, &head) {
+        if is_on_own_way(shared, line, &head)? {
             own.push((shard, head));
         } else if line.reviewed == Some(head.token) {
             // Nothing is missing there.
@@ -146,9 +147,10 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     for &(shard, head, told, _) in &stand {
         shared.line(shard, |line| line.forget(head, told))?;
     }
-    // And only now: a call that changed several shards is in the journal once.
-    for (shard, .., stays) in stand {
-        shared.journal().cut(shard, stays);
+    // And only now: a call that changed several shards is in the journal once. All at once, as all of it is gone through.
+    if !stand.is_empty() {
+        let stays: Vec<(ShardId, Point)> = stand.iter().map(|&(shard, .., stays)| (shard, stays)).collect();
+        shared.journal().cut(&stays);
     }
     refusal.map_or(Ok(()), Err)
 }
@@ -205,11 +207,27 @@ async fn was_taken_since(
 }
 
 /// Does it stand where this process brought it, before or behind what somebody was told of? Then nothing is missing, or it is
-/// played again.
-fn is_on_own_way(shared: &RedisShared, line: &KnownLine, head: &Head) -> bool {
+/// played again. The journal is asked once: shards are taken one after the other, and each time all that are left are looked at.
+fn is_on_own_way(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<bool, StoreError> {
+    let (stands, told) = (Point::of(head), line.told);
+    if line.found == Some(Found::Others(head.token)) {
+        return Ok(false);
+    }
+    let own_way = Found::OwnWay(stands, told);
+    if line.found == Some(own_way) {
+        return Ok(true);
+    }
+    let is_own = heal::is_own(shared, line, head);
     let leads = |from: Point, to: Point| shared.journal().leads(line.shard, from, to);
-    let stands = Point::of(head);
-    heal::is_own(shared, line, head) && (leads(stands, line.told) || leads(line.told, stands))
+    let is_on_way = is_own && (leads(stands, told) || leads(told, stands));
+    let found = match (is_own, is_on_way) {
+        (_, true) => Some(own_way),
+        (false, false) => Some(Found::Others(head.token)),
+        // It may be played again, or is put aside, and stands elsewhere then.
+        (true, false) => None,
+    };
+    found.map_or(Ok(()), |found| shared.line(line.shard, |line| line.finds(found)))?;
+    Ok(is_on_way)
 }
 
 /// Is it known here what the line of this head lacks of what somebody was told of?

@@ -38,6 +38,8 @@ pub(super) struct RedisLine {
     cut: Option<Token>,
     /// Whose line, as another one's, has everything that somebody was told of.
     reviewed: Option<Token>,
+    /// What was found when the journal was asked of a head last.
+    found: Option<Found>,
     /// In which records are written in the present tenure.
     format: Format,
     /// The last take-overs, as its head had them when it was taken.
@@ -45,6 +47,16 @@ pub(super) struct RedisLine {
     /// What a process before this one acknowledged may be given up where nobody knows it: an operator says so, or somebody went on
     /// without it.
     given_up: bool,
+}
+
+/// What the journal said of a head of a shard that this process does not own. It stays so, whatever the journal forgets since:
+/// whoever takes shard after shard need not go through it each time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// This token is none of this process's.
+    Others(Token),
+    /// This process's own line leads through this head and this other point, which somebody was told of.
+    OwnWay(Point, Point),
 }
 
 /// What a batch is sent with.
@@ -73,6 +85,7 @@ impl RedisLine {
             owned: None,
             cut: None,
             reviewed: None,
+            found: None,
             format: Format::FIRST,
             takes: String::new(),
             given_up: false,
@@ -101,7 +114,7 @@ impl RedisLine {
             (self.epoch, self.token) = (head.epoch, head.token);
             self.known = VecDeque::from([(head.seq, head.digest)]);
         }
-        (self.owned, self.cut, self.reviewed) = (Some(self.token), None, None);
+        (self.owned, self.cut, self.reviewed, self.found) = (Some(self.token), None, None, None);
         (self.format, self.given_up) = (head.format, false);
         Ok(())
     }
@@ -172,7 +185,7 @@ impl RedisLine {
     /// It goes on from here, without what this process sent last, of which nobody was told: the tenure is over.
     pub(super) fn cut(&mut self, head: &Head) {
         self.cut = self.cut.or(Some(self.token));
-        (self.epoch, self.token, self.left) = (head.epoch, head.token, None);
+        (self.epoch, self.token, self.left, self.found) = (head.epoch, head.token, None, None);
         // Nothing that is still to be sent follows it.
         self.known.clear();
         // Whoever asks under the token of the tenure is refused.
@@ -199,6 +212,11 @@ impl RedisLine {
         self.reviewed = Some(token);
     }
 
+    /// What the journal said when it was asked.
+    pub(super) fn finds(&mut self, found: Found) {
+        self.found = Some(found);
+    }
+
     /// The line of this head has not, but for what leads to a point of an epoch, and that was put aside: nobody need look for it
     /// there any more.
     pub(super) fn forget(&mut self, head: &Head, stays: (Point, Epoch)) {
@@ -218,8 +236,8 @@ impl RedisLine {
 
     /// What is known of it.
     pub(super) fn known(&self, shard: ShardId) -> KnownLine {
-        let &Self { epoch, token, told: (told, told_epoch), owned, cut, reviewed, given_up, .. } = self;
-        KnownLine { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed, given_up }
+        let &Self { epoch, token, told: (told, told_epoch), owned, cut, reviewed, found, given_up, .. } = self;
+        KnownLine { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed, found, given_up }
     }
 }
 

@@ -11,7 +11,7 @@ use super::blocking::Blocking;
 use super::identity::IdentityFile;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
-use super::line::RedisLine;
+use super::line::{Found, RedisLine};
 use super::place::SAID_EVERY;
 use super::rare::Rare;
 use super::redo::Redo;
@@ -130,6 +130,8 @@ pub(super) struct KnownLine {
     pub(super) cut: Option<Token>,
     /// Whose line has everything that somebody was told of.
     pub(super) reviewed: Option<Token>,
+    /// What the journal said of its head when it was asked last.
+    pub(super) found: Option<Found>,
     /// What is missing of it may be given up, where nobody knows what that is.
     pub(super) given_up: bool,
 }

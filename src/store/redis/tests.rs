@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::journal::Point;
+use super::journal::{Move, Point};
 use super::replicas::ReplicaWait;
 use super::scripts::Shas;
 use super::*;
@@ -70,7 +70,7 @@ async fn a_task_that_crashes_is_the_end_of_the_store_and_one_that_ends_or_is_put
 /// The head of every shard of a server that has so many batches.
 fn head_at(seq: u64) -> Head {
     let digest = Digest(u128::from(seq) * 7);
-    Head { epoch: Epoch(1), token: Token(9), seq: Seq(seq), digest, ..Head::default() }
+    Head { epoch: Epoch(2), token: Token(9), parent: Token(1), seq: Seq(seq), digest, ..Head::default() }
 }
 
 /// A primary that tells where its shards stand, and that it has the scripts.
@@ -107,29 +107,36 @@ fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
+/// The fields of a head, as scripts and commands answer them.
+fn fields(head: &Head) -> String {
+    let Head { epoch, token, parent, seq, digest, time, generation, format } = *head;
+    let hex = [token.0, parent.0, digest.0].map(scripts::hex);
+    let number = [epoch.0, seq.0, time.0, generation.0, format.number().into()].map(|n| n.to_string());
+    let fields = [&number[0], &hex[0], &hex[1], &number[1], &hex[2], &number[2], &number[3], &number[4]];
+    fields.map(|field| bulk(field)).concat()
+}
+
 async fn answer_all(socket: TcpStream, head: &Head) -> std::io::Result<()> {
     let mut socket = BufReader::new(socket);
     while let Some(words) = command(&mut socket).await? {
-        let answer = match words[0].as_str() {
-            "ROLE" => format!("*1\r\n{}", bulk("master")),
-            "SCRIPT" => bulk(&"0".repeat(40)),
-            // What the register is, and nothing of a move.
-            "HMGET" if words[1].ends_with(":REGISTER") => format!("*2\r\n{}$-1\r\n", bulk(&scripts::hex(7))),
-            "HMGET" => {
-                let Head { epoch, token, parent, seq, digest, time, generation, format } = *head;
-                let hex = [token.0, parent.0, digest.0].map(scripts::hex);
-                let number = [epoch.0, seq.0, time.0, generation.0, format.number().into()].map(|n| n.to_string());
-                let fields = [&number[0], &hex[0], &hex[1], &number[1], &hex[2], &number[2], &number[3], &number[4]];
-                format!("*8\r\n{}", fields.map(|field| bulk(field)).concat())
-            }
-            // It has no log that reaches back so far.
-            "XRANGE" => "*0\r\n".to_owned(),
-            "HGET" => "$-1\r\n".to_owned(),
-            _ => "+OK\r\n".to_owned(),
-        };
-        socket.get_mut().write_all(answer.as_bytes()).await?;
+        socket.get_mut().write_all(answer(&words, head).as_bytes()).await?;
     }
     Ok(())
+}
+
+/// What a primary of these heads answers.
+fn answer(words: &[String], head: &Head) -> String {
+    match words[0].as_str() {
+        "ROLE" => format!("*1\r\n{}", bulk("master")),
+        "SCRIPT" => bulk(&"0".repeat(40)),
+        // What the register is, and nothing of a move.
+        "HMGET" if words[1].ends_with(":REGISTER") => format!("*2\r\n{}$-1\r\n", bulk(&scripts::hex(7))),
+        "HMGET" => format!("*8\r\n{}", fields(head)),
+        // It has no log that reaches back so far.
+        "XRANGE" | "XREVRANGE" => "*0\r\n".to_owned(),
+        "HGET" => "$-1\r\n".to_owned(),
+        _ => "+OK\r\n".to_owned(),
+    }
 }
 
 /// A sentinel that names the last of these as the primary, by as many failovers as were before.
@@ -229,4 +236,37 @@ async fn a_connection_that_was_replaced_while_it_was_looked_over_is_not_the_one_
     let ((number, last), ()) = tokio::join!(is_ready, fails_over);
     assert_eq!((number, last), (2, 2));
     assert!(!link.is_unseen());
+}
+
+/// Takes every shard under a token, from what token 1 left, and lets go of all of them.
+fn taken_and_left(shared: &RedisShared, token: u128, epoch: u64) {
+    for shard in (0..4).map(ShardId) {
+        let head = Head { epoch: Epoch(epoch), token: Token(token), ..head_at(5) };
+        let after = Point::of(&head);
+        let before = Point { token: head.parent, ..after };
+        shared.line(shard, |line| line.take(&head)).unwrap().unwrap();
+        shared.line(shard, |line| line.counts(head.token)).unwrap();
+        shared.journal().took(Move { shard, before, after }, head.epoch);
+    }
+    shared.let_go();
+}
+
+/// Each shard that is taken has the lines of all that are left looked over, and the journal may be long.
+#[tokio::test]
+async fn the_journal_is_asked_once_of_a_head_that_is_looked_over_before_each_of_many_take_overs() {
+    let mut link = link_to(primary_at(5).await);
+    assert!(link.connected().await.is_ok() && link.is_new());
+    // It stands where this process left it; and where another one has taken it since.
+    for (token, epoch) in [(9, 2), (8, 1)] {
+        let shared = shared(None);
+        taken_and_left(&shared, token, epoch);
+        let mut looked = Vec::new();
+        for _ in 0..3 {
+            let before = shared.journal().looked();
+            late::review(&shared, &mut link).await.unwrap();
+            looked.push(shared.journal().looked() - before);
+        }
+        assert!(looked[0] >= 4, "{looked:?}");
+        assert_eq!(looked[1..], [0, 0], "token {token}");
+    }
 }

@@ -5,15 +5,15 @@ use crate::store::redis::scripts::{LoadedScript, Shas};
 use crate::store::redis::tests::shared;
 use crate::store::{Batch, fence};
 
-fn point(token: u128, seq: u64) -> Point {
+pub(super) fn point(token: u128, seq: u64) -> Point {
     Point { token: Token(token), seq: Seq(seq), digest: Digest(u128::from(seq) * 7) }
 }
 
-fn step(shard: u16, token: u128, seq: u64) -> Move {
+pub(super) fn step(shard: u16, token: u128, seq: u64) -> Move {
     Move { shard: ShardId(shard), before: point(token, seq - 1), after: point(token, seq) }
 }
 
-fn call() -> Arc<ScriptCall> {
+pub(super) fn call() -> Arc<ScriptCall> {
     Arc::new(ScriptCall::new(&Shas::default(), LoadedScript::Commit, &[]))
 }
 
@@ -128,7 +128,7 @@ fn a_fork_of_the_own_line_is_told_and_what_does_not_lead_to_where_it_goes_on_is_
     assert!(journal.leads(ShardId(0), point(2, 8), fork));
     assert!(!journal.leads(ShardId(0), point(3, 8), fork));
     assert!(journal.is_own(ShardId(0), Token(3)) && !journal.is_own(ShardId(0), Token(9)));
-    journal.cut(ShardId(0), fork);
+    journal.cut(&[(ShardId(0), fork)]);
     assert_eq!(journal.standing(), [(ShardId(0), fork)]);
     assert_eq!(missing(&journal, fork).unwrap(), [0u64; 0]);
     assert_eq!(missing(&journal, point(2, 7)).unwrap(), [8, 9]);
@@ -238,7 +238,7 @@ fn without_room_for_calls_the_take_overs_are_known_that_nothing_followed() {
     }
     assert_eq!(journal.entries.len(), TAKES_OF_SHARD);
     journal.let_go();
-    assert!(journal.entries.is_empty());
+    assert_eq!(journal.entries.len(), 0);
 }
 
 /// On the disk it is as what Redis may not have done: a next process would not take it for told.
@@ -392,7 +392,7 @@ fn what_was_under_way_is_done_where_the_line_that_is_taken_later_goes_through_it
     }
     assert!(journal.doubts(ShardId(0)) && journal.doubts(ShardId(1)));
     assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7], "none of those");
-    journal.cut(ShardId(0), point(2, 7));
+    journal.cut(&[(ShardId(0), point(2, 7))]);
     journal.sends(&committing(&[(0, 8)]), vec![step(0, 2, 8)]);
     assert_eq!(found(&mut journal, 0, "4 3 9,3 2 8,2 1 5"), [(ShardId(0), point(2, 8), Epoch(4))]);
     journal.sends(&committing(&[(0, 9), (1, 4)]), both.clone());

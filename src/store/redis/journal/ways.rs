@@ -2,20 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::{Deed, Forgotten, Journal, JournalEntry, Move, Point, ToReplay};
+use super::{Deed, Forgotten, Journal, JournalEntry, Point, ToReplay};
 use crate::store::{Epoch, ShardId, Token};
 
 impl Journal {
     /// Of each shard, where it stands at least: after the last entry that Redis said it did.
     pub(in crate::store::redis) fn standing(&self) -> Vec<(ShardId, Point)> {
-        let mut standing: Vec<(ShardId, Point)> = Vec::new();
-        for one in self.entries.iter().filter(|entry| entry.applied).flat_map(|entry| &entry.moves) {
-            match standing.iter_mut().find(|(shard, _)| *shard == one.shard) {
-                Some((_, point)) => *point = one.after,
-                None => standing.push((one.shard, one.after)),
-            }
-        }
-        standing
+        let stands = |shard| self.entries.of_shard(shard).rfind(|(at, _)| self.entries.get(*at).applied);
+        self.entries.shards().filter_map(|shard| Some((shard, stands(shard)?.1.after))).collect()
     }
 
     /// What is missing in Redis, where shards stand so, of what leads to where each stood at least ([`Self::standing`]).
@@ -32,7 +26,7 @@ impl Journal {
                 continue;
             }
             // Trimmed since: then nothing is known of it.
-            let is_known = self.of_shard(shard).any(|(_, one)| one.after == goal);
+            let is_known = self.entries.of_shard(shard).any(|(_, one)| one.after == goal);
             // Without calls nobody remembers how it went on.
             let went_on = self.bytes_max == 0 && head.token == goal.token && head.seq >= goal.seq;
             if !is_known || went_on {
@@ -67,9 +61,9 @@ impl Journal {
     /// All that is remembered of how a shard came to a point by what this process did, oldest first.
     pub(in crate::store::redis) fn way_to(&self, shard: ShardId, to: Point) -> Vec<Forgotten> {
         let (mut way, mut stands) = (Vec::new(), to);
-        for (at, one) in self.of_shard(shard).rev() {
+        for (at, one) in self.entries.of_shard(shard).rev() {
             if one.after == stands {
-                let JournalEntry { deed, moves, .. } = &self.entries[at];
+                let JournalEntry { deed, moves, .. } = self.entries.get(at);
                 if deed.is_left() {
                     break;
                 }
@@ -87,8 +81,8 @@ impl Journal {
     /// Tells whether that is all that it ever did.
     pub(in crate::store::redis) fn stretches_to(&self, shard: ShardId, to: Point) -> (Vec<Forgotten>, bool) {
         let (mut way, mut stands, mut is_found) = (Vec::new(), to, false);
-        for (at, one) in self.of_shard(shard).rev() {
-            let JournalEntry { deed, moves, applied, .. } = &self.entries[at];
+        for (at, one) in self.entries.of_shard(shard).rev() {
+            let JournalEntry { deed, moves, applied, .. } = self.entries.get(at);
             // Before what another owner left, too, this process did something at most when it owned the shard before.
             let takes = matches!(deed, Deed::Take(_)) || deed.is_left();
             if one.after == stands || (is_found && *applied) {
@@ -110,12 +104,12 @@ impl Journal {
     /// before left begins. None where a change of this process comes first, because what was before it is forgotten.
     pub(in crate::store::redis) fn begins(&self, shard: ShardId, to: Point) -> Option<(Point, Epoch)> {
         let (mut first, mut stands) = (None, to);
-        for (at, one) in self.of_shard(shard).rev() {
+        for (at, one) in self.entries.of_shard(shard).rev() {
             if one.after == stands {
                 (first, stands) = (Some(at), one.before);
             }
         }
-        match self.entries.get(first?)?.deed {
+        match self.entries.get(first?).deed {
             Deed::Take(epoch) => Some((stands, Epoch(epoch.0.checked_sub(1)?))),
             Deed::Batch(ref batch) if batch.is_left => Some((stands, batch.epoch)),
             Deed::Commit(_) | Deed::Batch(_) => None,
@@ -124,7 +118,7 @@ impl Journal {
 
     /// How far a shard comes from a point by what Redis did at the time.
     pub(in crate::store::redis) fn onward(&self, shard: ShardId, from: Point) -> Point {
-        let applied = self.of_shard(shard).filter(|(at, _)| self.entries[*at].applied);
+        let applied = self.entries.of_shard(shard).filter(|(at, _)| self.entries.get(*at).applied);
         // Where it forked, the way that was taken last counts.
         let mut next: HashMap<Point, Point> = applied.map(|(_, one)| (one.before, one.after)).collect();
         let mut stands = from;
@@ -136,31 +130,26 @@ impl Journal {
 
     /// Is it a token of this process's, as far as is remembered?
     pub(in crate::store::redis) fn is_own(&self, shard: ShardId, token: Token) -> bool {
-        self.of_shard(shard).any(|(at, one)| one.after.token == token && !self.entries[at].deed.is_left())
+        self.entries.of_shard(shard).any(|(at, one)| one.after.token == token && !self.entries.get(at).deed.is_left())
     }
 
     /// Is it remembered that this process led to this point?
     pub(in crate::store::redis) fn knows(&self, shard: ShardId, point: Point) -> bool {
-        self.of_shard(shard).any(|(at, one)| one.after == point && !self.entries[at].deed.is_left())
+        self.entries.of_shard(shard).any(|(at, one)| one.after == point && !self.entries.get(at).deed.is_left())
     }
 
     /// How far a shard comes on the way to a point by what is in the redo journal.
     pub(in crate::store::redis) fn kept_last(&self, shard: ShardId, to: Point) -> Option<Point> {
         let mut stands = to;
-        for (at, one) in self.of_shard(shard).rev() {
+        for (at, one) in self.entries.of_shard(shard).rev() {
             if one.after == stands {
-                if self.entries[at].kept {
+                if self.entries.get(at).kept {
                     return Some(stands);
                 }
                 stands = one.before;
             }
         }
         None
-    }
-
-    fn of_shard(&self, shard: ShardId) -> impl DoubleEndedIterator<Item = (usize, Move)> + '_ {
-        let of_shard = move |entry: &JournalEntry| entry.moves.iter().find(|one| one.shard == shard).copied();
-        self.entries.iter().enumerate().filter_map(move |(at, entry)| Some((at, of_shard(entry)?)))
     }
 
     /// The entries by which a shard comes from one point to another.
@@ -170,7 +159,7 @@ impl Journal {
             return Some(way);
         }
         // Each was sent after the one that it follows.
-        for (at, one) in self.of_shard(shard).rev() {
+        for (at, one) in self.entries.of_shard(shard).rev() {
             if one.after == stands {
                 way.push(at);
                 stands = one.before;
