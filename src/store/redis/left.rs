@@ -13,7 +13,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Value};
 
 use super::history::{LogEntry, entry_of};
 use super::journal::{Deed, Forgotten, LoneBatch, Move, Point};
@@ -26,7 +26,8 @@ use crate::store::{Seq, ShardId, StoreError, TransactionId, codec};
 const BATCHES_MAX: usize = 8;
 
 /// Asks for the last batches of a shard. Sent behind its take-over, as whoever takes it from a far or slow Redis cannot wait
-/// twice.
+/// twice. For the first shard several nodes contend, most of them in vain, and again and again: of that it is asked when it was
+/// taken, together with which run of Redis that was. Whoever asks owns it, and commits nothing before.
 pub(super) fn command(shared: &RedisShared, shard: ShardId) -> Cmd {
     let mut command = Cmd::new();
     // And one before them, for its digest.
@@ -36,7 +37,11 @@ pub(super) fn command(shared: &RedisShared, shard: ShardId) -> Cmd {
 
 /// The last batches before a point, under the token of that, in order, by what [`command`] was answered. None where that was
 /// refused: the take-over stands without.
-pub(super) fn read(shard: ShardId, until: Point, answer: Result<Value, RedisError>) -> Vec<(Move, LoneBatch)> {
+pub(super) fn read(
+    shard: ShardId,
+    until: Point,
+    answer: Result<Value, impl std::fmt::Display>,
+) -> Vec<(Move, LoneBatch)> {
     let entries = match answer {
         Ok(Value::Array(entries)) => entries,
         Ok(_) => Vec::new(),
@@ -210,7 +215,7 @@ mod tests {
         let until = |seq| Point { token: Token(7), seq: Seq(seq), digest: Digest(u128::from(seq)) };
         let left = |seqs: std::ops::RangeInclusive<u64>| {
             let end = *seqs.end();
-            let left = read(ShardId(3), until(end), Ok(logged(seqs)));
+            let left = read(ShardId(3), until(end), Ok::<_, StoreError>(logged(seqs)));
             left.into_iter().map(|(one, _)| (one.before.seq.0, one.after.seq.0)).collect::<Vec<_>>()
         };
         assert_eq!(left(1..=3), [(0, 1), (1, 2), (2, 3)]);

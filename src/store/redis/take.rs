@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Pipeline, Value};
 use tokio::time::Instant;
 
 use super::checks::{self, RegisterOwner, newer};
@@ -117,11 +117,41 @@ async fn leave_to_owner(shared: &RedisShared, link: &mut Link) -> Result<(), Sto
 
 /// Which run of Redis is at the other end: another one may have come back with older data. None where it does not tell.
 async fn run_of(link: &mut Link) -> Option<String> {
-    let mut command = Cmd::new();
-    command.arg("INFO").arg("server");
-    let Ok(Value::BulkString(text)) = link.ask(command, ANSWER_WITHIN).await else { return None };
-    let text = String::from_utf8_lossy(&text);
-    text.lines().find_map(|line| Some(line.strip_prefix("run_id:")?.trim().to_owned()))
+    run_and_left(link, None).await.0
+}
+
+/// What [`left::command`] is answered, or why it is not.
+type AnsweredLeft = Option<Result<Value, String>>;
+
+/// The same, and what the owner before left last, where that is asked for: at once, as Redis may be far.
+async fn run_and_left(link: &mut Link, left: Option<Cmd>) -> (Option<String>, AnsweredLeft) {
+    let mut info = Cmd::new();
+    info.arg("INFO").arg("server");
+    // Each by itself: Redis may refuse one of them.
+    let mut asked = Vec::with_capacity(2);
+    for command in std::iter::once(info).chain(left) {
+        let mut pipeline = Pipeline::with_capacity(1);
+        pipeline.add_command(command);
+        asked.push(link.begin_read(pipeline).await);
+    }
+    let mut answers = Vec::with_capacity(2);
+    for reading in asked {
+        let answer = match reading {
+            Ok(reading) => link.finish_read(reading, ANSWER_WITHIN).await,
+            Err(error) => Err(error),
+        };
+        let only = |mut values: Vec<Value>| values.pop().ok_or_else(|| "an answer was empty".to_owned());
+        answers.push(answer.map_err(|error| error.to_string()).and_then(only));
+    }
+    let mut answers = answers.into_iter();
+    let run = match answers.next() {
+        Some(Ok(Value::BulkString(text))) => {
+            let text = String::from_utf8_lossy(&text);
+            text.lines().find_map(|line| Some(line.strip_prefix("run_id:")?.trim().to_owned()))
+        }
+        _ => None,
+    };
+    (run, answers.next())
 }
 
 fn leaves(shared: &RedisShared, why: &str) -> StoreError {
@@ -130,7 +160,7 @@ fn leaves(shared: &RedisShared, why: &str) -> StoreError {
 }
 
 /// None if the shard is further back than it was.
-async fn take_once(
+pub(super) async fn take_once(
     shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
@@ -145,7 +175,9 @@ async fn take_once(
     let takeover =
         TakeOver { shard, token, mine, last, seq: known.told.seq, digest: None, wanted: shared.record_format };
     let call = takeover.call(shared);
-    let also: Vec<Cmd> = if shared.journal().keeps() { vec![left::command(shared, shard)] } else { Vec::new() };
+    let is_first = shard == ShardId(0);
+    let asks_left = || shared.journal().keeps().then(|| left::command(shared, shard));
+    let also: Vec<Cmd> = if is_first { Vec::new() } else { Vec::from_iter(asks_left()) };
     let (value, found) = link.call_then(&call, &also, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || failed::strange(&shared.place, "the script answered something else");
     let (head, takes) = match scripts::taken(value).ok_or_else(strange)? {
@@ -165,7 +197,7 @@ async fn take_once(
         TakeAnswer::Moved(notice) => return Err(shared.moved(&notice)),
         TakeAnswer::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
     };
-    if shared.record_format.is_some_and(|wanted| wanted > head.format) && shard == ShardId(0) {
+    if shared.record_format.is_some_and(|wanted| wanted > head.format) && is_first {
         tracing::warn!(
             format = %head.format,
             "records go on in this format until every node that is there reads the one of `store.record_format`: upgrade \
@@ -188,9 +220,13 @@ async fn take_once(
     if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, told, &head).await? {
         return Err(shared.went_back(shard, None, "another owner's, who went on from further back"));
     }
-    if shard == ShardId(0) {
+    let mut found = found.into_iter().next().map(|found| found.map_err(|error| error.to_string()));
+    if is_first {
         shared.yields(false);
-        shared.took_from(run_of(link).await);
+        let left = asks_left().filter(|_| head.token != known.token);
+        let (run, its_left) = run_and_left(link, left).await;
+        found = its_left;
+        shared.took_from(run);
         shared.sees_owner_on(link.number());
     }
     if head.token != known.token {
@@ -198,7 +234,7 @@ async fn take_once(
         let before = Point { token: head.parent, ..after };
         let mut journal = shared.journal();
         journal.found(shard, &past);
-        if let Some(found) = found.into_iter().next()
+        if let Some(found) = found
             && !journal.is_own(shard, before.token)
             && !journal.knows(shard, after)
         {

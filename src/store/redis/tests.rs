@@ -270,3 +270,47 @@ async fn the_journal_is_asked_once_of_a_head_that_is_looked_over_before_each_of_
         assert_eq!(looked[1..], [0, 0], "token {token}");
     }
 }
+
+/// A primary whose first shard is held by another node as often as this says, and taken then. What it is asked for.
+async fn held_for(mut times: usize) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let noted = Arc::clone(&asked);
+    tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.unwrap();
+        let mut socket = BufReader::new(socket);
+        while let Ok(Some(words)) = command(&mut socket).await {
+            noted.lock().unwrap().push(words[0].clone());
+            let answer = match words[0].as_str() {
+                "EVALSHA" if times > 0 => {
+                    times -= 1;
+                    format!("*4\r\n{}", ["held", "another", "", "3000"].map(bulk).concat())
+                }
+                "EVALSHA" => format!("*10\r\n{}{}{}", bulk("taken"), fields(&head_at(5)), bulk("")),
+                _ => answer(&words, &head_at(5)),
+            };
+            if socket.get_mut().write_all(answer.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    });
+    (address, asked)
+}
+
+/// A batch may be as large as a thousand changes are, and every follower contends twice a second.
+#[tokio::test]
+async fn what_the_owner_before_left_is_asked_for_by_who_took_the_register_and_not_by_who_contends() {
+    let (address, asked) = held_for(3).await;
+    let (shared, mut link) = (shared(None), link_to(address));
+    let asked = || asked.lock().unwrap().iter().filter(|word| *word == "XREVRANGE").count();
+    for _ in 0..3 {
+        let held = take::take_once(&shared, &mut link, ShardId(0), Token(9)).await;
+        assert!(matches!(held, Err(StoreError::Held { .. })), "{held:?}");
+    }
+    assert_eq!(asked(), 0);
+    let taken = take::take_once(&shared, &mut link, ShardId(0), Token(9)).await.unwrap();
+    assert_eq!((taken, asked()), (Some(head_at(5)), 1));
+    // Of the others nobody contends: it is asked beside.
+    assert!(take::take_once(&shared, &mut link, ShardId(1), Token(9)).await.unwrap().is_some());
+    assert_eq!(asked(), 2);
+}
