@@ -1,12 +1,14 @@
 //! The task that takes shards, keeps their leases and knows the other nodes, on a connection of its own: none of it waits
 //! behind a batch.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
+use super::QUEUE_CALLS_MAX;
 use super::confirms;
 use super::failed::{self, Failed};
 use super::farewell;
@@ -56,7 +58,8 @@ pub(super) async fn run(
     mut jobs: mpsc::Receiver<CheckJob>,
     confirms: mpsc::Sender<confirms::ConfirmJob>,
 ) {
-    while let Some(job) = jobs.recv().await {
+    let mut waiting = VecDeque::new();
+    while let Some(job) = next(&mut jobs, &mut waiting).await {
         // Nobody may wait any more: then the outcome is nobody's.
         match job {
             CheckJob::Take(shard, token, reply) => {
@@ -83,6 +86,26 @@ pub(super) async fn run(
         }
     }
     farewell::say(&shared, &mut link).await;
+}
+
+/// What is done next: in the order of the calls, but for a renewal. All shards of a register are asked for at once, and to take
+/// them may last longer than the lease of the first: it is renewed between two of them. Never before
+/// a call that ends it: what was asked for behind that is of another tenure.
+async fn next(jobs: &mut mpsc::Receiver<CheckJob>, waiting: &mut VecDeque<CheckJob>) -> Option<CheckJob> {
+    if waiting.is_empty() {
+        waiting.push_back(jobs.recv().await?);
+    }
+    while waiting.len() < QUEUE_CALLS_MAX
+        && let Ok(job) = jobs.try_recv()
+    {
+        waiting.push_back(job);
+    }
+    let of_lease = |job: &CheckJob| matches!(job, CheckJob::Lease(..));
+    let is_renewal = |at: &usize| matches!(waiting[*at], CheckJob::Lease(LeaseChange::Renewed, _));
+    match waiting.iter().position(of_lease).filter(is_renewal) {
+        Some(renewal) => waiting.remove(renewal),
+        None => waiting.pop_front(),
+    }
 }
 
 /// A take-over counts when as many replicas have it as are wanted: nothing is loaded before.
@@ -385,6 +408,47 @@ pub(super) fn card_of(name: String, text: &str) -> Option<NodeCard> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In which order these are done: `t` takes a shard, `r` renews, `e` ends the lease, `h` asks who owns the register.
+    async fn done(calls: &str) -> String {
+        let (sender, mut jobs) = mpsc::channel(calls.len());
+        for (at, call) in calls.chars().enumerate() {
+            let job = match call {
+                't' => CheckJob::Take(ShardId(at as u16), Token(1), oneshot::channel().0),
+                'r' => CheckJob::Lease(LeaseChange::Renewed, oneshot::channel().0),
+                'e' => CheckJob::Lease(LeaseChange::Ended, oneshot::channel().0),
+                _ => CheckJob::Holder(oneshot::channel().0),
+            };
+            assert!(sender.try_send(job).is_ok());
+        }
+        drop(sender);
+        let (mut waiting, mut done) = (VecDeque::new(), String::new());
+        let mut taken = 0;
+        while let Some(job) = next(&mut jobs, &mut waiting).await {
+            done.push(match job {
+                CheckJob::Take(shard, ..) => {
+                    assert!(shard.0 >= taken, "in turn");
+                    taken = shard.0;
+                    't'
+                }
+                CheckJob::Lease(LeaseChange::Renewed, _) => 'r',
+                CheckJob::Lease(LeaseChange::Ended, _) => 'e',
+                _ => 'h',
+            });
+        }
+        done
+    }
+
+    /// A register of many shards at a far Redis: to take all of them lasts longer than the lease of the first.
+    #[tokio::test]
+    async fn a_lease_is_renewed_between_take_overs_and_not_behind_all_of_them() {
+        for (calls, order) in [("ttttr", "rtttt"), ("thtrht", "rththt"), ("trtr", "rrtt"), ("th", "th")] {
+            assert_eq!(done(calls).await, order, "{calls}");
+        }
+        assert_eq!(done("ttett").await, "ttett", "what is taken before is let go of, and what is taken then is not");
+        assert_eq!(done("tettr").await, "tertt", "what is taken then is of another tenure");
+        assert_eq!(done("trett").await, "rtett");
+    }
 
     #[test]
     fn a_card_is_read_as_it_was_written() {
