@@ -53,7 +53,7 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
     let failures = Seldom::new(SAID_EVERY);
     loop {
         for late in store.late() {
-            match bring_one(server, store, None, &late).await.and_then(|()| dispose(store, &late)) {
+            match bring_and_dispose(server, store, None, &late).await {
                 Ok(()) => {}
                 Err(problem) => {
                     if let Some(unsaid) = failures.turn() {
@@ -74,8 +74,7 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
 pub(super) async fn bring_first(server: &Server, store: &dyn Store, owner: &Arc<Shared>) {
     let until = Instant::now() + FIRST_WITHIN;
     for late in store.late() {
-        let brought = bring_one(server, store, Some((owner, until)), &late).await;
-        if let Err(problem) = brought.and_then(|()| dispose(store, &late)) {
+        if let Err(problem) = bring_and_dispose(server, store, Some((owner, until)), &late).await {
             let (shard, batches) = (late.shard.0, late.batches.len());
             tracing::warn!(
                 shard,
@@ -109,9 +108,16 @@ fn tell(server: &Server, late: &Late, done: Healing) {
 /// So many changes that are not repeated are named.
 const OTHERS_NAMED_MAX: usize = 100;
 
-/// All of it was answered: it goes, and what is not repeated is said, once.
-fn dispose(store: &dyn Store, late: &Late) -> Result<(), String> {
-    store.dealt_with(late).map_err(|error| format!("all of it was answered, but it is put aside still: {error}"))?;
+/// Brings all of it. All that was answered then is on disk: it goes, and what is not repeated is said, once.
+async fn bring_and_dispose(
+    server: &Server,
+    store: &dyn Store,
+    first: First<'_>,
+    late: &Arc<Late>,
+) -> Result<(), String> {
+    bring_one(server, store, first, late).await?;
+    let dealt_with = store.dealt_with(late).await;
+    dealt_with.map_err(|error| format!("all of it was answered, but it is put aside still: {error}"))?;
     let others = late.others();
     for other in others.iter().take(OTHERS_NAMED_MAX) {
         tracing::warn!(
@@ -139,10 +145,10 @@ type First<'a> = Option<(&'a Arc<Shared>, Instant)>;
 
 /// Asks for all of it that nobody has answered yet: the owner that is first, or whoever owns the register. An error says why
 /// something is left of it.
-async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &Late) -> Result<(), String> {
+async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &Arc<Late>) -> Result<(), String> {
     let mut done = Healing::default();
     // What could not be kept the last time.
-    let mut problem = keep_answered(store, late).err();
+    let mut problem = keep_answered(store, late).await.err();
     for (network, claims) in late.claims() {
         let mut parts = VecDeque::from(parts(claims));
         while let Some(mut some) = parts.pop_front() {
@@ -170,7 +176,7 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
                 }
                 Ok(Outcome::Healed(Healing { healed, standing, conflicts, left: 0 })) => {
                     late.answered(network, &some);
-                    problem = keep_answered(store, late).err().or(problem);
+                    problem = keep_answered(store, late).await.err().or(problem);
                     done.healed += healed;
                     done.standing += standing;
                     done.conflicts += conflicts;
@@ -179,7 +185,7 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
                 Err(fault) if is_gone(&fault) => {
                     give_up(server, late, network, &some);
                     late.answered(network, &some);
-                    problem = keep_answered(store, late).err().or(problem);
+                    problem = keep_answered(store, late).await.err().or(problem);
                 }
                 Err(fault) => drop(problem.get_or_insert_with(|| fault.problem())),
             }
@@ -219,8 +225,9 @@ fn give_up(server: &Server, late: &Late, network: NetworkId, claims: &[(Address,
     );
 }
 
-fn keep_answered(store: &dyn Store, late: &Late) -> Result<(), String> {
-    store.keep_answered(late).map_err(|error| format!("what was given back of it cannot be noted: {error}"))
+/// Waited for before the next is asked for. Beside it the lease is kept, which may share this thread.
+async fn keep_answered(store: &dyn Store, late: &Arc<Late>) -> Result<(), String> {
+    store.keep_answered(late).await.map_err(|error| format!("what was given back of it cannot be noted: {error}"))
 }
 
 /// A few at a time; what carries a MAC, which may be in use in another network, alone.

@@ -39,6 +39,9 @@ pub struct Lates {
     directory: Option<PathBuf>,
     register: u128,
     pending: Mutex<Vec<Arc<Late>>>,
+    /// Whoever writes a file does so alone: two that note what was answered would write the same one, and the older note could be
+    /// the one that stays.
+    writing: Mutex<()>,
 }
 
 impl Lates {
@@ -81,7 +84,12 @@ impl Lates {
                 return Err(of_another(&path));
             }
         }
-        Ok(Self { directory: directory.map(Path::to_owned), register, pending: Mutex::new(pending) })
+        Ok(Self {
+            directory: directory.map(Path::to_owned),
+            register,
+            pending: Mutex::new(pending),
+            writing: Mutex::default(),
+        })
     }
 
     /// Notes one, durably. The same once more is the same; one that ends there too and begins earlier, as Redis went back further
@@ -90,6 +98,7 @@ impl Lates {
     /// # Errors
     /// It cannot be written.
     pub fn add(&self, shard: ShardId, digest: Digest, batches: &[Vec<u8>]) -> Result<Arc<Late>, StoreError> {
+        let _alone = locked(&self.writing);
         let known = self.named(shard, digest);
         if let Some(known) = known.as_ref().filter(|known| known.batches.len() >= batches.len()) {
             return Ok(Arc::clone(known));
@@ -119,9 +128,14 @@ impl Lates {
     /// # Errors
     /// It cannot be written. It is in memory, and can be tried again.
     pub fn keep_answered(&self, late: &Late) -> Result<(), StoreError> {
+        let _alone = locked(&self.writing);
+        self.write_answered(late)
+    }
+
+    fn write_answered(&self, late: &Late) -> Result<(), StoreError> {
         if let Some(longer) = self.longer_than(late) {
             locked(&longer.answered).claims.extend(locked(&late.answered).claims.iter().copied());
-            return self.keep_answered(&longer);
+            return self.write_answered(&longer);
         }
         let (text, count) = {
             let answered = locked(&late.answered);
@@ -142,9 +156,10 @@ impl Lates {
     /// # Errors
     /// It cannot be named so.
     pub fn remove(&self, late: &Late) -> Result<(), StoreError> {
+        let _alone = locked(&self.writing);
         if self.longer_than(late).is_some() {
             // That is dealt with in its place.
-            return self.keep_answered(late);
+            return self.write_answered(late);
         }
         if let Some(path) = self.path(late.shard, late.digest) {
             std::fs::rename(&path, beside(&path, PAST)).map_err(whole::io("renaming", &path))?;
@@ -367,6 +382,30 @@ pub(super) mod tests {
             std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 1, "{left:?}");
         assert!(left[0].to_string_lossy().starts_with(PAST));
+    }
+
+    #[test]
+    fn what_two_note_at_once_is_all_noted() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Lates::open(Some(directory.path()), 5, false).unwrap();
+        let lates = open();
+        let addresses: Vec<String> = (0..40).map(|at| format!("10.0.0.{at}")).collect();
+        let granted = granted(&addresses.iter().map(String::as_str).collect::<Vec<_>>());
+        let late = lates.add(ShardId(3), Digest(1), &granted).unwrap();
+        let claims = late.claims().remove(&NetworkId(7)).unwrap();
+        let (one, other) = claims.split_at(20);
+        std::thread::scope(|scope| {
+            for some in [one, other] {
+                let (lates, late) = (&lates, &late);
+                scope.spawn(move || {
+                    for claim in some.chunks(1) {
+                        late.answered(NetworkId(7), claim);
+                        lates.keep_answered(late).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(open().all()[0].claims().is_empty());
     }
 
     #[test]

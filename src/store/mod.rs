@@ -304,18 +304,18 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// It is in memory only, and may be tried again.
-    fn keep_answered(&self, late: &Late) -> Result<(), StoreError> {
+    fn keep_answered(&self, late: &Arc<Late>) -> Later<Result<(), StoreError>> {
         let _ = late;
-        Ok(())
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// All of it was given to the owner of the register, which has it durably.
     ///
     /// # Errors
     /// It stays put aside.
-    fn dealt_with(&self, late: &Late) -> Result<(), StoreError> {
+    fn dealt_with(&self, late: &Arc<Late>) -> Later<Result<(), StoreError>> {
         let _ = late;
-        Ok(())
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// Was all that it had found to be gone, and is it not there again? Where that was while this node owned the register, it

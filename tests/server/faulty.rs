@@ -272,9 +272,9 @@ impl Store for FaultyStore {
         self.late.lock().unwrap().clone()
     }
 
-    fn dealt_with(&self, late: &Late) -> Result<(), StoreError> {
-        self.late.lock().unwrap().retain(|other| **other != *late);
-        Ok(())
+    fn dealt_with(&self, late: &Arc<Late>) -> Later<Result<(), StoreError>> {
+        self.late.lock().unwrap().retain(|other| other != late);
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn meet(&self, here: bool) -> Later<Result<Vec<SeenNode>, StoreError>> {

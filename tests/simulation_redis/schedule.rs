@@ -180,7 +180,7 @@ async fn bring(world: &Rc<World>) {
     for _ in 0..2 * world.nodes.len() {
         let Some(node) = (0..world.nodes.len()).find(|node| has_late(world, *node)) else { return };
         if world.plan.flaw == Some(Flaw::LateForgotten) {
-            forget(world, node);
+            forget(world, node).await;
             continue;
         }
         world.note(|| format!("-- node-{node} has something to bring --"));
@@ -200,10 +200,12 @@ async fn bring(world: &Rc<World>) {
     }
 }
 
-fn forget(world: &World, node: usize) {
+async fn forget(world: &World, node: usize) {
     let Some(process) = world.process(node) else { return };
     let Some(store) = process.store() else { return };
-    store.late().iter().for_each(|late| drop(store.dealt_with(late)));
+    for late in store.late() {
+        drop(store.dealt_with(&late).await);
+    }
 }
 
 /// What the owner says at the end.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{RedisStore, Running, Senders, checks, closed, commits, confirms, ended, load};
 use crate::core::types::ShardTime;
 use crate::store::history::{RecordedBatch, Stretch};
-use crate::store::late::Late;
+use crate::store::late::{Late, Lates};
 use crate::store::moving::Begun;
 use crate::store::{
     Batch, CommitError, Committed, Digest, Followed, Head, Holder, Later, NodeCard, SeenNode, Seq, ShardId, ShardImage,
@@ -48,6 +48,16 @@ impl RedisStore {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
+    }
+
+    /// Writes what is known of a late journal where files are written: whoever asks keeps a lease.
+    fn of_lates(
+        &self,
+        late: &Arc<Late>,
+        writes: fn(&Lates, &Late) -> Result<(), StoreError>,
+    ) -> Later<Result<(), StoreError>> {
+        let (blocking, lates, late) = (self.shared.blocking, Arc::clone(&self.shared.lates), Arc::clone(late));
+        Box::pin(blocking.run(move || writes(&lates, &late)))
     }
 
     fn lease(&self, what: checks::LeaseChange) -> Later<Result<(), StoreError>> {
@@ -152,12 +162,12 @@ impl Store for RedisStore {
         self.shared.lates.all()
     }
 
-    fn keep_answered(&self, late: &Late) -> Result<(), StoreError> {
-        self.shared.lates.keep_answered(late)
+    fn keep_answered(&self, late: &Arc<Late>) -> Later<Result<(), StoreError>> {
+        self.of_lates(late, Lates::keep_answered)
     }
 
-    fn dealt_with(&self, late: &Late) -> Result<(), StoreError> {
-        self.shared.lates.remove(late)
+    fn dealt_with(&self, late: &Arc<Late>) -> Later<Result<(), StoreError>> {
+        self.of_lates(late, Lates::remove)
     }
 
     fn was_emptied(&self) -> bool {

@@ -150,7 +150,7 @@ fn where_somebody_else_took_the_register_what_the_disk_has_is_put_aside_once() {
         replicated = next_process(replicated, directory.path());
     }
     let late = replicated.begun.store.late();
-    replicated.begun.store.dealt_with(&late[0]).unwrap();
+    wait(replicated.begun.store.dealt_with(&late[0])).unwrap();
     let replicated = next_process(replicated, directory.path());
     let store = &replicated.begun.store;
     until("it is looked at", || wait(store.review()).is_ok());

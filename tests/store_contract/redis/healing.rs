@@ -2,6 +2,9 @@
 //! own line only; whatever else there is stops it.
 
 use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use allod::store::redis::RedisOptions;
 use allod::store::redis::examine::{WentBack, examine};
@@ -192,7 +195,8 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
     let again = RedisStore::open(options.clone()).unwrap();
     // In whatever order they were copied.
     assert!(again.late().len() == late.len() && late.iter().all(|late| again.late().contains(late)));
-    late.iter().for_each(|late| again.dealt_with(late).unwrap());
+    notes_beside(&again, next.path());
+    late.iter().for_each(|late| wait(again.dealt_with(late)).unwrap());
     assert!(again.late().is_empty());
     drop(again);
     assert!(RedisStore::open(options).unwrap().late().is_empty());
@@ -206,6 +210,35 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
     let taken = wait(store.take(ShardId(0), token(10))).unwrap();
     assert_eq!((taken.seq, taken.digest), (head.seq, head.digest));
     assert_eq!(wait(replicated.begun.store.take(ShardId(1), token(11))).unwrap().seq, Seq(0));
+}
+
+/// What was answered is noted on a disk that takes its time: whoever asks for that keeps a lease on the same thread.
+fn notes_beside(store: &RedisStore, directory: &Path) {
+    let late = store.late().into_iter().find(|late| late.shard == ShardId(0)).unwrap();
+    let (network, claims) = late.claims().pop_first().unwrap();
+    late.answered(network, &claims);
+    // Whoever opens it to write waits for somebody who reads.
+    let pipe = directory.join(format!("new-DONE-0-{:032x}", late.digest.0));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (goes_on, heard) = std::sync::mpsc::channel();
+    let reads = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || {
+            let went_on = heard.recv_timeout(Duration::from_secs(10));
+            std::fs::read(pipe).unwrap();
+            went_on
+        }
+    });
+    let (noted, ()) = wait(async {
+        let goes_on = async { goes_on.send(()).unwrap() };
+        tokio::join!(store.keep_answered(&late), goes_on)
+    });
+    assert_eq!(reads.join().unwrap(), Ok(()), "all else on that thread waits for the disk");
+    // That was no file. It is tried again, and waited for.
+    assert!(matches!(noted, Err(StoreError::Io { .. })), "{noted:?}");
+    std::fs::remove_file(pipe).unwrap();
+    wait(store.keep_answered(&late)).unwrap();
+    assert!(directory.join(format!("DONE-0-{:032x}", late.digest.0)).exists());
 }
 
 /// The negative control: where it is not known what is missing, the store stops.
