@@ -1,4 +1,5 @@
-//! When a node that does not own the register tries to: not in step with others, and after them where it was replaced.
+//! When a node that does not own the register tries to: not in step with others, after them where it was replaced, and not at
+//! all while it could not begin with it.
 //!
 //! What made a node late once may do so again, so that one lets others go first for two leases and some more. It looks
 //! (`draining`) who owns the register meanwhile, and takes it where nobody else does within a lease or is there at all.
@@ -6,7 +7,12 @@
 use std::time::Duration;
 
 use super::keeper::Keeper;
+use super::meeting::meet;
+use crate::actors::committer::chain;
+use crate::actors::service::CannotOwn;
 use crate::limits::NODE_LEASE_MS;
+use crate::server::Server;
+use crate::store::Store;
 
 /// How often it tries, on average.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
@@ -19,6 +25,30 @@ const STAYS_OFF_MORE_MS: u64 = NODE_LEASE_MS / 2;
 /// When a node tries again, by what it drew.
 pub(super) fn contends_in(drawn: u64) -> Duration {
     CONTENDS_EVERY.mul_f64(1.0 + CONTENDS_SPREAD * ((drawn % 1_000) as f64 / 1_000.0 - 0.5))
+}
+
+/// Why nobody could begin to own the register now, or who owns it meanwhile, where the store knows of something in the way. It is
+/// taken by nobody then: each take-over that comes to nothing is one more of the few that a head remembers, and by those it is told
+/// later what is on its line.
+pub(super) async fn barred(server: &Server, store: &dyn Store) -> Option<CannotOwn> {
+    store.bars_taking()?;
+    // What is in the way is looked at: nobody else may, while a node begins.
+    let looked = match meet(server, store).await {
+        Ok(()) => store.review().await,
+        met => met,
+    };
+    if let Err(error) = looked {
+        tracing::debug!(error = chain(&error), "whether the register can be taken over is not known");
+    }
+    let holder = store.holder().await;
+    let why = store.bars_taking()?;
+    Some(match holder {
+        Ok(Some(holder)) if *holder.name != *server.node => {
+            CannotOwn::Held { owner: holder.name, address: holder.address, left_ms: 0 }
+        }
+        Ok(_) => CannotOwn::Unreachable(why.to_string()),
+        Err(error) => CannotOwn::Unreachable(chain(&error)),
+    })
 }
 
 impl Keeper {
@@ -50,7 +80,6 @@ mod tests {
     use crate::serve::{Hooks, Reactor};
     use crate::server::cluster::Node;
     use crate::server::session::idle_server;
-    use crate::store::Store;
     use crate::store::memory::MemoryStore;
 
     #[test]

@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 use super::Ended;
 use super::anew::Emptied;
 use super::apart::Reach;
-use super::contention::contends_in;
+use super::contention::{barred, contends_in};
 use super::late;
 use super::lease::{LAPSED, Lost, has_lapsed, keep_lease, let_go, renew_while_loading};
 use super::meeting::{MEETS_EVERY, meet_others, node};
@@ -169,7 +169,7 @@ impl Keeper {
     pub(super) async fn contend_with(&mut self, standby: Option<Standby>) -> Result<(), CannotOwn> {
         let (fatal, fatals) = outlet();
         let renewed_ms = Cell::new(self.server.clock.lease_ms());
-        let starting = service::start(Parts {
+        let parts = Parts {
             store: Arc::clone(&self.store),
             clock: Arc::clone(&self.server.clock),
             metrics: Arc::clone(&self.server.metrics),
@@ -179,7 +179,13 @@ impl Keeper {
             chapters: Arc::clone(&self.chapters),
             fatal,
             standby,
-        });
+        };
+        let starting = async {
+            match barred(&self.server, &*self.store).await {
+                Some(cannot) => Err(cannot),
+                None => service::start(parts).await,
+            }
+        };
         // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.
         let started = tokio::select! {
             biased;
