@@ -29,14 +29,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use compact_str::CompactString;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::body::Unread;
-use crate::actors::Told;
 use crate::limits::{HTTP_BODIES_MAX, HTTP_STREAMS_MAX};
 use crate::server::Server;
-use crate::server::session::Session;
+use crate::server::session::{Inlet, Session};
 use crate::wire::openrpc;
 
 #[derive(Clone)]
@@ -194,7 +193,7 @@ impl<R> AsRef<[u8]> for AnsweredBody<R> {
 /// What a body asked, under way.
 struct Asked {
     session: Session,
-    inlet: mpsc::UnboundedReceiver<Told>,
+    inlet: Inlet,
     /// Wakes it when this node becomes something else.
     roles: watch::Receiver<()>,
 }

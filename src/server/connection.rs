@@ -28,15 +28,14 @@ use std::time::{Duration, Instant};
 use compact_str::CompactString;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Sleep;
 
 use self::moving::{Left, go_on};
 use super::Server;
-use super::session::{OUT_BYTES_MAX, Session};
+use super::session::{Inlet, OUT_BYTES_MAX, Session};
 use super::sockets::leave_nothing_unread;
 use super::turns::{self, Turn};
-use crate::actors::Told;
 use crate::actors::places::Placed;
 use crate::metrics::Counted;
 use crate::wire::{ErrorKind, Id, RpcError, answer};
@@ -132,7 +131,7 @@ pub fn turn_away(stream: &TcpStream) {
 
 struct Connection {
     session: Session,
-    inlet: mpsc::UnboundedReceiver<Told>,
+    inlet: Inlet,
     /// Wakes it when this node becomes something else.
     roles: watch::Receiver<()>,
     server: Arc<Server>,

@@ -92,6 +92,9 @@ struct JsonBatch {
     text: Vec<u8>,
 }
 
+/// Where it is told what became of what was asked.
+pub type Inlet = mpsc::UnboundedReceiver<Told>;
+
 /// What one client has under way.
 pub struct Session {
     server: Arc<Server>,
@@ -152,7 +155,7 @@ impl Drop for Session {
 
 impl Session {
     /// For a client that is known as `by`. The receiver brings what must be handed to [`Session::absorb`].
-    pub fn new(server: Arc<Server>, by: CompactString) -> (Self, mpsc::UnboundedReceiver<Told>) {
+    pub fn new(server: Arc<Server>, by: CompactString) -> (Self, Inlet) {
         let (outlet, inlet) = crate::actors::outlet();
         let tally = super::tally::Tally::new(Arc::clone(&server.metrics));
         let session = Self {
