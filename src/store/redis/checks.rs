@@ -310,8 +310,12 @@ struct ReplicaProbe {
 async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe> {
     let redo = shared.redo.as_ref()?;
     let waiting = shared.waiting();
-    if redo.bytes() == 0 && !(shared.stand_in().is_some() && shared.lacks_replicas()) {
+    let lacks = shared.stand_in().is_some() && shared.lacks_replicas();
+    if redo.bytes() == 0 && !lacks {
         return None;
+    }
+    if lacks {
+        redo::try_again(shared).await;
     }
     // What Redis lost is there again before it is asked who has it.
     let (_, number) = heal::ready(shared, link).await.ok()?;

@@ -15,7 +15,8 @@
 //! told. What leads to where that line parted stays: it is acknowledged, and perhaps on one server only.
 //!
 //! **The disk** is waited for beside everything else, and not for long: one that hangs refuses, for as long as somebody has the
-//! file and no longer. Nothing may be asked of a node that says that it is not ready, so that nothing may come to find out.
+//! file and no longer. Nothing may be asked of a node that says that it is not ready, so that nothing may come to find out: a disk
+//! that could not be written is tried again once a second ([`try_again`]).
 //!
 //! Neighbours: `confirms` calls [`keep`]; `journal` has what is to be kept; `written` reads and makes calls; `frames` is the
 //! file's form, `restored` what a start makes of it.
@@ -49,6 +50,8 @@ pub(super) const PREFIX: &str = "REDO-";
 const DISK_WITHIN: Duration = Duration::from_secs(1);
 /// The same for all that is remembered at the end: up to `store.redis_heal_bytes`.
 const LEFT_WITHIN: Duration = Duration::from_secs(10);
+/// What a disk that refused is tried with: one that is full takes no block.
+const TRIED_BYTES: usize = 16 << 10;
 const HANGS: &str = "the disk of the redo journal does not answer";
 
 /// See the module's text.
@@ -109,6 +112,18 @@ impl OpenFile {
         self.file.sync()?;
         self.has_rest = false;
         self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Does the disk take something again? No frame begins with it, and it is cut off.
+    fn try_out(&mut self) -> std::io::Result<()> {
+        self.has_rest = true;
+        self.file.set_len(self.end)?;
+        self.file.write_at(&[0; TRIED_BYTES], self.end)?;
+        self.file.sync()?;
+        self.file.set_len(self.end)?;
+        self.file.sync()?;
+        self.has_rest = false;
         Ok(())
     }
 
@@ -340,6 +355,27 @@ pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Resu
         Ok(())
     });
     keeping.await
+}
+
+/// Replicas are missing, and what they lack could not be written: whoever owns nothing keeps nothing, and would never find out
+/// that it can be again.
+pub(super) async fn try_again(shared: &RedisShared) {
+    let Some(redo) = shared.stand_in().filter(|redo| redo.refuses().is_some()) else { return };
+    let by = Instant::now() + DISK_WITHIN;
+    let Ok(open) = redo.opened(by).await else { return };
+    // Otherwise it was no disk that refused.
+    if !open.has_rest {
+        return;
+    }
+    let trying = redo.works(shared.blocking, open, by, |redo, open| {
+        open.try_out().map_err(whole::io("writing", &redo.path))?;
+        *locked(&redo.refuses) = None;
+        tracing::info!(path = %redo.path.display(), "the redo journal can be written again");
+        Ok(())
+    });
+    if let Err(error) = trying.await {
+        tracing::debug!(path = %redo.path.display(), %error, "the redo journal cannot be written yet");
+    }
 }
 
 /// This process ends: what it remembers of what somebody was told is for the next one. Tells how many changes that are, and

@@ -289,6 +289,35 @@ fn what_was_put_aside_in_one_of_its_shards_is_played_in_the_others_alone() {
     assert_eq!(codec::decode_batch(&batch.bytes).unwrap().shard, ShardId(3));
 }
 
+/// Whoever owns the register keeps something sooner or later. A node that does not would bar itself from owning it for ever.
+#[tokio::test]
+async fn a_disk_that_could_not_be_written_is_tried_again_though_nothing_is_to_be_kept() {
+    for refused in [&["written"][..], &["synced"], &["written", "cut"], &["written", "written"], &["synced", "synced"]]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(Some(opened(directory.path()).0));
+        let redo = Arc::clone(shared.redo.as_ref().unwrap());
+        let refuses = Refusing::below(&redo);
+        append(&redo, &deeds()[..1]).unwrap();
+        locked(&refuses).extend(refused);
+        append(&redo, &deeds()[1..]).unwrap_err();
+        for left in (0..refused.len()).rev() {
+            assert!(redo.refuses().is_some(), "{refused:?}");
+            try_again(&shared).await;
+            assert_eq!(locked(&refuses).len(), left.saturating_sub(1), "{refused:?}");
+        }
+        assert_eq!(redo.refuses(), None, "{refused:?}");
+        // What is wrong with something else than the disk stays.
+        redo.refuse("it is full");
+        try_again(&shared).await;
+        assert_eq!(redo.refuses().as_deref(), Some("it is full"));
+        append(&redo, &deeds()[3..]).unwrap();
+        drop((shared, redo));
+        let found = opened(directory.path()).1;
+        assert_eq!((&found[..1], &found[1..]), (&deeds()[..1], &deeds()[3..]), "{refused:?}");
+    }
+}
+
 /// A disk that hangs until it is let go.
 #[derive(Debug)]
 struct Hanging(Mutex<std::sync::mpsc::Receiver<()>>);
