@@ -9,6 +9,9 @@ use std::ops::RangeBounds;
 use super::{JournalEntry, Move};
 use crate::store::ShardId;
 
+/// Room for so many places of a shard is kept though they are gone.
+const PLACES_KEPT: usize = 64;
+
 /// Where a shard is moved.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
@@ -48,7 +51,12 @@ impl Entries {
         let entry = self.queue.pop_front()?;
         self.gone += 1;
         for one in &entry.moves {
-            self.places[usize::from(one.shard.0)].pop_front();
+            let places = &mut self.places[usize::from(one.shard.0)];
+            places.pop_front();
+            // What one shard after the other needed would add up: the room is bounded by what is there.
+            if places.capacity() > PLACES_KEPT && places.len() < places.capacity() / 4 {
+                places.shrink_to(2 * places.len());
+            }
         }
         Some(entry)
     }
@@ -198,6 +206,20 @@ mod tests {
             assert!(bytes_max == 0 || journal.entries.len() > 5);
             assert_eq!(bytes_max == 5_000, journal.entries.gone > 0);
         }
+    }
+
+    #[test]
+    fn shards_that_are_busy_one_after_the_other_take_no_more_room_than_one_that_always_is() {
+        let mut journal = Journal::new(1 << 20);
+        for shard in 0..8 {
+            for seq in 6..10_006 {
+                journal.sends(&call(), vec![step(shard, 2, seq)]);
+                journal.applied(&[step(shard, 2, seq)]);
+            }
+        }
+        let room: usize = journal.entries.places.iter().map(VecDeque::capacity).sum();
+        let there = journal.entries.len();
+        assert!(there > 500 && room <= 4 * there + 8 * PLACES_KEPT, "{room} places for {there} entries");
     }
 
     /// A register has many shards, and all of them are taken one after the other.
