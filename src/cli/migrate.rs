@@ -72,6 +72,24 @@ fn side(text: &str, args: &Migrate) -> Result<MoveEnd, Failure> {
     }
 }
 
+/// Who names files for TLS must not go on without.
+fn secured(args: &Migrate) -> Result<(), Failure> {
+    let flags = [
+        ("--redis-ca", &args.redis_ca),
+        ("--redis-certificate", &args.redis_certificate),
+        ("--redis-key", &args.redis_key),
+    ];
+    let given = flags.iter().find(|(_, path)| path.is_some());
+    match given {
+        Some((flag, _)) if !from_cli::is_over_tls(&args.from) && !from_cli::is_over_tls(&args.to) => {
+            let problem = format!("`{flag}` is for a Redis over TLS, and neither FROM nor TO is one");
+            let hint = "begin its URL with rediss://, rediss+sentinel:// or rediss+cluster://, or leave that file out";
+            Err(Failure::usage("move a register", problem, hint))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// A URL with a slash too few, or HOST:PORT.
 fn is_like_a_url(text: &str) -> bool {
     text.split('/').next().is_some_and(|first| first.contains(':'))
@@ -130,6 +148,7 @@ fn serve(args: &Migrate, shards: u16) -> String {
 /// Shows what would be done, asks, and does it.
 pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     let session = Session::new(options);
+    secured(args)?;
     let route = MoveRoute { from: side(&args.from, args)?, to: side(&args.to, args)?, shards: args.shards };
     let asked = format!("move the register from {} to {}", route.from.shown(), route.to.shown());
     apart(&route.from, &route.to, &asked)?;

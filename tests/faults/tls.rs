@@ -109,7 +109,7 @@ fn a_server_that_is_not_trusted_is_refused_with_what_to_do() {
     trust.refused(&by_name, &trust.store(""), 1, &told);
     let old = trust.ca.signs_until("old", &["127.0.0.1"], 2_001);
     let Some(expired) = trust.start("expired", &old, "no") else { return };
-    trust.refused(&expired.url(), &trust.store(""), 1, &["has expired at 2001-01-01T00:00:00Z; give Redis a new one"]);
+    trust.refused(&expired.url(), &trust.store(""), 75, &["has expired at 2001-01-01T00:00:00Z; give Redis a new one"]);
     let Some(of_ca) = trust.start("of-ca", &trust.ca.own, "no") else { return };
     trust.refused(&of_ca.url(), &trust.store(""), 1, &["is that of a CA (`CA:TRUE`)", "that is signed by it"]);
     let nameless = trust.ca.signs("nameless", &[]);
@@ -210,6 +210,11 @@ fn a_register_is_moved_to_a_redis_over_tls() {
     assert!(!is_moved && said.contains("is signed by nobody in"), "{said}");
     let (is_moved, said) = moves(&["--redis-ca", &ca]);
     assert!(is_moved && said.contains(&format!("ALLOD_STORE__REDIS_CA={ca} allod serve --redis {url}")), "{said}");
+    let plain = ["migrate", data.to_str().unwrap(), "redis://127.0.0.1:1/0", "--redis-ca", &ca];
+    let refused = Command::new(allod()).args(plain).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(64), "{said}");
+    assert!(said.contains("`--redis-ca` is for a Redis over TLS, and neither FROM nor TO is one"), "{said}");
     let node = trust.node(&url, &trust.store(""), &[]).ready();
     assert!(node.allod_ok(&["network", "list"]).contains("lan"));
     node.stop();
@@ -259,6 +264,10 @@ fn sentinels_and_members_of_a_cluster_that_are_not_trusted_are_named() {
         format!("rediss+sentinel://127.0.0.1:{port},127.0.0.1:{away}/register"),
         format!("rediss+cluster://127.0.0.1:{away},127.0.0.1:{port}"),
     ] {
+        // Of those that are away nothing is known yet.
+        trust.refused(&url, &others, 75, &[&said]);
+    }
+    for url in [format!("rediss+sentinel://127.0.0.1:{port}/register"), format!("rediss+cluster://127.0.0.1:{port}")] {
         trust.refused(&url, &others, 1, &[&said]);
     }
 }

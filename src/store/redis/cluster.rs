@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::connect::RedisServer;
 use super::following::{Following, NamedPrimary};
-use super::refusal::TlsRefusal;
+use super::refusal::Unanswered;
 use super::shared::locked;
 use super::tls::RedisTls;
 
@@ -232,18 +232,16 @@ impl RedisCluster {
                 Ok::<_, RedisError>((address, view.map_err(|_| silent())??))
             });
         }
-        let (mut views, mut last) = (Vec::new(), None);
+        let (mut views, mut unanswered) = (Vec::new(), Unanswered::default());
         while let Some(asked) = asking.join_next().await {
             match asked {
                 Ok(Ok(view)) => views.push(view),
-                // That one is away is said where nothing else is: somebody must look after the other.
-                Ok(Err(error)) if last.as_ref().and_then(TlsRefusal::of).is_none() => last = Some(error),
-                Ok(Err(_)) => {}
+                Ok(Err(error)) => unanswered.add(error),
                 // It crashed: nothing was said.
                 Err(_) => {}
             }
         }
-        if views.is_empty() { Err(last.unwrap_or_else(silent)) } else { Ok((views, asked)) }
+        if views.is_empty() { Err(unanswered.told().unwrap_or_else(silent)) } else { Ok((views, asked)) }
     }
 
     /// Another primary than the slot's that has keys of it all the same: a move broke off. All of them are asked.

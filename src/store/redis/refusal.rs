@@ -46,6 +46,34 @@ impl TlsRefusal {
     }
 }
 
+/// Why none of several that were asked says anything.
+#[derive(Default)]
+pub(super) struct Unanswered {
+    told: Option<RedisError>,
+    /// One of them may be there in a moment.
+    may_pass: bool,
+}
+
+impl Unanswered {
+    /// That one is away is said where nothing else is: somebody must look after the other.
+    pub(super) fn add(&mut self, error: RedisError) {
+        self.may_pass |= TlsRefusal::of(&error).is_none_or(|refusal| !refusal.for_good);
+        if self.told.as_ref().and_then(TlsRefusal::of).is_none() {
+            self.told = Some(error);
+        }
+    }
+
+    /// What is said of them. For good is it only where all are refused so: of several that start at once one that is not trusted
+    /// must not keep those that are from being asked again.
+    pub(super) fn told(self) -> Option<RedisError> {
+        let told = self.told?;
+        match TlsRefusal::of(&told) {
+            Some(refusal) if self.may_pass => Some(io::Error::other(TlsRefusal::for_now(refusal.text.clone())).into()),
+            Some(_) | None => Some(told),
+        }
+    }
+}
+
 /// An error before the first answer of a server that is reached without TLS, and what it may mean.
 pub(super) fn without_tls(error: RedisError, address: &ConnectionAddr) -> RedisError {
     let closed = error.is_connection_dropped() && !error.is_connection_refusal();
@@ -148,7 +176,15 @@ impl Whom<'_> {
 
     fn certificate(&self, wrong: &CertificateError) -> TlsRefusal {
         let (at, host) = (self.at(), self.host);
-        TlsRefusal::for_good(match wrong {
+        // A clock may be set a moment after the start of a machine.
+        let of_clock = matches!(
+            wrong,
+            CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. }
+        );
+        let text = match wrong {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 let ca = &self.files.ca;
                 if ca.as_os_str().is_empty() {
@@ -192,7 +228,8 @@ impl Whom<'_> {
                  by it"
             ),
             wrong => format!("the certificate of {at} is refused: {wrong}; give Redis another one"),
-        })
+        };
+        if of_clock { TlsRefusal::for_now(text) } else { TlsRefusal::for_good(text) }
     }
 }
 
@@ -234,6 +271,22 @@ mod tests {
         assert_eq!(TlsRefusal::of(&io::Error::other(refusal.clone()).into()), Some(&refusal));
         assert_eq!(TlsRefusal::of(&reset()), None);
         assert_eq!(TlsRefusal::of(&RedisError::from((redis::ErrorKind::Io, "no"))), None);
+    }
+
+    #[test]
+    fn of_several_that_are_asked_one_that_is_not_trusted_is_told_and_for_good_only_if_all_are() {
+        let untrusted = || RedisError::from(io::Error::other(TlsRefusal::for_good("untrusted".to_owned())));
+        let told = |errors: Vec<RedisError>| {
+            let mut all = Unanswered::default();
+            errors.into_iter().for_each(|error| all.add(error));
+            all.told().and_then(|told| TlsRefusal::of(&told).cloned())
+        };
+        assert_eq!(told(Vec::new()), None);
+        assert_eq!(told(vec![reset()]), None);
+        assert_eq!(told(vec![untrusted(), untrusted()]), Some(TlsRefusal::for_good("untrusted".to_owned())));
+        for errors in [vec![untrusted(), reset()], vec![reset(), untrusted()]] {
+            assert_eq!(told(errors), Some(TlsRefusal::for_now("untrusted".to_owned())));
+        }
     }
 
     #[test]

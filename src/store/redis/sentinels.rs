@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::connect::RedisServer;
 use super::following::{Following, NamedPrimary};
-use super::refusal::TlsRefusal;
+use super::refusal::Unanswered;
 use super::tls::RedisTls;
 
 /// How long one sentinel may take to be reached, and to answer. All are asked at once: those that are gone hold up nobody.
@@ -84,7 +84,7 @@ impl Sentinels {
 
     /// The primary, as the sentinel says that knows of the latest failover.
     pub(super) async fn primary(&self) -> Result<RedisServer, RedisError> {
-        let mut last = RedisError::from((ErrorKind::Client, "no sentinel answers"));
+        let mut unanswered = Unanswered::default();
         let mut named: Vec<NamedPrimary> = Vec::with_capacity(self.each.len());
         let mut asking = JoinSet::new();
         for sentinel in &self.each {
@@ -95,16 +95,17 @@ impl Sentinels {
             match asked {
                 Ok(Ok(Some(one))) => named.push(one),
                 Ok(Ok(None)) => {
-                    last = RedisError::from((ErrorKind::Client, "a sentinel does not say where the primary is"))
+                    let text = "a sentinel does not say where the primary is";
+                    unanswered.add(RedisError::from((ErrorKind::Client, text)));
                 }
-                // That one is away is said where nothing else is: somebody must look after the other.
-                Ok(Err(error)) if TlsRefusal::of(&last).is_none() => last = error,
-                Ok(Err(_)) => {}
+                Ok(Err(error)) => unanswered.add(error),
                 // It crashed: nothing was said.
                 Err(_) => {}
             }
         }
-        let latest = self.following.elect(&named, self.each.len(), &self.service).ok_or(last)?;
+        let latest = self.following.elect(&named, self.each.len(), &self.service).ok_or_else(|| {
+            unanswered.told().unwrap_or_else(|| RedisError::from((ErrorKind::Client, "no sentinel answers")))
+        })?;
         if named.len() * 2 > self.each.len() {
             self.counts_anew(&latest);
         }
