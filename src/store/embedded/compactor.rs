@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use super::replay::LogView;
 use super::retention;
-use super::shared::{self, EmbeddedShared, LogFiles};
+use super::shared::{self, EmbeddedShared, LogFiles, NO_ROOM};
 use super::snapshot::{self, SNAP, SnapshotPlace, SnapshotWriter};
 use crate::store::{ShardId, StoreError, StoreHealth};
 
@@ -98,7 +98,9 @@ pub(super) fn run(shared: &EmbeddedShared) {
 fn next(shared: &EmbeddedShared, catalog: &LogFiles, pace: &mut Pace) -> Option<Task> {
     let now = Instant::now();
     let is_full = shared.health() == StoreHealth::Full;
-    let may_let_go = is_full || now >= pace.settled_from;
+    // What else keeps the next segment from being made is not mended by that.
+    let lacks_room = is_full && *shared.obstacle() == *NO_ROOM;
+    let may_let_go = lacks_room || now >= pace.settled_from;
     let plan = if now >= pace.snapshot_from { due(shared, catalog, may_let_go) } else { None };
     let overdue = retention::overdue(shared, catalog);
     let is_to_go = is_full || pace.at_start || plan.as_ref().is_some_and(|plan| plan.gives_back);
@@ -204,7 +206,9 @@ fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreEr
     );
     let mut catalog = shared.catalog();
     let mut obsolete: Vec<PathBuf> = catalog.snapshot.replace(snapshot).iter().map(|old| old.path.clone()).collect();
-    let LogFiles { segments, history, .. } = &mut *catalog;
+    let LogFiles { segments, history, damage, .. } = &mut *catalog;
+    // All that state is made of could be read, after all.
+    damage.remove(&None);
     shared::cover(segments, place.covered, history);
     obsolete.extend(retention::drain(&mut catalog, place.oldest));
     drop(catalog);
