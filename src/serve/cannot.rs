@@ -97,7 +97,8 @@ impl CannotStart {
                  config/server.toml, or as ALLOD_STORE__PREFIX, ALLOD_STORE__SHARDS)"
             }
             StoreError::Locked(_) => {
-                "stop the server that has it open, or choose another directory with `--data DIR` (`store.directory`)"
+                "stop the server that has it open, then start this one; a server beside it has a directory, and a register or a \
+                 node's part of one, of its own (`--data DIR`, `store.directory`)"
             }
             StoreError::Io { source, .. } if store == StoreKind::Redis && is_of_place(source) => {
                 "see who may write in `store.directory`, or choose another one with `--data DIR`: each node keeps there what it knows \

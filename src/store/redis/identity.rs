@@ -98,13 +98,14 @@ impl IdentityFile {
     pub(super) fn read(directory: &Path) -> Result<Self, StoreError> {
         let path = directory.join(REDIS_FILE);
         let (mut behind, mut stood) = (None, Vec::new());
-        let known = match std::fs::read_to_string(&path) {
-            Ok(text) => {
+        let known = match std::fs::read(&path) {
+            Ok(bytes) => {
+                let unreadable = || StoreError::Damaged(format!("{} names no register", path.display()).into());
+                let text = String::from_utf8(bytes).map_err(|_| unreadable())?;
                 behind = text.lines().find_map(|line| Behind::parse(line.strip_prefix("behind ")?));
                 stood = text.lines().filter_map(|line| Stood::parse(line.strip_prefix("stood ")?)).collect();
                 let register = text.lines().find_map(|line| line.strip_prefix("register "));
                 let known = register.and_then(|hex| u128::from_str_radix(hex, 16).ok());
-                let unreadable = || StoreError::Damaged(format!("{} names no register", path.display()).into());
                 Some(known.ok_or_else(unreadable)?)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -159,6 +160,18 @@ pub fn may_know(directory: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_read_as_text_is_damaged_and_no_matter_of_redis() {
+        let directory = tempfile::tempdir().unwrap();
+        IdentityFile::read(directory.path()).unwrap().remember(7, false).unwrap();
+        let path = directory.path().join(REDIS_FILE);
+        let mut bytes = std::fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() |= 0x80;
+        whole::write(&path, &bytes).unwrap();
+        let read = IdentityFile::read(directory.path());
+        assert!(matches!(&read, Err(StoreError::Damaged(text)) if text.contains("names no register")), "{read:?}");
+    }
 
     #[test]
     fn what_is_remembered_is_read_again() {
