@@ -267,6 +267,11 @@ impl SimDisk {
         }
     }
 
+    /// It gives back everything again.
+    pub fn is_sound_again(&self) {
+        self.0.lock().unwrap().names.values().for_each(|content| content.lock().unwrap().is_rotten = false);
+    }
+
     pub fn delete(&self, path: &Path) {
         let mut state = self.0.lock().unwrap();
         state.names.remove(path).unwrap();

@@ -239,6 +239,27 @@ fn a_start_with_other_bounds_lets_nothing_go_at_first_but_on_a_full_disk() {
 }
 
 #[test]
+fn a_start_that_cannot_continue_the_log_for_another_reason_than_room_lets_nothing_go_for_that() {
+    let disk = SimDisk::default();
+    let store = opened(&options(&disk));
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compactions > 1);
+    drop(store);
+    let mistaken = EmbeddedOptions { history_bytes: 8 << 10, history_grace: NEVER, ..options(&disk) };
+    let store = opened(&mistaken);
+    let mut owner = Owner::begin(&store, 2);
+    until("a spare segment", || has_spare(&disk));
+    disk.refuse_files(Some(std::io::ErrorKind::Other));
+    owner.turn_until_full();
+    let segments = disk.begun("log");
+    until("more tries", || disk.begun("log") > segments + 20);
+    assert!(is_there(&disk, 1));
+    disk.refuse_files(Some(std::io::ErrorKind::StorageFull));
+    until("less history", || !is_there(&disk, 1));
+}
+
+#[test]
 fn what_is_damaged_in_a_segment_is_told_until_that_is_let_go() {
     let disk = SimDisk::default();
     let store = opened(&EmbeddedOptions { history_bytes: 8 << 10, history_grace: NEVER, ..options(&disk) });
@@ -277,6 +298,9 @@ fn a_snapshot_that_the_disk_gives_back_no_more_is_told_when_the_next_one_is_made
     });
     let damage = store.damage().expect("it is known by then");
     assert!(damage.contains("/snap/") && damage.ends_with("cannot be read (Input/output error)"), "{damage}");
+    // Of what could be read after all the next one is made, and the file that was meant goes.
+    disk.is_sound_again();
+    owner.turn_until(|| store.damage().is_none());
 }
 
 /// More of the segment in use is left than a group usually takes, and less than this one does.
