@@ -315,7 +315,7 @@ async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe>
         return None;
     }
     if lacks {
-        redo::try_again(shared).await;
+        redo::try_again(shared);
     }
     // What Redis lost is there again before it is asked who has it.
     let (_, number) = heal::ready(shared, link).await.ok()?;

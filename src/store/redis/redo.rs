@@ -50,8 +50,9 @@ pub(super) const PREFIX: &str = "REDO-";
 const DISK_WITHIN: Duration = Duration::from_secs(1);
 /// The same for all that is remembered at the end: up to `store.redis_heal_bytes`.
 const LEFT_WITHIN: Duration = Duration::from_secs(10);
-/// What a disk that refused is tried with: one that is full takes no block.
-const TRIED_BYTES: usize = 16 << 10;
+/// With how many bytes a disk that refused some is tried: as many as these were, but for a block at least, and for no more than
+/// is written in no time once a second.
+const TRIED_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=4 << 20;
 const HANGS: &str = "the disk of the redo journal does not answer";
 
 /// See the module's text.
@@ -66,7 +67,15 @@ pub(super) struct Redo {
     /// Bytes of frames.
     bytes: AtomicU64,
     /// Why nothing more can be kept. Apart, because it is asked for every message while the file may be flushed.
-    refuses: Mutex<Option<Arc<str>>>,
+    refuses: Mutex<Option<Refusal>>,
+}
+
+/// Why nothing more can be kept.
+#[derive(Debug, Clone)]
+struct Refusal {
+    why: Arc<str>,
+    /// So many bytes the disk refused; none where it is not the disk.
+    unwritten: Option<usize>,
 }
 
 /// What is asked of the file once it is open; a disk may refuse any of it.
@@ -116,10 +125,10 @@ impl OpenFile {
     }
 
     /// Does the disk take something again? No frame begins with it, and it is cut off.
-    fn try_out(&mut self) -> std::io::Result<()> {
+    fn try_out(&mut self, bytes: usize) -> std::io::Result<()> {
         self.has_rest = true;
         self.file.set_len(self.end)?;
-        self.file.write_at(&[0; TRIED_BYTES], self.end)?;
+        self.file.write_at(&vec![0; bytes.clamp(*TRIED_BYTES.start(), *TRIED_BYTES.end())], self.end)?;
         self.file.sync()?;
         self.file.set_len(self.end)?;
         self.file.sync()?;
@@ -221,14 +230,14 @@ impl Redo {
     pub(super) fn refuses(&self) -> Option<Arc<str>> {
         let mut refuses = locked(&self.refuses);
         // Whoever gives up on a disk may say so just after it has answered others. Then nobody has the file.
-        refuses.take_if(|why| &**why == HANGS && self.open.try_lock().is_ok());
-        refuses.clone()
+        refuses.take_if(|refusal| &*refusal.why == HANGS && self.open.try_lock().is_ok());
+        refuses.as_ref().map(|refusal| Arc::clone(&refusal.why))
     }
 
     /// Nothing more can be kept for now.
     fn refuse(&self, why: &'static str) -> StoreError {
-        let before = locked(&self.refuses).replace(why.into());
-        if before.as_deref() != Some(why) {
+        let before = locked(&self.refuses).replace(Refusal { why: why.into(), unwritten: None });
+        if before.is_none_or(|before| *before.why != *why) {
             tracing::error!(path = %self.path.display(), why, "nothing more is acknowledged before the replicas are there");
         }
         let context = "keeping what too few replicas of Redis have".into();
@@ -265,8 +274,7 @@ impl Redo {
             encode(deed, open.end + bytes.len() as u64, &mut bytes);
         }
         if let Err(error) = open.add(&bytes) {
-            let why = format!("{} cannot be written ({error})", self.path.display());
-            if locked(&self.refuses).replace(why.into()).is_none() {
+            if locked(&self.refuses).replace(self.unwritten(&error, bytes.len())).is_none() {
                 tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
             }
             // All of it is written anew the next time: nobody knows what of it is on disk, and nobody was told.
@@ -274,6 +282,27 @@ impl Redo {
         }
         *locked(&self.refuses) = None;
         self.bytes.store(open.end - TITLE.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn unwritten(&self, error: &std::io::Error, bytes: usize) -> Refusal {
+        Refusal { why: format!("{} cannot be written ({error})", self.path.display()).into(), unwritten: Some(bytes) }
+    }
+
+    /// The disk refused so many bytes: does it take as many now?
+    fn try_out(&self, open: &mut OpenFile, bytes: usize) -> Result<(), StoreError> {
+        let tried = open.try_out(bytes);
+        let mut refuses = locked(&self.refuses);
+        if let Err(error) = tried {
+            // Who waited for the file meanwhile says that the disk hangs, which is over with this.
+            if refuses.as_ref().is_none_or(|refusal| &*refusal.why == HANGS) {
+                *refuses = Some(self.unwritten(&error, bytes));
+            }
+            return Err(whole::io("writing", &self.path)(error));
+        }
+        if refuses.take_if(|refusal| refusal.unwritten.is_some()).is_some() {
+            tracing::info!(path = %self.path.display(), "the redo journal can be written again");
+        }
         Ok(())
     }
 
@@ -358,24 +387,18 @@ pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Resu
 }
 
 /// Replicas are missing, and what they lack could not be written: whoever owns nothing keeps nothing, and would never find out
-/// that it can be again.
-pub(super) async fn try_again(shared: &RedisShared) {
-    let Some(redo) = shared.stand_in().filter(|redo| redo.refuses().is_some()) else { return };
-    let by = Instant::now() + DISK_WITHIN;
-    let Ok(open) = redo.opened(by).await else { return };
-    // Otherwise it was no disk that refused.
-    if !open.has_rest {
-        return;
-    }
-    let trying = redo.works(shared.blocking, open, by, |redo, open| {
-        open.try_out().map_err(whole::io("writing", &redo.path))?;
-        *locked(&redo.refuses) = None;
-        tracing::info!(path = %redo.path.display(), "the redo journal can be written again");
-        Ok(())
+/// that it can be again. Not waited for: who asks keeps a lease.
+pub(super) fn try_again(shared: &RedisShared) {
+    let Some(redo) = shared.stand_in() else { return };
+    let Some(bytes) = locked(&redo.refuses).as_ref().and_then(|refusal| refusal.unwritten) else { return };
+    // Whoever has it finds out.
+    let Ok(mut open) = Arc::clone(&redo.open).try_lock_owned() else { return };
+    let (redo, blocking) = (Arc::clone(redo), shared.blocking);
+    tokio::spawn(async move {
+        if let Err(error) = blocking.run(move || redo.try_out(&mut open, bytes)).await {
+            tracing::debug!(%error, "the redo journal cannot be written yet");
+        }
     });
-    if let Err(error) = trying.await {
-        tracing::debug!(path = %redo.path.display(), %error, "the redo journal cannot be written yet");
-    }
 }
 
 /// This process ends: what it remembers of what somebody was told is for the next one. Tells how many changes that are, and

@@ -303,13 +303,18 @@ async fn a_disk_that_could_not_be_written_is_tried_again_though_nothing_is_to_be
         append(&redo, &deeds()[1..]).unwrap_err();
         for left in (0..refused.len()).rev() {
             assert!(redo.refuses().is_some(), "{refused:?}");
-            try_again(&shared).await;
+            try_again(&shared);
+            drop(redo.open.lock().await);
             assert_eq!(locked(&refuses).len(), left.saturating_sub(1), "{refused:?}");
         }
         assert_eq!(redo.refuses(), None, "{refused:?}");
-        // What is wrong with something else than the disk stays.
+        // What is wrong with something else than the disk stays, though the disk takes it.
+        locked(&refuses).push("written");
+        append(&redo, &deeds()[1..]).unwrap_err();
         redo.refuse("it is full");
-        try_again(&shared).await;
+        redo.try_out(&mut *redo.open.lock().await, 1).unwrap();
+        try_again(&shared);
+        drop(redo.open.lock().await);
         assert_eq!(redo.refuses().as_deref(), Some("it is full"));
         append(&redo, &deeds()[3..]).unwrap();
         drop((shared, redo));
@@ -318,15 +323,15 @@ async fn a_disk_that_could_not_be_written_is_tried_again_though_nothing_is_to_be
     }
 }
 
-/// A disk that hangs until it is let go.
+/// A disk that hangs until it is let go, and then takes what is written, or refuses it.
 #[derive(Debug)]
-struct Hanging(Mutex<std::sync::mpsc::Receiver<()>>);
+struct Hanging(Mutex<std::sync::mpsc::Receiver<()>>, bool);
 
 impl Medium for Hanging {
     fn write_at(&self, _: &[u8], _: u64) -> std::io::Result<()> {
         // Whoever lets go of it says nothing.
         let _ = locked(&self.0).recv();
-        Ok(())
+        if self.1 { Err(std::io::Error::other("hung")) } else { Ok(()) }
     }
 
     fn set_len(&self, _: u64) -> std::io::Result<()> {
@@ -344,7 +349,7 @@ async fn what_a_disk_that_hangs_is_to_keep_is_refused_within_a_second_until_it_a
     let shared = Arc::new(shared(Some(opened(directory.path()).0)));
     let redo = Arc::clone(shared.redo.as_ref().unwrap());
     let (lets_go, held) = std::sync::mpsc::sync_channel(1);
-    redo.open.try_lock().unwrap().file = Box::new(Hanging(Mutex::new(held)));
+    redo.open.try_lock().unwrap().file = Box::new(Hanging(Mutex::new(held), false));
     let shard = ShardId(0);
     shared.journal().took(Move { shard, before: point(1, 5), after: point(2, 5) }, Epoch(2));
     let too_few = || StoreError::Poisoned("too few".into());
@@ -367,6 +372,28 @@ async fn what_a_disk_that_hangs_is_to_keep_is_refused_within_a_second_until_it_a
     let bytes = redo.bytes();
     keep(&shared, too_few()).await.unwrap();
     assert_eq!((redo.bytes(), redo.refuses()), (bytes, None), "and not once more");
+}
+
+/// It is tried beside everything else; and who gave up on it meanwhile is not the last to say something of it.
+#[tokio::test]
+async fn a_disk_that_hangs_when_it_is_tried_again_and_refuses_then_refuses_still() {
+    let directory = tempfile::tempdir().unwrap();
+    let shared = Arc::new(shared(Some(opened(directory.path()).0)));
+    let redo = Arc::clone(shared.redo.as_ref().unwrap());
+    let refuses = Refusing::below(&redo);
+    locked(&refuses).push("written");
+    append(&redo, &deeds()).unwrap_err();
+    let (lets_go, held) = std::sync::mpsc::sync_channel(1);
+    redo.open.try_lock().unwrap().file = Box::new(Hanging(Mutex::new(held), true));
+    try_again(&shared);
+    // Another try does not wait for the first one.
+    try_again(&shared);
+    keep(&shared, StoreError::Poisoned("too few".into())).await.unwrap_err();
+    assert_eq!(redo.refuses().as_deref(), Some(HANGS));
+    drop(lets_go);
+    drop(redo.open.lock().await);
+    let why = redo.refuses().expect("it refused in the end");
+    assert!(why.ends_with("cannot be written (hung)"), "{why}");
 }
 
 #[tokio::test]
