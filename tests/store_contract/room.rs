@@ -211,16 +211,20 @@ fn history_frees_a_full_disk_also_while_a_snapshot_that_failed_is_left_alone() {
     assert_eq!((store.figures().compactions, store.figures().compaction_failures), (snapshots, 1));
 }
 
+/// A register that has history, and how a start opens it that lets most of that go.
+fn with_other_bounds(disk: &SimDisk) -> EmbeddedOptions {
+    let store = opened(&options(disk));
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compactions > 1);
+    EmbeddedOptions { history_bytes: 8 << 10, history_grace: NEVER, ..options(disk) }
+}
+
 /// One without its file of settings, say: it is stopped, and started as it should be.
 #[test]
 fn a_start_with_other_bounds_lets_nothing_go_at_first_but_on_a_full_disk() {
     let disk = SimDisk::default();
-    let store = opened(&options(&disk));
-    let mut owner = Owner::begin(&store, 1);
-    owner.commit(vec![config_step(network(1))]).unwrap();
-    owner.turn_until(|| store.figures().compactions > 1);
-    drop(store);
-    let mistaken = EmbeddedOptions { history_bytes: 8 << 10, history_grace: NEVER, ..options(&disk) };
+    let mistaken = with_other_bounds(&disk);
     let store = opened(&mistaken);
     let mut owner = Owner::begin(&store, 2);
     // By then it has looked what there is to do at a start, and a snapshot may have history go.
@@ -241,12 +245,7 @@ fn a_start_with_other_bounds_lets_nothing_go_at_first_but_on_a_full_disk() {
 #[test]
 fn a_start_that_cannot_continue_the_log_for_another_reason_than_room_lets_nothing_go_for_that() {
     let disk = SimDisk::default();
-    let store = opened(&options(&disk));
-    let mut owner = Owner::begin(&store, 1);
-    owner.commit(vec![config_step(network(1))]).unwrap();
-    owner.turn_until(|| store.figures().compactions > 1);
-    drop(store);
-    let mistaken = EmbeddedOptions { history_bytes: 8 << 10, history_grace: NEVER, ..options(&disk) };
+    let mistaken = with_other_bounds(&disk);
     let store = opened(&mistaken);
     let mut owner = Owner::begin(&store, 2);
     until("a spare segment", || has_spare(&disk));

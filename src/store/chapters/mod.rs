@@ -82,6 +82,11 @@ struct Called {
 }
 
 impl Called {
+    fn of(notes: Vec<NameNote>) -> Self {
+        let last = notes.iter().enumerate().map(|(at, note)| (note.network, at)).collect();
+        Self { notes, last }
+    }
+
     /// One more; true if it tells something new.
     fn note(&mut self, note: &NameNote) -> bool {
         let last = self.last.get(&note.network).map(|&at| &self.notes[at]);
@@ -99,7 +104,7 @@ impl Called {
     /// Forgets the others.
     fn retain(&mut self, keep: impl Fn(&NameNote) -> bool) {
         self.notes.retain(keep);
-        self.last = self.notes.iter().enumerate().map(|(at, note)| (note.network, at)).collect();
+        *self = Self::of(std::mem::take(&mut self.notes));
     }
 }
 
@@ -232,10 +237,9 @@ impl Chapters {
         }
         let mut inner = self.inner();
         let since: HashMap<NetworkId, (u64, u32)> = begun.iter().map(|note| (note.network, note.since)).collect();
-        inner.names.retain(|note| since.get(&note.network).is_none_or(|since| note.since > *since));
-        begun.append(&mut inner.names.notes);
-        inner.names.notes = begun;
-        inner.names.retain(|_| true);
+        let known = std::mem::take(&mut inner.names.notes).into_iter();
+        begun.extend(known.filter(|note| since.get(&note.network).is_none_or(|since| note.since > *since)));
+        inner.names = Called::of(begun);
         Self::write_anew(&mut inner);
     }
 

@@ -102,12 +102,15 @@ fn next(shared: &EmbeddedShared, catalog: &LogFiles, pace: &mut Pace) -> Option<
     let lacks_room = is_full && *shared.obstacle() == *NO_ROOM;
     let may_let_go = lacks_room || now >= pace.settled_from;
     let plan = if now >= pace.snapshot_from { due(shared, catalog, may_let_go) } else { None };
-    let overdue = retention::overdue(shared, catalog);
     let is_to_go = is_full || pace.at_start || plan.as_ref().is_some_and(|plan| plan.gives_back);
-    if let Some(oldest) = overdue.filter(|_| may_let_go && is_to_go && now >= pace.let_go_from) {
-        return Some(Task::LetGo(oldest));
+    if may_let_go && is_to_go {
+        // All of history is gone through for this, under the lock: not each time that somebody wakes this thread.
+        let overdue = retention::overdue(shared, catalog);
+        if let Some(oldest) = overdue.filter(|_| now >= pace.let_go_from) {
+            return Some(Task::LetGo(oldest));
+        }
+        pace.at_start &= overdue.is_some();
     }
-    pace.at_start &= overdue.is_some() || !may_let_go;
     plan.map(Task::Compact)
 }
 

@@ -89,8 +89,8 @@ pub(super) async fn run(
 }
 
 /// What is done next: in the order of the calls, but for a renewal. All shards of a register are asked for at once, and to take
-/// them may last longer than the lease of the first: it is renewed between two of them. Never before
-/// a call that ends it: what was asked for behind that is of another tenure.
+/// them may last longer than the lease of the first: it is renewed between two of them. Never before a call that ends it: what
+/// was asked for behind that is of another tenure.
 async fn next(jobs: &mut mpsc::Receiver<CheckJob>, waiting: &mut VecDeque<CheckJob>) -> Option<CheckJob> {
     if waiting.is_empty() {
         waiting.push_back(jobs.recv().await?);

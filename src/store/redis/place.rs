@@ -38,11 +38,8 @@ const SECURED: [(&str, &str); 4] = [
 /// Why not, without the URL: it may hold a password.
 pub fn check_url(url: &str) -> Result<(), String> {
     let keys = Keys::new("allod").map_err(|error| error.to_string())?;
-    let read = || match without_tls(url)? {
-        Some(plain) => RedisPlace::read(&plain, None, &keys),
-        None => RedisPlace::read(url, None, &keys),
-    };
-    read().map(drop).map_err(|error| why_wrong(&error))
+    let read = |plain: Option<String>| RedisPlace::read(plain.as_deref().unwrap_or(url), None, &keys);
+    without_tls(url).and_then(read).map(drop).map_err(|error| why_wrong(&error))
 }
 
 /// Does the URL say that Redis is reached over TLS?
@@ -118,21 +115,14 @@ impl RedisPlace {
             // The URL is not repeated: it may hold a password.
             StoreError::Invalid(format!("the URL of Redis is wrong: {why}; as `redis://127.0.0.1:6379/0`").into())
         };
-        match without_tls(url).map_err(wrong)? {
-            Some(plain) => {
-                let tls = RedisTls::new(files).map_err(|problem| StoreError::Invalid(problem.into()))?;
-                Self::read(&plain, Some(&Arc::new(tls)), keys).map_err(wrong)
-            }
-            None => Self::read(url, None, keys).map_err(wrong),
-        }
+        let plain = without_tls(url).map_err(wrong)?;
+        let tls = plain.is_some().then(|| RedisTls::new(files).map(Arc::new)).transpose();
+        let tls = tls.map_err(|problem| StoreError::Invalid(problem.into()))?;
+        Self::read(plain.as_deref().unwrap_or(url), tls.as_ref(), keys).map_err(wrong)
     }
 
     /// Of a URL without TLS, over which it is reached all the same if there is one.
     fn read(url: &str, tls: Option<&Arc<RedisTls>>, keys: &Keys) -> Result<Self, RedisError> {
-        Ok(Self { is_over_tls: tls.is_some(), ..Self::read_plain(url, tls, keys)? })
-    }
-
-    fn read_plain(url: &str, tls: Option<&Arc<RedisTls>>, keys: &Keys) -> Result<Self, RedisError> {
         let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_AFTER / 5);
         let settings = redis::io::tcp::TcpSettings::default()
             .set_nodelay(true)
@@ -142,27 +132,27 @@ impl RedisPlace {
         if let Some(sentinels) = Sentinels::of(url, &settings, tls) {
             let sentinels = sentinels?;
             let name = sentinels.name().into();
-            return Ok(Self::of(Whom::Named(Arc::new(sentinels)), name));
+            return Ok(Self::of(Whom::Named(Arc::new(sentinels)), name, tls.is_some()));
         }
         if let Some(cluster) = RedisCluster::of(url, &settings, tls, keys.register()) {
             let cluster = cluster?;
             let name = cluster.name().into();
-            return Ok(Self::of(Whom::Slot(Arc::new(cluster)), name));
+            return Ok(Self::of(Whom::Slot(Arc::new(cluster)), name, tls.is_some()));
         }
         let info = url.into_connection_info()?;
         let name = info.addr().to_string().into();
         let server = RedisServer::at(info.set_tcp_settings(settings), tls)?;
-        Ok(Self::of(Whom::One(server), name))
+        Ok(Self::of(Whom::One(server), name, tls.is_some()))
     }
 
     /// What a way of the caller's leads to.
     pub(super) fn over(way: Arc<dyn RedisWay>) -> Self {
         let name = way.name().into();
-        Self::of(Whom::Over(way), name)
+        Self::of(Whom::Over(way), name, false)
     }
 
-    fn of(whom: Whom, name: Arc<str>) -> Self {
-        Self { whom, name, is_over_tls: false, untold: Arc::new(Seldom::new(SAID_EVERY)) }
+    fn of(whom: Whom, name: Arc<str>, is_over_tls: bool) -> Self {
+        Self { whom, name, is_over_tls, untold: Arc::new(Seldom::new(SAID_EVERY)) }
     }
 
     /// The server to connect to.

@@ -169,11 +169,12 @@ async fn sentinel(primaries: Arc<Mutex<Vec<SocketAddr>>>) -> SocketAddr {
     address
 }
 
+fn place_of(url: &str) -> RedisPlace {
+    RedisPlace::new(url, &TlsFiles::default(), &Keys::new("allod").unwrap()).unwrap()
+}
+
 fn link_to(address: SocketAddr) -> Link {
-    Link::new(
-        RedisPlace::new(&format!("redis://{address}/0"), &TlsFiles::default(), &Keys::new("allod").unwrap()).unwrap(),
-        None,
-    )
+    Link::new(place_of(&format!("redis://{address}/0")), None)
 }
 
 /// In the midst of a failover: connections of before lead to the primary of before, and a new one to the next, which lacks what
@@ -212,8 +213,7 @@ async fn a_connection_that_was_replaced_while_it_was_looked_over_is_not_the_one_
     let primaries = Arc::new(Mutex::new(vec![primary_at(5).await]));
     let sentinel = sentinel(Arc::clone(&primaries)).await;
     let shared = Arc::new(shared(None));
-    let url = format!("redis+sentinel://{sentinel}/register");
-    let place = RedisPlace::new(&url, &TlsFiles::default(), &Keys::new("allod").unwrap()).unwrap();
+    let place = place_of(&format!("redis+sentinel://{sentinel}/register"));
     let told = head_at(5);
     shared.line(ShardId(0), |line| line.take(&told)).unwrap().unwrap();
     assert!(shared.line(ShardId(0), |line| line.tells(Point::of(&told))).unwrap());
