@@ -191,6 +191,10 @@ pub struct StoreFigures {
     pub redo_bytes: u64,
     /// Whether Redis has an append-only file; none where the store is no Redis, or that cannot be asked.
     pub appends: Option<bool>,
+    /// When nobody is trusted any more who signs for Redis, in seconds since 1970; none without TLS, or where the system says whom.
+    pub ca_ends: Option<u64>,
+    /// When the certificate ends that Redis is shown, in seconds since 1970; none where it is shown none.
+    pub certificate_ends: Option<u64>,
 }
 
 /// Batches, and the head behind the last of them.

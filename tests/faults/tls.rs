@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::authority::{Authority, Signed};
 use super::clustered::RedisCluster;
 use super::redis::{Redis, process};
-use super::run::{Nodes, Run, Setting, configuration, insist};
+use super::run::{Nodes, Run, Setting, configuration, eventually, insist};
 use super::seed::seed;
 use super::sentinels::Watched;
 use super::server::{Starting, allod};
@@ -172,6 +172,50 @@ fn a_certificate_that_redis_wants_of_its_clients_is_shown_and_missed() {
     trust.refused(&redis.url(), &shows(&other), 1, &told);
     let mixed = Signed { certificate: right.certificate, key: other.key };
     trust.refused(&redis.url(), &shows(&mixed), 1, &["`store.redis_key` is ", "which does not fit"]);
+}
+
+/// What ends soon is told; what was exchanged is used, also where it is no good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_is_exchanged_on_disk_is_shown_at_the_next_connection() {
+    let trust = Trust::new();
+    let shown = trust.ca.signs_for_days("shown", &["127.0.0.1"], 5);
+    let Some(redis) = trust.start("asks", &shown, "yes") else { return };
+    let stranger = Authority::new(trust.directory.path(), "other").signs_until("stranger", &[], 2_099);
+    let (soon, late) = (trust.ca.signs_for_days("soon", &[], 3), trust.ca.signs("late", &[]));
+    let own = ["own.pem", "own.key"].map(|name| trust.directory.path().join(name));
+    let put = |from: &Signed| {
+        for (from, to) in [(&from.certificate, &own[0]), (&from.key, &own[1])] {
+            std::fs::copy(from, to).unwrap();
+        }
+    };
+    put(&soon);
+    let [certificate, key] = &own;
+    let store = trust.store(&format!("redis_certificate = {certificate:?}\nredis_key = {key:?}"));
+    let setting = Setting { nodes: 1, store: &store, ..Setting::default() };
+    let nodes = Nodes::over(tempfile::tempdir().unwrap(), redis, setting);
+    let told =
+        ["the certificate of `store.redis_certificate` expires at ", ", in 2 days: put another one into the file"];
+    told.iter().for_each(|told| assert!(nodes.cluster.log(0).contains(told), "{told}: {}", nodes.logs()));
+    let told = format!("the certificate of 127.0.0.1:{} expires at ", nodes.redis.port());
+    assert!(nodes.cluster.log(0).contains(&told), "{}", nodes.logs());
+    let file = configuration(nodes.directory.path(), &store).display().to_string();
+    let looked = nodes.cluster.allod(0, &["doctor", "--redis", &nodes.redis.url(), "--config", &file]);
+    assert!(looked.contains(&told) && looked.contains("`store.redis_certificate` expires at "), "{looked}");
+
+    // Of 2099 and 2100, the first of January, since 1970.
+    let figure = |nodes: &Nodes<Redis>| {
+        let name = "allod_store_certificate_expires_timestamp_seconds{setting=\"store.redis_certificate\"}";
+        nodes.cluster.figure(0, name)
+    };
+    put(&stranger);
+    eventually("another file is seen", || figure(&nodes) == 4_070_908_800.0).await;
+    nodes.redis.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let refused = "refuses this server in the TLS handshake";
+    eventually("a stranger is refused", || nodes.cluster.log(0).contains(refused)).await;
+    put(&late);
+    eventually("the right file is seen", || figure(&nodes) == 4_102_444_800.0).await;
+    let asked = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]});
+    insist(&mut nodes.client(0).await, "network.create", &asked).await;
 }
 
 #[test]

@@ -41,6 +41,12 @@ pub(super) const METRICS: &[MetricSpec] = &[
         &[],
         "Batches that Redis had lost and was given again. Any rise means that Redis went back, or was emptied: look at its failover and its file.",
     ),
+    gauge(
+        "allod_store_certificate_expires_timestamp_seconds",
+        &["setting"],
+        "When the certificates in this file end that TLS to Redis needs, since 1970; of several that sign the last. Near means: put \
+         another into the file, it is read again by itself.",
+    ),
 ];
 
 /// Puts what is so now.
@@ -55,5 +61,11 @@ pub(super) fn fill(families: &mut Families, figures: &StoreFigures) {
         ("allod_store_healed_batches_total", figures.healed_batches),
     ] {
         families.put(name, &[], value as f64);
+    }
+    for (setting, ends) in [("store.redis_ca", figures.ca_ends), ("store.redis_certificate", figures.certificate_ends)]
+    {
+        if let Some(ends) = ends {
+            families.put("allod_store_certificate_expires_timestamp_seconds", &[setting], ends as f64);
+        }
     }
 }

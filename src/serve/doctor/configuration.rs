@@ -4,7 +4,7 @@ use super::Check;
 use crate::config::{Config, Origin, Sources, StoreKind};
 use crate::core::plural::counted;
 use crate::peer::secret::Secret;
-use crate::store::redis::without_secret;
+use crate::store::redis::{is_over_tls, without_secret};
 
 const CHECK: &str = "config";
 
@@ -42,6 +42,7 @@ pub(super) fn told(sources: &Sources, config: &Config) -> Vec<Check> {
     if config.store.kind == StoreKind::Redis {
         checks.push(secret(config));
         checks.extend(key_of_certificate(config));
+        checks.extend(certificates(config));
     }
     if config.server.insecure_listen {
         let listen = [&config.server.listen, &config.server.http_listen, &config.cluster.listen];
@@ -89,6 +90,17 @@ fn key_of_certificate(config: &Config) -> Option<Check> {
     let mode = std::fs::metadata(file).ok()?.permissions().mode() & 0o777;
     let seen = format!("others than its owner may read {} (mode {mode:03o})", file.display());
     (mode & 0o077 != 0).then(|| Check::warning("redis", seen, format!("chmod 600 {}", file.display())))
+}
+
+/// What TLS to Redis needs, and will not do for long.
+fn certificates(config: &Config) -> Vec<Check> {
+    if !is_over_tls(&config.store.redis) {
+        return Vec::new();
+    }
+    // Whether they can be read was looked at with the rest of the configuration.
+    let near = config.store.tls_files().ends().map(|ends| ends.near()).unwrap_or_default();
+    let told = near.iter().map(|problem| problem.split_once(": ").unwrap_or((problem, "")));
+    told.map(|(seen, hint)| Check::warning("redis", seen, hint)).collect()
 }
 
 #[cfg(test)]

@@ -97,6 +97,7 @@ impl Store for RedisStore {
     }
 
     fn figures(&self) -> StoreFigures {
+        let ends = self.shared.tls.as_ref().map(|tls| tls.ends()).unwrap_or_default();
         StoreFigures {
             flushes: self.shared.commits.load(Ordering::Relaxed),
             log_bytes: self.shared.commit_bytes.load(Ordering::Relaxed),
@@ -106,6 +107,8 @@ impl Store for RedisStore {
             degraded: self.shared.is_degraded(),
             redo_bytes: self.shared.redo.as_ref().map_or(0, |redo| redo.bytes()),
             appends: self.shared.appends(),
+            ca_ends: ends.ca.map(|end| end.0),
+            certificate_ends: ends.certificate.map(|end| end.0),
             ..StoreFigures::default()
         }
     }

@@ -53,6 +53,8 @@ pub struct ExaminedServer {
     pub place: String,
     /// Whether all that was said there is encrypted.
     pub is_over_tls: bool,
+    /// When its certificate ends, if that is soon: a sentence.
+    pub certificate_ends: Option<String>,
     /// What it is, with its version: `Valkey 8.0.1`.
     pub engine: String,
     /// Whether INFO is permitted; else nothing is known but what follows it.
@@ -161,6 +163,7 @@ async fn look(
     Ok(ExaminedServer {
         place: link.name().to_string(),
         is_over_tls: link.place().is_over_tls(),
+        certificate_ends: link.place().tls().and_then(|tls| tls.others_end()),
         engine: server.engine(),
         is_known: server.is_known(),
         findings,

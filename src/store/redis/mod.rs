@@ -110,7 +110,7 @@ pub use self::place::{check_url, is_over_tls};
 use self::redo::Redo;
 pub(crate) use self::refusal::TlsRefusal;
 use self::shared::{RedisShared, StoreParts};
-pub use self::tls::TlsFiles;
+pub use self::tls::{CertificateEnd, TlsEnds, TlsFiles};
 use crate::store::late::Lates;
 use crate::store::lock::{self, FileLock};
 use crate::store::moving::{MoveNotice, Opening};
@@ -328,6 +328,7 @@ impl RedisStore {
             identity,
             serves: options.opening == Opening::Serve,
             in_cluster: place.is_in_cluster(),
+            tls: place.tls().cloned(),
             blocking: ground.blocking(),
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));

@@ -91,7 +91,8 @@ fn check_protocol(url: &str) -> Result<(), RedisError> {
 pub(super) struct RedisPlace {
     whom: Whom,
     name: Arc<str>,
-    is_over_tls: bool,
+    /// How, if all that is said there is encrypted.
+    tls: Option<Arc<RedisTls>>,
     /// How often it is said that nobody tells who the primary is.
     untold: Arc<Seldom>,
 }
@@ -132,27 +133,27 @@ impl RedisPlace {
         if let Some(sentinels) = Sentinels::of(url, &settings, tls) {
             let sentinels = sentinels?;
             let name = sentinels.name().into();
-            return Ok(Self::of(Whom::Named(Arc::new(sentinels)), name, tls.is_some()));
+            return Ok(Self::of(Whom::Named(Arc::new(sentinels)), name, tls.cloned()));
         }
         if let Some(cluster) = RedisCluster::of(url, &settings, tls, keys.register()) {
             let cluster = cluster?;
             let name = cluster.name().into();
-            return Ok(Self::of(Whom::Slot(Arc::new(cluster)), name, tls.is_some()));
+            return Ok(Self::of(Whom::Slot(Arc::new(cluster)), name, tls.cloned()));
         }
         let info = url.into_connection_info()?;
         let name = info.addr().to_string().into();
         let server = RedisServer::at(info.set_tcp_settings(settings), tls)?;
-        Ok(Self::of(Whom::One(server), name, tls.is_some()))
+        Ok(Self::of(Whom::One(server), name, tls.cloned()))
     }
 
     /// What a way of the caller's leads to.
     pub(super) fn over(way: Arc<dyn RedisWay>) -> Self {
         let name = way.name().into();
-        Self::of(Whom::Over(way), name, false)
+        Self::of(Whom::Over(way), name, None)
     }
 
-    fn of(whom: Whom, name: Arc<str>, is_over_tls: bool) -> Self {
-        Self { whom, name, is_over_tls, untold: Arc::new(Seldom::new(SAID_EVERY)) }
+    fn of(whom: Whom, name: Arc<str>, tls: Option<Arc<RedisTls>>) -> Self {
+        Self { whom, name, tls, untold: Arc::new(Seldom::new(SAID_EVERY)) }
     }
 
     /// The server to connect to.
@@ -245,9 +246,14 @@ impl RedisPlace {
         self.following().map_or(0, Following::changes)
     }
 
+    /// How, if all that is said there is encrypted.
+    pub(super) fn tls(&self) -> Option<&Arc<RedisTls>> {
+        self.tls.as_ref()
+    }
+
     /// Is all that is said there encrypted?
     pub(super) fn is_over_tls(&self) -> bool {
-        self.is_over_tls
+        self.tls.is_some()
     }
 
     /// `host:port`, or the path of a socket.

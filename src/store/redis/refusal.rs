@@ -97,7 +97,7 @@ pub(super) struct Whom<'a> {
 }
 
 impl Whom<'_> {
-    fn at(&self) -> String {
+    pub(super) fn at(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
@@ -243,7 +243,8 @@ fn bare(name: &str) -> &str {
     inner.trim_end_matches(')').trim_matches('"')
 }
 
-fn time(at: UnixTime) -> String {
+/// A time for people, UTC.
+pub(super) fn time(at: UnixTime) -> String {
     let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(seconds).map_or_else(|_| "no time".to_owned(), |at| at.to_string())
 }

@@ -17,6 +17,7 @@ use super::rare::Rare;
 use super::redo::Redo;
 use super::replicas::ReplicaWait;
 use super::scripts::Shas;
+use super::tls::RedisTls;
 use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreInfo, Token};
@@ -42,6 +43,8 @@ pub(super) struct RedisShared {
     serves: bool,
     /// A cluster has the register: a key may be on another of its servers.
     in_cluster: bool,
+    /// How Redis is reached over TLS, if it is.
+    pub(super) tls: Option<Arc<RedisTls>>,
     /// Where files are written.
     pub(super) blocking: Blocking,
     /// How this node is known to the others.
@@ -156,6 +159,7 @@ pub(super) struct StoreParts {
     /// It is open to be served, not to be moved.
     pub(super) serves: bool,
     pub(super) in_cluster: bool,
+    pub(super) tls: Option<Arc<RedisTls>>,
     pub(super) blocking: Blocking,
 }
 
@@ -185,6 +189,7 @@ impl RedisShared {
             identity,
             serves,
             in_cluster,
+            tls,
             blocking,
         } = parts;
         let survives = Mutex::new(info.durability.as_str().into());
@@ -197,6 +202,7 @@ impl RedisShared {
             identity,
             serves,
             in_cluster,
+            tls,
             blocking,
             card: Mutex::new(card),
             keep_seconds,

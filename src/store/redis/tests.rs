@@ -45,6 +45,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         identity: None,
         serves: true,
         in_cluster: false,
+        tls: None,
         blocking: Blocking::Threads,
     })
 }

@@ -1,15 +1,21 @@
 //! TLS to Redis: whom this server trusts, what it shows of itself, and a connection, or in words why there is none.
 //!
-//! The files are read once, and the system's roots too: connections are made every second (sentinels, members of a cluster),
-//! on the thread that commits. So the handshake is done here, and the redis crate is given a stream that is encrypted already.
-//! Nothing turns the check of a certificate off.
+//! Connections are made every second (sentinels, members of a cluster), on the thread that commits: so files, and the system's
+//! roots, are read at the start and again only when a file became another one, and the handshake is done here; the redis crate
+//! is given a stream that is encrypted already. Nothing turns the check of a certificate off.
+//!
+//! *A certificate is exchanged on disk.* Connections that stand go on; the next one shows, and trusts, what lies there now. A
+//! certificate and its key are two files: while they do not fit each other what was read before is used.
 //!
 //! Neighbours: `place` reads from the URL whether it is wanted, `connect` calls it; `refusal` has the words.
 
+mod ends;
+mod files;
+
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
 use socket2::SockRef;
@@ -19,105 +25,47 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use tokio_rustls::rustls::pki_types::ServerName;
 
+pub use self::ends::CertificateEnd;
+use self::ends::end_of;
+use self::files::TlsStamps;
+pub use self::files::{TlsEnds, TlsFiles};
 use super::refusal::{TlsRefusal, Whom};
+use crate::telemetry::Seldom;
 
 /// Longest first answer that is read: the line that refuses a connection.
 const FIRST_LINE_BYTES_MAX: usize = 512;
 
-/// The files that TLS to Redis needs. An empty path is none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// Certificates (PEM) of those who sign for Redis. None: whom the system trusts.
-    pub ca: PathBuf,
-    /// The certificate (PEM) that Redis is shown, and those between it and its signer.
-    pub certificate: PathBuf,
-    /// Its key (PEM).
-    pub key: PathBuf,
-}
-
-impl TlsFiles {
-    /// Are these files what they are to be?
-    ///
-    /// # Errors
-    /// A sentence that names the setting, what it is and what is allowed.
-    pub fn check(&self) -> Result<(), String> {
-        let roots = self.roots()?.unwrap_or_else(RootCertStore::empty);
-        self.client(roots).map(drop)
-    }
-
-    /// Whom the file names; none where there is none.
-    fn roots(&self) -> Result<Option<RootCertStore>, String> {
-        if is_none(&self.ca) {
-            return Ok(None);
-        }
-        let setting = Setting { key: "store.redis_ca", path: &self.ca, allowed: "a file of certificates (PEM)" };
-        let mut roots = RootCertStore::empty();
-        for certificate in setting.certificates()? {
-            roots
-                .add(certificate)
-                .map_err(|_| setting.wrong("which has something else where a certificate is to be"))?;
-        }
-        Ok(Some(roots))
-    }
-
-    fn client(&self, roots: RootCertStore) -> Result<ClientConfig, String> {
-        // Named here: no provider is chosen by what other crates of the program happen to bring along.
-        let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()));
-        let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-        let builder = builder.with_root_certificates(roots);
-        if is_none(&self.certificate) && is_none(&self.key) {
-            return Ok(builder.with_no_client_auth());
-        }
-        let (certificate, key) = (&self.certificate, &self.key);
-        let certificate =
-            Setting { key: "store.redis_certificate", path: certificate, allowed: "a file of certificates (PEM)" };
-        let allowed = "a file with a private key (PEM) that is not encrypted";
-        let key = Setting { key: "store.redis_key", path: key, allowed };
-        builder.with_client_auth_cert(certificate.certificates()?, key.private_key()?).map_err(|error| {
-            key.wrong(&format!("which does not fit `{}`, {:?} ({error})", certificate.key, certificate.path))
-        })
-    }
-}
-
-fn is_none(path: &Path) -> bool {
-    path.as_os_str().is_empty()
-}
-
-/// A setting that names a file. What lies in one is never shown: it may be a key.
-struct Setting<'a> {
-    key: &'static str,
-    path: &'a Path,
-    allowed: &'static str,
-}
-
-impl Setting<'_> {
-    fn wrong(&self, what: &str) -> String {
-        format!("`{}` is {:?}, {what}; allowed is {}", self.key, self.path, self.allowed)
-    }
-
-    fn bytes(&self) -> Result<Vec<u8>, String> {
-        std::fs::read(self.path).map_err(|error| self.wrong(&format!("which cannot be read: {error}")))
-    }
-
-    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes()?).collect();
-        let certificates = certificates.map_err(|_| self.wrong("which is broken off, or no PEM"))?;
-        if certificates.is_empty() { Err(self.wrong("which has no certificate")) } else { Ok(certificates) }
-    }
-
-    fn private_key(&self) -> Result<PrivateKeyDer<'static>, String> {
-        PrivateKeyDer::from_pem_slice(&self.bytes()?).map_err(|_| self.wrong("which has none"))
-    }
-}
+/// How often it is said that a certificate ends soon.
+const SAID_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_hours(6)..=Duration::from_hours(24);
 
 /// How every server of a place is reached over TLS.
 pub(super) struct RedisTls {
-    connector: TlsConnector,
     files: TlsFiles,
+    held: Mutex<Held>,
+    own_ends: Seldom,
+    others_end: Seldom,
+}
+
+/// What was read from the files.
+struct Held {
+    connector: TlsConnector,
+    ends: TlsEnds,
+    /// As they were then.
+    read: TlsStamps,
+    /// As they were when they could not be used last.
+    unfit: Option<TlsStamps>,
+    /// What the server that was reached last shows, in words, if that ends soon.
+    others_end: Option<String>,
+}
+
+impl Held {
+    /// Reads them. Their stamps are of before: who writes beside it changes them.
+    fn of(files: &TlsFiles, read: TlsStamps) -> Result<Self, String> {
+        let connector = TlsConnector::from(Arc::new(files.read()?));
+        Ok(Self { connector, ends: files.ends()?, read, unfit: None, others_end: None })
+    }
 }
 
 impl fmt::Debug for RedisTls {
@@ -132,9 +80,64 @@ impl RedisTls {
     /// # Errors
     /// As of [`TlsFiles::check`]; or the system trusts nobody.
     pub(super) fn new(files: &TlsFiles) -> Result<Self, String> {
-        let roots = files.roots()?.map_or_else(roots_of_system, Ok)?;
-        let client = files.client(roots)?;
-        Ok(Self { connector: TlsConnector::from(Arc::new(client)), files: files.clone() })
+        let held = Held::of(files, files.stamps())?;
+        let (own_ends, others_end) = (Seldom::new(SAID_EVERY), Seldom::new(SAID_EVERY));
+        Ok(Self { files: files.clone(), held: Mutex::new(held), own_ends, others_end })
+    }
+
+    /// When what was read ends.
+    pub(super) fn ends(&self) -> TlsEnds {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).ends
+    }
+
+    /// What the server that was reached last shows, if that ends soon: a sentence.
+    pub(super) fn others_end(&self) -> Option<String> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).others_end.clone()
+    }
+
+    /// Reads what lies in the files now. Where that cannot be used, what was read of them before stays.
+    pub(super) fn look(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamps = self.files.stamps();
+        if stamps != held.read && held.unfit.as_ref() != Some(&stamps) {
+            match Held::of(&self.files, stamps.clone()) {
+                Ok(read) => {
+                    *held = Held { others_end: held.others_end.take(), ..read };
+                    tracing::info!(
+                        "the files of TLS to Redis are other ones: connections from now on are made by them"
+                    );
+                }
+                Err(problem) => {
+                    held.unfit = Some(stamps);
+                    tracing::warn!(
+                        problem,
+                        "the files of TLS to Redis are other ones and cannot be used: what was read of them before is"
+                    );
+                }
+            }
+        }
+        let near = held.ends.near();
+        if !near.is_empty() && self.own_ends.turn().is_some() {
+            near.iter().for_each(|problem| tracing::warn!("{problem}"));
+        }
+    }
+
+    fn connector(&self) -> TlsConnector {
+        self.look();
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).connector.clone()
+    }
+
+    /// Looks how long what a server shows will do.
+    fn see(&self, whom: &Whom<'_>, stream: &TlsStream<TcpStream>) {
+        let shown = stream.get_ref().1.peer_certificates().and_then(|shown| shown.first());
+        let ends = shown.and_then(end_of).and_then(CertificateEnd::near);
+        let problem = ends.map(|ends| format!("the certificate of {} {ends}: give Redis a new one", whom.at()));
+        if let Some(problem) = &problem
+            && self.others_end.turn().is_some()
+        {
+            tracing::warn!("{problem}");
+        }
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).others_end = problem;
     }
 
     /// A connection that is there by then, and over which one answer came.
@@ -148,7 +151,7 @@ impl RedisTls {
         let refused = |refusal| io::Error::other::<TlsRefusal>(refusal);
         let name = ServerName::try_from(host.to_owned()).map_err(|_| refused(whom.no_name()))?;
         let socket = timeout_at(end, reach(host, port, settings)).await??;
-        let mut stream = match timeout_at(end, self.connector.connect(name, socket)).await {
+        let mut stream = match timeout_at(end, self.connector().connect(name, socket)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(whom.in_handshake(&error).map_or(error, refused)),
             Err(_) => return Err(refused(whom.silent())),
@@ -159,22 +162,13 @@ impl RedisTls {
             Ok(line) if ["-ERR", "-DENIED"].iter().any(|begins| line.starts_with(begins)) => {
                 Err(io::Error::other(line.trim_start_matches('-').trim_end().to_owned()))
             }
-            Ok(_) => Ok(stream),
+            Ok(_) => {
+                self.see(&whom, &stream);
+                Ok(stream)
+            }
             Err(error) => Err(whom.behind_handshake(&error).map_or(error, refused)),
         }
     }
-}
-
-fn roots_of_system() -> Result<RootCertStore, String> {
-    let (mut roots, found) = (RootCertStore::empty(), rustls_native_certs::load_native_certs());
-    // One that is odd keeps nobody from trusting the others.
-    if roots.add_parsable_certificates(found.certs).0 == 0 {
-        let why = found.errors.first().map_or_else(String::new, |error| format!(" ({error})"));
-        return Err(format!(
-            "this system has no certificates that it trusts{why}; name the file of who signs for Redis by `store.redis_ca`"
-        ));
-    }
-    Ok(roots)
 }
 
 /// A connection to the first address of a host that takes one; all are tried at once, as the redis crate does.

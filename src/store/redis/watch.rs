@@ -29,6 +29,9 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
     let mut flushed = None;
     while tokio::time::timeout(LOOKS_EVERY, over.recv()).await.is_err() {
         place.look().await;
+        if let Some(tls) = place.tls() {
+            tls.look();
+        }
         shared.moves(place.moving());
         looks = looks.wrapping_add(1);
         let settings = looks.is_multiple_of(SETTINGS_EVERY);

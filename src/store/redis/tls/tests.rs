@@ -1,6 +1,8 @@
 //! Unit tests of the files that TLS to Redis needs. What servers do is tested with real ones (`tests/faults/tls.rs`).
 #![allow(clippy::disallowed_methods, reason = "files of a test need not survive anything")]
 
+use std::path::Path;
+
 use super::*;
 
 #[path = "../../../../tests/support/authority.rs"]
@@ -81,4 +83,61 @@ fn a_key_is_never_shown() {
     let right = TlsFiles { ca: ca.own.certificate.clone(), certificate: one.certificate, key: one.key };
     let shown = [files.check().unwrap_err(), format!("{right:?} {:?}", RedisTls::new(&right).unwrap())].concat();
     assert!(key.lines().all(|line| line.starts_with("--") || !shown.contains(line)), "{shown}");
+}
+
+#[test]
+fn what_the_files_have_ends_when_the_last_signer_and_the_first_certificate_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = Authority::new(directory.path(), "ca");
+    let (old, soon) = (ca.signs_until("old", &[], 2_001), ca.signs_for_days("soon", &["client.example"], 5));
+    assert_eq!(TlsFiles::default().ends().unwrap(), TlsEnds::default());
+    let file = directory.path().join("all.pem");
+    let all = [&soon, &old].map(|one| std::fs::read_to_string(&one.certificate).unwrap()).concat();
+    std::fs::write(&file, all).unwrap();
+    let ends = TlsFiles { ca: file.clone(), certificate: file, key: soon.key.clone() }.ends().unwrap();
+    assert_eq!(ends.ca, ends.certificate);
+    let told = ends.near();
+    let says = |key: &str| told.iter().any(|told| told.contains(&format!("certificate of `{key}` expires at ")));
+    assert!(says("store.redis_ca") && says("store.redis_certificate"), "{told:?}");
+    let ends = TlsFiles { ca: ca.own.certificate.clone(), certificate: old.certificate, key: old.key }.ends().unwrap();
+    assert!(ends.ca > ends.certificate);
+    let told = ends.near().concat();
+    assert!(
+        told.starts_with("the certificate of `store.redis_certificate` has expired at 2001-01-01T00:00:00Z: put"),
+        "{told}"
+    );
+}
+
+#[test]
+fn files_are_read_again_once_they_are_other_ones_and_can_be_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = Authority::new(directory.path(), "ca");
+    let (one, two) = (ca.signs_until("one", &[], 2_090), ca.signs_until("two", &[], 2_091));
+    let (certificate, key) = (directory.path().join("own.pem"), directory.path().join("own.key"));
+    let put = |from: &Path, to: &Path| {
+        let new = directory.path().join("new");
+        std::fs::copy(from, &new).unwrap();
+        std::fs::rename(&new, to).unwrap();
+    };
+    put(&one.certificate, &certificate);
+    put(&one.key, &key);
+    let tls =
+        RedisTls::new(&TlsFiles { ca: ca.own.certificate.clone(), certificate: certificate.clone(), key: key.clone() });
+    let tls = tls.unwrap();
+    let ends = || {
+        tls.look();
+        tls.ends().certificate.unwrap()
+    };
+    let first = ends();
+    // It does not fit the key that lies there.
+    put(&two.certificate, &certificate);
+    assert_eq!(ends(), first);
+    put(&two.key, &key);
+    let second = ends();
+    assert!(second > first);
+    std::fs::remove_file(&key).unwrap();
+    put(&one.certificate, &certificate);
+    assert_eq!(ends(), second);
+    put(&one.key, &key);
+    assert_eq!(ends(), first);
 }

@@ -1,0 +1,68 @@
+//! When certificates end. A register is lost to its nodes when one does, all of them at once, and only at the next connection:
+//! so it is told before.
+
+use std::time::Duration;
+
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+
+use crate::store::redis::refusal::time;
+
+/// What ends within this is told.
+const TOLD_BEFORE: Duration = Duration::from_hours(14 * 24);
+
+/// When a certificate ends, in seconds since 1970, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CertificateEnd(pub u64);
+
+impl CertificateEnd {
+    /// In words, if it is near: when, and what is left.
+    pub fn near(self) -> Option<String> {
+        self.near_at(UnixTime::now())
+    }
+
+    fn near_at(self, now: UnixTime) -> Option<String> {
+        let at = time(UnixTime::since_unix_epoch(Duration::from_secs(self.0)));
+        let left = match self.0.checked_sub(now.as_secs()) {
+            None => return Some(format!("has expired at {at}")),
+            Some(left) if left >= TOLD_BEFORE.as_secs() => return None,
+            Some(left) => left,
+        };
+        let left = match (left / 86_400, left / 3_600) {
+            (0, 0) => "less than an hour".to_owned(),
+            (0, 1) => "an hour".to_owned(),
+            (0, hours) => format!("{hours} hours"),
+            (1, _) => "a day".to_owned(),
+            (days, _) => format!("{days} days"),
+        };
+        Some(format!("expires at {at}, in {left}"))
+    }
+}
+
+/// When it ends; none where that cannot be read, which whoever judges it says.
+pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<CertificateEnd> {
+    let (_, read) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    u64::try_from(read.validity().not_after.timestamp()).ok().map(CertificateEnd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_within_two_weeks_is_told_with_what_is_left_of_it() {
+        let end = CertificateEnd(978_307_200);
+        let told = |before: u64| end.near_at(UnixTime::since_unix_epoch(Duration::from_secs(end.0 - before)));
+        assert_eq!(told(14 * 86_400), None);
+        for (before, left) in [
+            (14 * 86_400 - 1, "13 days"),
+            (2 * 86_400 - 1, "a day"),
+            (86_400 - 1, "23 hours"),
+            (3_600, "an hour"),
+            (0, "less than an hour"),
+        ] {
+            assert_eq!(told(before), Some(format!("expires at 2001-01-01T00:00:00Z, in {left}")));
+        }
+        let after = UnixTime::since_unix_epoch(Duration::from_secs(end.0 + 1));
+        assert_eq!(end.near_at(after).as_deref(), Some("has expired at 2001-01-01T00:00:00Z"));
+    }
+}

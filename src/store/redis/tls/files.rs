@@ -1,0 +1,175 @@
+//! The files that TLS to Redis needs: what they are to be, and whether they are what they were.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use super::ends::{CertificateEnd, end_of};
+
+/// The files that TLS to Redis needs. An empty path is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificates (PEM) of those who sign for Redis. None: whom the system trusts.
+    pub ca: PathBuf,
+    /// The certificate (PEM) that Redis is shown, and those between it and its signer.
+    pub certificate: PathBuf,
+    /// Its key (PEM).
+    pub key: PathBuf,
+}
+
+impl TlsFiles {
+    /// Are these files what they are to be?
+    ///
+    /// # Errors
+    /// A sentence that names the setting, what it is and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        let roots = self.roots()?.unwrap_or_else(RootCertStore::empty);
+        self.client(roots).map(drop)
+    }
+
+    /// When what lies in them ends.
+    ///
+    /// # Errors
+    /// As of [`TlsFiles::check`].
+    pub fn ends(&self) -> Result<TlsEnds, String> {
+        let of = |setting: Setting<'_>| -> Result<Vec<CertificateEnd>, String> {
+            let named = if is_none(setting.path) { Vec::new() } else { setting.certificates()? };
+            Ok(named.iter().filter_map(end_of).collect())
+        };
+        // Of several who sign one may have ended long ago: the last to end counts. Of what is shown the first is this server's own.
+        let ca = of(self.ca())?.into_iter().max();
+        let certificate = of(self.certificate())?.into_iter().next();
+        Ok(TlsEnds { ca, certificate })
+    }
+
+    /// What a handshake needs.
+    ///
+    /// # Errors
+    /// As of [`TlsFiles::check`]; or the system trusts nobody.
+    pub(super) fn read(&self) -> Result<ClientConfig, String> {
+        self.client(self.roots()?.map_or_else(roots_of_system, Ok)?)
+    }
+
+    /// How they stand on disk.
+    pub(super) fn stamps(&self) -> TlsStamps {
+        TlsStamps([&self.ca, &self.certificate, &self.key].map(|path| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
+        }))
+    }
+
+    fn ca(&self) -> Setting<'_> {
+        Setting { key: "store.redis_ca", path: &self.ca, allowed: "a file of certificates (PEM)" }
+    }
+
+    fn certificate(&self) -> Setting<'_> {
+        let path = &self.certificate;
+        Setting { key: "store.redis_certificate", path, allowed: "a file of certificates (PEM)" }
+    }
+
+    /// Whom the file names; none where there is none.
+    pub(super) fn roots(&self) -> Result<Option<RootCertStore>, String> {
+        let setting = self.ca();
+        if is_none(setting.path) {
+            return Ok(None);
+        }
+        let mut roots = RootCertStore::empty();
+        for certificate in setting.certificates()? {
+            roots
+                .add(certificate)
+                .map_err(|_| setting.wrong("which has something else where a certificate is to be"))?;
+        }
+        Ok(Some(roots))
+    }
+
+    fn client(&self, roots: RootCertStore) -> Result<ClientConfig, String> {
+        // Named here: no provider is chosen by what other crates of the program happen to bring along.
+        let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+        let builder = builder.with_root_certificates(roots);
+        if is_none(&self.certificate) && is_none(&self.key) {
+            return Ok(builder.with_no_client_auth());
+        }
+        let certificate = self.certificate();
+        let allowed = "a file with a private key (PEM) that is not encrypted";
+        let key = Setting { key: "store.redis_key", path: &self.key, allowed };
+        builder.with_client_auth_cert(certificate.certificates()?, key.private_key()?).map_err(|error| {
+            key.wrong(&format!("which does not fit `{}`, {:?} ({error})", certificate.key, certificate.path))
+        })
+    }
+}
+
+/// When the certificates of the files end; none where there is no file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TlsEnds {
+    /// From then on nobody is trusted: the last of those who sign.
+    pub ca: Option<CertificateEnd>,
+    /// What Redis is shown.
+    pub certificate: Option<CertificateEnd>,
+}
+
+impl TlsEnds {
+    /// What has ended, or will soon, with what to do: sentences.
+    pub fn near(&self) -> Vec<String> {
+        let ends = [("store.redis_ca", self.ca), ("store.redis_certificate", self.certificate)];
+        let near = ends.into_iter().filter_map(|(key, end)| Some((key, end?.near()?)));
+        near.map(|(key, ends)| {
+            format!("the certificate of `{key}` {ends}: put another one into the file, which is read again by itself")
+        })
+        .collect()
+    }
+}
+
+/// Which files they are, and since when, rights included; none of what is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TlsStamps([Option<TlsStamp>; 3]);
+
+/// Device, number, length, and when it was changed last, in seconds and nanoseconds.
+type TlsStamp = (u64, u64, u64, i64, i64);
+
+fn is_none(path: &Path) -> bool {
+    path.as_os_str().is_empty()
+}
+
+/// A setting that names a file. What lies in one is never shown: it may be a key.
+struct Setting<'a> {
+    key: &'static str,
+    path: &'a Path,
+    allowed: &'static str,
+}
+
+impl Setting<'_> {
+    fn wrong(&self, what: &str) -> String {
+        format!("`{}` is {:?}, {what}; allowed is {}", self.key, self.path, self.allowed)
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>, String> {
+        std::fs::read(self.path).map_err(|error| self.wrong(&format!("which cannot be read: {error}")))
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes()?).collect();
+        let certificates = certificates.map_err(|_| self.wrong("which is broken off, or no PEM"))?;
+        if certificates.is_empty() { Err(self.wrong("which has no certificate")) } else { Ok(certificates) }
+    }
+
+    fn private_key(&self) -> Result<PrivateKeyDer<'static>, String> {
+        PrivateKeyDer::from_pem_slice(&self.bytes()?).map_err(|_| self.wrong("which has none"))
+    }
+}
+
+fn roots_of_system() -> Result<RootCertStore, String> {
+    let (mut roots, found) = (RootCertStore::empty(), rustls_native_certs::load_native_certs());
+    // One that is odd keeps nobody from trusting the others.
+    if roots.add_parsable_certificates(found.certs).0 == 0 {
+        let why = found.errors.first().map_or_else(String::new, |error| format!(" ({error})"));
+        return Err(format!(
+            "this system has no certificates that it trusts{why}; name the file of who signs for Redis by `store.redis_ca`"
+        ));
+    }
+    Ok(roots)
+}
