@@ -145,8 +145,11 @@ pub const LEASE_GRACE_SECONDS: u64 = 30;
 pub const CONFLICTS_MAX: usize = 256;
 /// Late claims of one network that are brought at once.
 pub const LATE_CLAIMS_MAX: usize = 256;
-/// How often the time of a shard with running leases or cooldowns is written down, if nothing else is.
+/// How often the time of a shard with running leases or cooldowns is written down at least, if nothing else is: a crash lengthens
+/// them by no more.
 pub const TIME_MARK_SECONDS: u64 = 60;
+/// And how often at most, for those that end soon.
+pub const TIME_MARK_SECONDS_MIN: u64 = 10;
 /// Longest lease, cooldown or probation: a hundred years.
 pub const DURATION_SECONDS_MAX: u64 = 100 * 366 * 86_400;
 /// Wishes of one deployment: its instances, each as often as it has networks.

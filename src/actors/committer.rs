@@ -11,7 +11,7 @@
 //!
 //! **Time.** A shard's time goes on after a restart from its last batch. So that an idle spell before a crash does not
 //! lengthen every lease, a batch without changes is written for a shard in which something is due, every
-//! [`TIME_MARK_SECONDS`] and before the end.
+//! [`TIME_MARK_SECONDS`], sooner the less is left of it ([`lags_at_most_ms`]), and before the end.
 //!
 //! **Proof.** Where holding the store open is no proof of ownership, answers without a change wait for one too
 //! a group names the shards whose networks only answer, and the store confirms their last acknowledged
@@ -51,10 +51,11 @@ use self::queue::UnitQueue;
 use self::unit::{CLASSES, ShardLine, class_of, highest, line_of};
 pub use self::unit::{Drained, Enqueue, Reload, Retire, Staged, Unit, UnitPart, chain};
 use super::clock::LOOKED_AT_EVERY;
+use super::routes::NOTHING_ENDS;
 use super::service::Shared;
 use super::{Applied, Fatal, unproved};
 use crate::core::types::NetworkId;
-use crate::limits::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, TIME_MARK_SECONDS};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, TIME_MARK_SECONDS, TIME_MARK_SECONDS_MIN};
 use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth};
 use crate::telemetry::Seldom;
 
@@ -386,14 +387,15 @@ impl Committer {
         self.tell_drained();
     }
 
-    /// Notes the shards whose time shall be written down: something waits for it, and it is `stale_ms` ahead of what is
-    /// durable.
-    fn mark_time(&mut self, stale_ms: u64) {
+    /// Notes the shards whose time shall be written down: something waits for it, and it is further ahead of what is durable
+    /// than may be with so many milliseconds left.
+    fn mark_time(&mut self, lags_at_most_ms: impl Fn(u64) -> u64) {
         for route in self.shared.routes.all() {
             let shard = route.lane.shard;
-            let Some(line) = self.lines.get(&shard) else { continue };
-            let ahead = self.shared.shard_time(shard).0.saturating_sub(line.time.0);
-            if ahead > stale_ms && route.lane.awaits.load(Ordering::Relaxed) {
+            let ends = route.lane.ends_next.load(Ordering::Relaxed);
+            let Some(line) = self.lines.get(&shard).filter(|_| ends != NOTHING_ENDS) else { continue };
+            let now = self.shared.shard_time(shard).0;
+            if now.saturating_sub(line.time.0) > lags_at_most_ms(ends.saturating_sub(now)) {
                 self.marks.insert(shard);
             }
         }
@@ -407,6 +409,12 @@ impl Committer {
             }
         }
     }
+}
+
+/// How far the time of a shard may be ahead of what is durable, where something ends in so many milliseconds. A crash gives it
+/// that once more: a part of what is left, so that a lease of a minute ends also at a server that crashes each minute.
+fn lags_at_most_ms(left_ms: u64) -> u64 {
+    (left_ms / 4).clamp(TIME_MARK_SECONDS_MIN * 1_000, TIME_MARK_SECONDS * 1_000)
 }
 
 /// How long a group of so many bytes may be tried.
@@ -431,7 +439,7 @@ impl Actor for Committer {
             if act.fatal {
                 return;
             }
-            act.mark_time(TIME_MARK_SECONDS * 1_000);
+            act.mark_time(lags_at_most_ms);
             act.pump(ctx);
         });
         ctx.run_interval(LOOKED_AT_EVERY, |act, _| {
@@ -481,7 +489,7 @@ impl Handler<Drained> for Committer {
     fn handle(&mut self, Drained(told): Drained, ctx: &mut Context<Self>) {
         self.drained.push(told);
         if !self.fatal && self.shared.store.health() != StoreHealth::Failed {
-            self.mark_time(0);
+            self.mark_time(|_| 0);
             self.pump(ctx);
         }
         self.tell_drained();

@@ -74,7 +74,7 @@ use super::committer::Reload;
 use super::directory::Gone;
 use super::macs::ClaimedMacs;
 use super::published::Published;
-use super::routes::Lane;
+use super::routes::{Lane, NOTHING_ENDS};
 use super::service::Shared;
 use super::waits::Arrival;
 use super::{Applied, Fault, NotReadyReason};
@@ -281,7 +281,7 @@ impl NetworkActor {
     fn wake_when_due(&self, ctx: &Context<Self>, dirty: bool) {
         self.tell_waiting();
         let due = self.next_due();
-        self.lane.awaits.store(due.is_some(), Ordering::Relaxed);
+        self.lane.ends_next.store(due.map_or(NOTHING_ENDS, |due| due.0), Ordering::Relaxed);
         let now = || self.shared.shard_time(self.lane.shard).0;
         let due_in_ms = due.map(|due| (due.0 + self.shared.clock.cut_off_ms()).saturating_sub(now()));
         let lists = self.network.keeps_past().then_some(LISTS_LOOKED_AT_EVERY_MS);

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use actix::Addr;
@@ -21,6 +21,9 @@ use super::published::{Deeds, Published};
 use crate::core::types::{Name, NetworkId};
 use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 use crate::store::ShardId;
+
+/// In place of a time at which something ends.
+pub const NOTHING_ENDS: u64 = u64::MAX;
 
 const STRIPES: usize = 256;
 type Hasher = BuildHasherDefault<Xxh3Default>;
@@ -41,8 +44,8 @@ pub struct Lane {
     pub settled: AtomicU64,
     /// As many of them were durable when the incarnation rose last.
     pub durable: AtomicU64,
-    /// Does anything of it end by itself: a lease, a cooldown, a probation?
-    pub awaits: AtomicBool,
+    /// Shard time at which something of it ends by itself next, a lease, a cooldown or a probation; [`NOTHING_ENDS`] if nothing.
+    pub ends_next: AtomicU64,
     /// What of it became durable.
     pub deeds: Deeds,
     /// The reactor thread of its actor; none before it has one.
@@ -58,7 +61,7 @@ impl Lane {
             incarnation: AtomicU64::new(0),
             settled: AtomicU64::new(0),
             durable: AtomicU64::new(0),
-            awaits: AtomicBool::new(false),
+            ends_next: AtomicU64::new(NOTHING_ENDS),
             deeds: Deeds::default(),
             place: OnceLock::new(),
         }

@@ -12,7 +12,7 @@ use allod::actors::service::{self, Parts};
 use allod::core::command::Filter;
 use allod::core::types::{ShardTime, WallTime};
 use allod::store::embedded::{self, EmbeddedStore};
-use allod::store::{Seq, ShardId};
+use allod::store::{Seq, ShardId, Store};
 use serde_json::{Value, json};
 
 use crate::clock::RealLeases;
@@ -173,22 +173,40 @@ fn an_idle_spell_before_a_clean_stop_counts() {
     assert_eq!(client.ok("ip.get", get)["state"], "free");
 }
 
+/// When the last batch of the only shard was written, in the time of that.
+fn last_time(store: &dyn Store) -> ShardTime {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let history = runtime.block_on(store.history(ShardId(0), Seq(0), 1_000)).unwrap();
+    history.last().unwrap().time
+}
+
 #[test]
 fn the_time_of_an_idle_shard_is_written_down_while_something_waits_for_it() {
     let (inner, _files) = stores::store(1);
     let server = TestServer::over(Arc::clone(&inner), |_| {});
     let mut client = server.with_lan();
-    let last_time = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let history = runtime.block_on(inner.history(ShardId(0), Seq(0), 1_000)).unwrap();
-        history.last().unwrap().time
-    };
     server.clock.advance_ms(3_000_000);
     client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 86_400}));
-    let granted = last_time();
+    let granted = last_time(&*inner);
     server.clock.advance_ms(3_000_000);
     let begun = Instant::now();
-    while last_time() < ShardTime(granted.0 + 3_000_000) {
+    while last_time(&*inner) < ShardTime(granted.0 + 3_000_000) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing was written down");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_lease_of_a_minute_is_lengthened_by_a_crash_by_a_part_of_it() {
+    let (inner, _files) = stores::store(1);
+    let server = TestServer::over(Arc::clone(&inner), |_| {});
+    let mut client = server.with_lan();
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 60}));
+    let granted = last_time(&*inner);
+    // Far from a minute, and no less than a quarter of what is left.
+    server.clock.advance_ms(16_000);
+    let begun = Instant::now();
+    while last_time(&*inner) < ShardTime(granted.0 + 16_000) {
         assert!(begun.elapsed() < Duration::from_secs(60), "nothing was written down");
         std::thread::sleep(Duration::from_millis(50));
     }
