@@ -96,6 +96,7 @@ fn in_words(name: &str) -> &str {
         "a boolean" => "true or false",
         "sequence" => "a list",
         "map" => "an object",
+        "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => "a whole number that is not negative",
         other => {
             quoted("integer `").or_else(|| quoted("floating point `")).or_else(|| quoted("boolean `")).unwrap_or(other)
         }

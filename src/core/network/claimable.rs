@@ -181,8 +181,12 @@ impl Network {
         let not_mine = |reserved: &&ReservedRange| reserved.range.overlaps(block) && !reserved.is_for(holder);
         if let Some(reserved) = subnet.reserved.iter().find(not_mine) {
             let note = if reserved.note.is_empty() { String::new() } else { format!(" ({})", reserved.note) };
+            let whose = reserved.reserved_for.as_ref().map_or_else(String::new, |whose| {
+                let slot = whose.slot.as_ref().map_or_else(String::new, |slot| format!(" (slot `{slot}`)"));
+                format!(", kept for `{}`{slot}", whose.owner)
+            });
             let why = format!(
-                "inside the reserved range {}{note}; {instead}, or reserved.remove it",
+                "inside the reserved range {}{note}{whose}; {instead}, or reserved.remove it",
                 reserved.range.as_typed()
             );
             return Err(Refusal::Reserved { address: first, why });

@@ -168,7 +168,7 @@ impl Network {
         is_promised_to_nobody(address, held)?;
         let Some((other_address, other)) = other else {
             self.transfer_within_limits(held, &ask.to)?;
-            let view = draft.hand_over(address, held, &ask.to);
+            let view = draft.hand_over(address, held, &ask.to, None);
             return Ok(draft.finish(Outcome::Transferred(vec![view])));
         };
         // Who gives an obsolete one away may hold another in that slot: nothing may be put beside it.
@@ -184,7 +184,10 @@ impl Network {
             // Its giver held nothing that counted there, and gets what does.
             self.transfer_within_limits(held, &held.holder)?;
         }
-        let views = vec![draft.hand_over(address, held, &ask.to), draft.hand_over(other_address, other, &held.holder)];
+        let views = vec![
+            draft.hand_over(address, held, &ask.to, Some(other)),
+            draft.hand_over(other_address, other, &held.holder, Some(held)),
+        ];
         Ok(draft.finish(Outcome::Transferred(views)))
     }
 

@@ -85,6 +85,21 @@ impl Network {
             // What is counted is what others hold.
             parts.push(format!("beside {granted} that this request asks for, too"));
         }
+        let sets = selection.sets_of(self);
+        let all = self.layout.all();
+        let fit = || all.intersection(sets).filter(|&index| self.pool_config(index).kind == PoolKind::Dynamic);
+        let draining = fit().filter(|&index| self.is_draining(index)).count();
+        match draining {
+            0 => {}
+            all if all == pools => parts.push("draining: nothing of it is given before `draining` is false".to_owned()),
+            some => parts.push(format!("{some} of {pools} pools are draining")),
+        }
+        if let Some(length) = wish.prefix_length
+            && pools > 0
+            && !fit().any(|index| holds_block(self.pool_config(index).range, length))
+        {
+            parts.push("which no pool has room for, whatever is free".to_owned());
+        }
         if pools > REFUSAL_POOLS_MAX {
             parts.push(format!("of {pools} pools {REFUSAL_POOLS_MAX} are shown"));
         }
@@ -95,6 +110,10 @@ impl Network {
             return Some(narrowed + why);
         }
         (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    fn is_draining(&self, pool: usize) -> bool {
+        self.pool_config(pool).draining || self.subnets[self.layout.pools[pool].subnet].draining
     }
 
     /// Why no pool can ever give what is wished, whatever is free, and what to do. `any`: nothing narrows the wish.
@@ -113,4 +132,14 @@ impl Network {
             "no dynamic pool is all of that; leave something out, or add a pool"
         }
     }
+}
+
+/// Does an aligned block of this length lie in a range?
+fn holds_block(range: Range, length: u8) -> bool {
+    let host_bits = range.family().width().saturating_sub(length);
+    // The block of all addresses of IPv6 has more of them than a number counts: nothing is said of it.
+    let Some(last_of_block) = 1u128.checked_shl(host_bits.into()).map(|size| size - 1) else { return true };
+    let first = range.first().bits();
+    let Some(begins) = first.checked_add(last_of_block).map(|up| up & !last_of_block) else { return false };
+    begins.checked_add(last_of_block).is_some_and(|last| last <= range.last().bits())
 }

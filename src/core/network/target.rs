@@ -40,7 +40,11 @@ impl Network {
             }
             // Held in another scope is not found in this one.
             None if target.scope.as_ref().is_some_and(|scope| *scope != held.holder.scope) => return Ok(None),
-            Some(_) | None => {}
+            None => {
+                let SlotKey { scope, owner, slot: _ } = &held.holder;
+                self.is_held_by(address, held, scope, owner, target.slot.as_ref())?;
+            }
+            Some(_) => {}
         }
         check_generation(address, Some(held), target.if_generation)?;
         Ok(Some((address, held)))

@@ -53,12 +53,19 @@ impl Model {
             self.check_transfer_limits(n, &holder, &to, &mut findings);
         }
         findings.verdict()?;
+        // In an exchange each owner keeps its own.
+        let uids = other.map(|other| [address, other].map(|at| self.networks[n].held[&at].uid.clone()));
         self.hand_over(n, address, to, self.generation_gap);
-        let mut reservations = vec![self.reservation(n, address)];
-        if let Some(other) = other {
+        if let Some((other, [given, received])) = other.zip(uids) {
             self.hand_over(n, other, holder, 0);
-            reservations.push(self.reservation(n, other));
+            let held = &mut self.networks[n].held;
+            if !held[&address].key.same_owner(&held[&other].key) {
+                held.get_mut(&address).expect("held").uid = received;
+                held.get_mut(&other).expect("held").uid = given;
+            }
         }
+        let all = [Some(address), other];
+        let reservations: Vec<Value> = all.into_iter().flatten().map(|at| self.reservation(n, at)).collect();
         Ok(json!({ "reservations": reservations }))
     }
 
@@ -80,7 +87,7 @@ impl Model {
         held.iter().find(|(_, of)| is_it(of)).map(|(at, _)| *at)
     }
 
-    /// A new grant of the same address: lease, claimant and notes stay, the object's uid does not.
+    /// A new grant of the same address: lease, claimant and notes stay, the object's uid does not where the owner is another one.
     fn hand_over(&mut self, n: usize, first: Address, to: Key, gap: u64) {
         let now = self.clock;
         let network = &mut self.networks[n];

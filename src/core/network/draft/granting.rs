@@ -17,7 +17,7 @@ use crate::core::refusal::Refusal;
 use crate::core::state::{
     Details, Entry, Event, EventKind, Key, Planned, Promise, Reservation, ReservationKind, State,
 };
-use crate::core::types::{Generation, Mac, OwnerUid, SlotKey};
+use crate::core::types::{Generation, Mac, SlotKey};
 use crate::limits;
 
 /// Steps that one grant may need to clear what cools in its way.
@@ -159,21 +159,20 @@ impl Draft<'_> {
     }
 
     /// Gives a holding to another slot as a new grant of the same address; all that it carries stays with it, but for the
-    /// `owner_uid` where the owner is another one.
+    /// `owner_uid` where the owner is another one: then it is that of what the new owner gives for it, if that is known.
     pub(in crate::core::network) fn hand_over(
         &mut self,
         address: Address,
         from: &Arc<Reservation>,
         to: &SlotKey,
+        given_for_it: Option<&Reservation>,
     ) -> View {
         let generation = Generation(self.next_generation);
         self.next_generation += 1;
         let same_owner = from.holder.owner == to.owner && from.holder.scope == to.scope;
-        let uid_for = |uid: &Option<OwnerUid>| uid.clone().filter(|_| same_owner);
-        let details = from
-            .details
-            .as_deref()
-            .map(|details| Details { owner_uid: uid_for(&details.owner_uid), ..details.clone() });
+        let whose = if same_owner { Some(&**from) } else { given_for_it };
+        let owner_uid = whose.and_then(|held| held.details.as_ref()?.owner_uid.clone());
+        let details = Details { owner_uid, ..from.details.as_deref().cloned().unwrap_or_default() };
         let reservation = Arc::new(Reservation {
             holder: to.clone(),
             generation,
@@ -181,7 +180,7 @@ impl Draft<'_> {
             obsolete: None,
             granted_by: None,
             planned: None,
-            details: details.filter(|details| *details != Details::default()).map(Box::new),
+            details: (details != Details::default()).then(|| Box::new(details)),
             ..Reservation::clone(from)
         });
         let event = Event { kind: EventKind::Transferred, before: Some(Arc::clone(from)) };

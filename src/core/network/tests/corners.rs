@@ -207,6 +207,50 @@ fn a_uid_stays_with_its_owner_and_leaves_with_it() {
 }
 
 #[test]
+fn in_an_exchange_each_owner_keeps_its_uid() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    let object = |owner: &str, uid: &str| {
+        let mut ask = wish(owner);
+        ask.options.owner_uid = Some(uid.parse().unwrap());
+        ask
+    };
+    let at = net.ask(object("a", "u")).unwrap().view.address.to_string();
+    let other = net.ask(object("b", "v")).unwrap().view.address.to_string();
+    let Outcome::Transferred(views) = net.run(&hand(&at, "a", "b", true)).unwrap() else { panic!() };
+    let uids = views.iter().map(|view| view.reservation.details.as_ref().unwrap().owner_uid.as_ref().unwrap().as_str());
+    assert_eq!(uids.collect::<Vec<_>>(), ["v", "u"]);
+    // One who was made anew under that name is another owner still.
+    refused!(net.ask(object("a", "w")), Refusal::Taken { .. });
+    assert_eq!(net.ask(object("a", "u")).unwrap().view.address.to_string(), other);
+}
+
+#[test]
+fn a_slot_that_is_named_beside_an_address_alone_is_that_of_its_holder() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    let at = net.allocate("a");
+    let renews =
+        |slot: &str| Target { address: Some(address(&at)), slot: Some(slot.parse().unwrap()), ..Target::default() };
+    assert!(net.network.find(&renews("0")).unwrap().is_some());
+    refused!(net.network.find(&renews("no-such-slot")), Refusal::NotOwner { .. });
+}
+
+#[test]
+fn where_nothing_is_given_because_it_drains_or_is_too_small_it_is_said() {
+    let drains = SubnetConfig { draining: true, ..subnet("10.0.0.0/28", 0) };
+    let mut net = Net::with(|_| {}, vec![drains.clone()]);
+    let refused = net.try_allocate("a").unwrap_err().to_string();
+    assert!(refused.contains("has no free address (draining: nothing of it is given before"), "{refused}");
+    let mut net = Net::with(|_| {}, vec![drains, subnet("10.0.1.0/30", 0)]);
+    net.allocate("a");
+    net.allocate("b");
+    let refused = net.try_allocate("c").unwrap_err().to_string();
+    assert!(refused.contains("(1 of 2 pools are draining): "), "{refused}");
+    let mut net = Net::new(&["10.0.0.0/26"]);
+    let refused = net.block("a", 25).unwrap_err().to_string();
+    assert!(refused.contains("(a /25 block, which no pool has room for, whatever is free): 0 of "), "{refused}");
+}
+
+#[test]
 fn declining_an_obsolete_address_leaves_the_slot_what_it_holds() {
     let mut net = Net::new(&["10.0.0.0/28"]);
     let old = net.allocate("a");
