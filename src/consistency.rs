@@ -45,8 +45,11 @@
 //!
 //! **Memory never runs on after doubt.** *Not applied* is sent again, in order, for two seconds, and a large move for up to
 //! six; then, and where the outcome is unknown, what was decided on that memory is given up, refusals and reads included, and
-//! loaded anew. Nothing of it ever leaves. [`actors::committer`](crate::actors::committer); shown by
+//! loaded anew. Nothing of it ever leaves. *The last address was granted, somebody else begins to wait, and the grant is given
+//! up: the address is free, and nobody asks for anything that would show it.* So whose memory is given up is told, and loads itself
+//! again whether it is asked anything or not. [`actors::committer`](crate::actors::committer); shown by
 //! `whichever_commit_fails_answers_and_store_agree`,
+//! `who_found_no_room_beside_a_grant_that_came_to_nothing_is_served_with_nothing_else_asked`,
 //! `a_large_subnet_may_take_longer_to_move_than_the_store_has_for_other_changes`.
 //!
 //! **Confirming is not committing.** *WAIT between commits holds up each of them; on a connection that wrote nothing it

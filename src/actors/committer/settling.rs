@@ -2,12 +2,15 @@
 //!
 //! Each unit that came in is settled here once, and the networks count it.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use super::unit::{Unit, disown};
+use super::unit::Unit;
 use super::{Committer, Group, UnderWay};
+use crate::actors::network::Tick;
 use crate::actors::published::Tally;
 use crate::actors::{Applied, Fatal, Fault, Reply, Told};
+use crate::core::types::NetworkId;
 use crate::store::Committed;
 
 impl Committer {
@@ -61,8 +64,32 @@ impl Committer {
         }
     }
 
+    /// The memories that a unit was decided on are worthless from now on. Their actors are told: where nobody asks anything, one
+    /// would look at that with the next lease that ends, and whoever waits for what is free after all hears of it from nobody else.
+    pub(super) fn disown(&self, unit: &Unit) {
+        for part in unit.parts.iter().filter(|part| part.disown()) {
+            // Once nothing is written any more, nothing is loaded either.
+            if !self.fatal
+                && let Some(route) = self.shared.routes.by_id(part.lane.id)
+            {
+                // A full mailbox is one that is busy: whatever comes next there looks, too.
+                let _ = route.addr.try_send(Tick);
+            }
+        }
+    }
+
+    /// These are given up: what they change, the memories of their networks have and the store has not. One of which they only
+    /// answer has lost nothing by it.
+    pub(super) fn disown_changed(&self, units: &[&Unit]) {
+        let changing = units.iter().filter(|unit| unit.changes() > 0);
+        let changed: HashSet<NetworkId> =
+            changing.flat_map(|unit| unit.parts.iter().map(|part| part.lane.id)).collect();
+        let saw_it = |unit: &&&Unit| unit.parts.iter().any(|part| changed.contains(&part.lane.id));
+        units.iter().filter(saw_it).for_each(|unit| self.disown(unit));
+    }
+
     pub(super) fn give_up(&mut self, unit: Unit, applied: Applied, problem: &str) {
-        disown(&unit);
+        self.disown(&unit);
         self.refuse(unit, applied, problem);
     }
 
