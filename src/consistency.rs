@@ -154,7 +154,10 @@
 //! **Order while forwarding.** Requests of one connection for one network are under way at one owner only: when the role
 //! changes, newer ones are held until the older ones are answered. [`server::role`](crate::server::role); shown by
 //! `one_connections_requests_for_a_slot_keep_their_order_through_hand_overs`,
-//! `one_connections_requests_for_a_slot_keep_their_order_when_the_owner_is_killed`. *Otherwise:* what came to a node that is no
+//! `one_connections_requests_for_a_slot_keep_their_order_when_the_owner_is_killed`. *A client leaves what it is answered where it
+//! is, so what it asked next is not begun; then the register goes to another node, and the client takes it all.* So whatever
+//! makes a session go on, it looks first at what its node is by then:
+//! `what_was_held_back_until_its_client_takes_goes_to_nobody_whose_time_is_over`. *Otherwise:* what came to a node that is no
 //! owner any more is not collected and sent again by the node that asked it: its client is told to ask again, as nothing of
 //! it was begun. A hand-over in order needs none of that: all nodes are told before, and hold what comes
 //! (`a_node_is_drained_under_load_and_no_client_is_put_off`). Where an owner is lost, some of what was asked before is in doubt;
