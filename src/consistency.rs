@@ -176,6 +176,9 @@
 //! group, which the store applies whole; so no participant is ever in doubt by itself. It takes a store that commits shards
 //! together: the embedded one, or a register in one slot of a Redis cluster. [`actors::coordinator`](crate::actors::coordinator);
 //! shown by `without_whole_commits_half_of_an_act_is_there`, `an_act_over_two_networks_that_finds_something_else_is_done_in_neither`.
+//! *A subnet moves, and a MAC with it; that is given up, and whoever was to have it is loaded before whoever has it still: a third
+//! network is given the MAC.* So what one network lets another one have is its own as well until that is durable;
+//! shown by `a_mac_that_goes_over_in_doubt_is_nobody_elses_until_both_know_what_became_of_it`.
 //! *Otherwise:* there are no two phases, as no act is over shards of two owners.
 //!
 //! **No act is larger than a batch, and batches are filled fairly.** *One network has ten thousand changes waiting; its

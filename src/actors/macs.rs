@@ -3,7 +3,8 @@
 //! A network's actor *claims* a MAC when it decides to record it, before anybody else can, and lets it *leave* with the
 //! unit in which its reservation ends; until that unit is durable nobody else gets it, so no crash leaves two users. What
 //! is decided for several networks together may hand a MAC from one to the other: the one *offers*, the other claims,
-//! under one transaction.
+//! under one transaction, and stands behind the other until that is durable: should it come to nothing, it has the MAC again
+//! as soon as the other one is loaded, whichever of them that is first.
 //!
 //! In memory only: every network that is loaded, or loaded again, says what it uses. Called by `network`.
 //!
@@ -37,6 +38,8 @@ struct MacUser {
     /// Another network may claim it under this transaction.
     offered: Option<TransactionId>,
     leaving: Option<Leaving>,
+    /// Whose it was, and may turn out to be still: it was offered, and what became of that is not known to be durable.
+    before: Option<Box<MacUser>>,
 }
 
 /// The unit with which a MAC ends to be used.
@@ -112,10 +115,10 @@ impl Leaving {
 impl Used {
     fn forget_left(&mut self) {
         let by = &mut self.by;
-        self.leaving.left(|key, left| {
+        self.leaving.left(|key, _| {
             // What was claimed since is another's.
-            if by.get(&key).and_then(|user| user.leaving.as_ref()).is_some_and(|leaving| leaving.is(left)) {
-                by.remove(&key);
+            if let Some(stays) = by.remove(&key).and_then(MacUser::unless_left) {
+                by.insert(key, stays);
             }
         });
     }
@@ -123,12 +126,43 @@ impl Used {
 
 impl MacUser {
     fn of(network: NetworkId, address: Address) -> Self {
-        Self { network, address, offered: None, leaving: None }
+        Self { network, address, offered: None, leaving: None, before: None }
+    }
+
+    fn has_left(&self) -> bool {
+        self.leaving.as_ref().is_some_and(Leaving::is_durable)
+    }
+
+    /// Without those that have left. Who left something had it durably, so whoever had it before has left as well.
+    fn unless_left(self) -> Option<Self> {
+        if self.has_left() {
+            return None;
+        }
+        let before = self.before.and_then(|before| before.unless_left()).map(Box::new);
+        Some(Self { before, ..self })
+    }
+
+    /// What this network claimed counts no more: it is whose it was before. False: nobody's.
+    fn forget(&mut self, network: NetworkId) -> bool {
+        if self.before.as_mut().is_some_and(|before| !before.forget(network)) {
+            self.before = None;
+        }
+        if self.network == network {
+            let Some(before) = self.before.take().and_then(|before| before.unless_left()) else { return false };
+            // The transaction that it was offered under is over.
+            *self = Self { offered: None, ..before };
+        }
+        true
+    }
+
+    /// What this network has of it.
+    fn of_network(&mut self, network: NetworkId) -> Option<&mut Self> {
+        if self.network == network { Some(self) } else { self.before.as_mut()?.of_network(network) }
     }
 
     fn stands_in_the_way_of(&self, asker: MacAsker<'_>) -> bool {
         let given = asker.transaction.is_some() && self.offered == asker.transaction;
-        self.network != asker.network && !given && !self.leaving.as_ref().is_some_and(Leaving::is_durable)
+        self.network != asker.network && !given && !self.has_left()
     }
 }
 
@@ -166,7 +200,14 @@ impl Macs {
             }
         }
         let mut claim = |&(mac, address): &(Mac, Address)| {
-            (mac, used.by.insert((asker.realm.clone(), mac), MacUser::of(asker.network, address)))
+            let key = (asker.realm.clone(), mac);
+            let present = used.by.get(&key).cloned();
+            let before = present
+                .clone()
+                .and_then(MacUser::unless_left)
+                .and_then(|user| if user.network == asker.network { user.before } else { Some(Box::new(user)) });
+            used.by.insert(key, MacUser { before, ..MacUser::of(asker.network, address) });
+            (mac, present)
         };
         Ok(ClaimedMacs(wanted.iter().map(&mut claim).collect()))
     }
@@ -176,7 +217,7 @@ impl Macs {
         let mut used = self.used();
         for (mac, before) in claimed.0 {
             // What has left meanwhile does not come back.
-            match before.filter(|user| !user.leaving.as_ref().is_some_and(Leaving::is_durable)) {
+            match before.and_then(MacUser::unless_left) {
                 // The transaction that it was offered under is over.
                 Some(user) => drop(used.by.insert((realm.clone(), mac), MacUser { offered: None, ..user })),
                 None => drop(used.by.remove(&(realm.clone(), mac))),
@@ -202,9 +243,7 @@ impl Macs {
         used.forget_left();
         for (mac, _) in macs {
             let key = (asker.realm.clone(), *mac);
-            if let Some(user) = used.by.get_mut(&key)
-                && user.network == asker.network
-            {
+            if let Some(user) = used.by.get_mut(&key).and_then(|user| user.of_network(asker.network)) {
                 user.leaving = Some(leaving.clone());
                 used.leaving.push(key, leaving);
             }
@@ -217,9 +256,9 @@ impl Macs {
         used.by.extend(macs.map(|(mac, address)| ((realm.clone(), mac), MacUser::of(network, address))));
     }
 
-    /// What a network uses that was loaded again: what its worthless memory claimed is forgotten.
+    /// What a network uses that was loaded again: what its worthless memory claimed is forgotten, and is whose it was before.
     pub fn replace(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
-        self.used().by.retain(|_, user| user.network != network);
+        self.used().by.retain(|_, user| user.forget(network));
         self.add(realm, network, macs);
     }
 }
@@ -314,5 +353,35 @@ mod tests {
         macs.unclaim(&realm, claimed);
         assert!(macs.elsewhere(asker(&realm, 1, None), MAC).is_none(), "it came to nothing");
         assert!(macs.claim(asker(&realm, 2, Some(7)), &wanted()).is_err(), "and is offered no more");
+    }
+
+    /// The transaction is given up; who claimed it is loaded again at once, and who offered it later.
+    #[test]
+    fn a_mac_that_goes_over_in_doubt_is_nobody_elses_until_both_know_what_became_of_it() {
+        let (macs, realm) = (Macs::default(), Name::default_realm());
+        let (one, other, third) = (asker(&realm, 1, Some(7)), asker(&realm, 2, Some(7)), asker(&realm, 3, None));
+        let lane_of = |number| Arc::new(Lane::new(NetworkId(number), ShardId(0)));
+        let (lane, of_other) = (lane_of(1), lane_of(2));
+        let goes_over = |unit| {
+            macs.claim(one, &wanted()).unwrap();
+            macs.offer(one, &wanted());
+            macs.claim(other, &wanted()).unwrap();
+            macs.leave(one, &wanted(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit });
+        };
+        goes_over(1);
+        macs.leave(other, &wanted(), &Leaving { lane: Arc::clone(&of_other), incarnation: 0, unit: 2 });
+        lane.settled.store(1, Ordering::Release);
+        of_other.settled.store(2, Ordering::Release);
+        assert!(macs.claim(third, &wanted()).is_ok(), "durable, and let go of behind it");
+        macs.replace(&realm, NetworkId(3), std::iter::empty());
+        goes_over(2);
+        lane.incarnation.store(1, Ordering::Release);
+        lane.settled.store(2, Ordering::Release);
+        macs.replace(&realm, NetworkId(2), std::iter::empty());
+        assert!(macs.claim(third, &wanted()).is_err(), "whoever had it has it still");
+        macs.replace(&realm, NetworkId(1), wanted().into_iter());
+        assert!(macs.claim(third, &wanted()).is_err());
+        macs.replace(&realm, NetworkId(1), std::iter::empty());
+        assert!(macs.claim(third, &wanted()).is_ok());
     }
 }
