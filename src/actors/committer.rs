@@ -27,8 +27,9 @@
 //! answers are refused, and what is in memory stands. Nothing decided on discarded memory ever leaves. A store that has
 //! failed for good ends the process ([`Fatal`]).
 //!
-//! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `settled`? Are
-//! the bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
+//! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `definite`, and
+//! that before `settled`? Are the bytes of a group the same each time it is sent? What if the store never answers (the
+//! deadline is ours)?
 
 mod doubt;
 mod proof;

@@ -87,7 +87,7 @@ impl<K> Departures<K> {
     /// Calls `forget` with each that has left by now; what did not become durable stays where it is. Cost: as many as those,
     /// amortised; one that is under way keeps those behind it.
     pub(super) fn left(&mut self, mut forget: impl FnMut(K, &Leaving)) {
-        while self.0.front().is_some_and(|(_, leaving)| leaving.is_settled())
+        while self.0.front().is_some_and(|(_, leaving)| leaving.is_definite())
             && let Some((what, left)) = self.0.pop_front()
         {
             if left.is_durable() {
@@ -99,12 +99,12 @@ impl<K> Departures<K> {
 
 impl Leaving {
     pub(super) fn is_durable(&self) -> bool {
-        // `settled` first: the committer raises the incarnation before it settles what was not durable.
-        self.is_settled() && self.lane.incarnation.load(Ordering::Acquire) == self.incarnation
+        // `definite` first: the committer raises the incarnation before it counts what was not durable.
+        self.is_definite() && self.lane.incarnation.load(Ordering::Acquire) == self.incarnation
     }
 
-    fn is_settled(&self) -> bool {
-        self.lane.settled.load(Ordering::Acquire) >= self.unit
+    fn is_definite(&self) -> bool {
+        self.lane.definite.load(Ordering::Acquire) >= self.unit
     }
 
     pub(super) fn is(&self, other: &Leaving) -> bool {
@@ -288,7 +288,7 @@ mod tests {
         let lane = Arc::new(Lane::new(NetworkId(1), ShardId(0)));
         macs.leave(one, &wanted(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
         assert!(macs.claim(other, &wanted()).is_err());
-        lane.settled.store(1, Ordering::Release);
+        lane.definite.store(1, Ordering::Release);
         assert_eq!(macs.elsewhere(other, MAC), None);
         macs.claim(other, &wanted()).unwrap();
         assert!(macs.elsewhere(one, MAC).is_some());
@@ -304,7 +304,7 @@ mod tests {
         let lane = Arc::new(Lane::new(NetworkId(1), ShardId(0)));
         macs.leave(one, &wanted(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
         lane.incarnation.store(1, Ordering::Release);
-        lane.settled.store(1, Ordering::Release);
+        lane.definite.store(1, Ordering::Release);
         assert!(macs.claim(other, &wanted()).is_err());
         macs.replace(&realm, NetworkId(1), std::iter::empty());
         assert!(macs.claim(other, &wanted()).is_ok());
@@ -324,7 +324,7 @@ mod tests {
         for unit in 1..=1_000 {
             macs.claim(one, &of(unit)).unwrap();
             macs.leave(one, &of(unit), &leaving(unit));
-            lane.settled.store(unit, Ordering::Release);
+            lane.definite.store(unit, Ordering::Release);
         }
         assert_eq!(counted(), (1, 1), "the last one is forgotten with the next");
         // Claimed again since.
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(counted(), (3, 2), "neither has left yet");
         // Neither became durable.
         lane.incarnation.store(1, Ordering::Release);
-        lane.settled.store(1_002, Ordering::Release);
+        lane.definite.store(1_002, Ordering::Release);
         macs.leave(one, &[], &leaving(1_003));
         assert_eq!(counted(), (3, 0));
     }
@@ -370,13 +370,13 @@ mod tests {
         };
         goes_over(1);
         macs.leave(other, &wanted(), &Leaving { lane: Arc::clone(&of_other), incarnation: 0, unit: 2 });
-        lane.settled.store(1, Ordering::Release);
-        of_other.settled.store(2, Ordering::Release);
+        lane.definite.store(1, Ordering::Release);
+        of_other.definite.store(2, Ordering::Release);
         assert!(macs.claim(third, &wanted()).is_ok(), "durable, and let go of behind it");
         macs.replace(&realm, NetworkId(3), std::iter::empty());
         goes_over(2);
         lane.incarnation.store(1, Ordering::Release);
-        lane.settled.store(2, Ordering::Release);
+        lane.definite.store(2, Ordering::Release);
         macs.replace(&realm, NetworkId(2), std::iter::empty());
         assert!(macs.claim(third, &wanted()).is_err(), "whoever had it has it still");
         macs.replace(&realm, NetworkId(1), wanted().into_iter());
