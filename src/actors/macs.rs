@@ -84,10 +84,10 @@ impl<K> Departures<K> {
         self.0.push_back((what, leaving.clone()));
     }
 
-    /// Calls `forget` with each that has left by now; what did not become durable stays where it is. Cost: as many as those,
-    /// amortised; one that is under way keeps those behind it.
+    /// Calls `forget` with each that has left by now; what did not become durable stays where it is, until its network is loaded
+    /// again. Cost: as many as those, amortised; one that is under way keeps those behind it.
     pub(super) fn left(&mut self, mut forget: impl FnMut(K, &Leaving)) {
-        while self.0.front().is_some_and(|(_, leaving)| leaving.is_definite())
+        while self.0.front().is_some_and(|(_, leaving)| leaving.is_definite() || leaving.is_given_up())
             && let Some((what, left)) = self.0.pop_front()
         {
             if left.is_durable() {
@@ -100,7 +100,12 @@ impl<K> Departures<K> {
 impl Leaving {
     pub(super) fn is_durable(&self) -> bool {
         // `definite` first: the committer raises the incarnation before it counts what was not durable.
-        self.is_definite() && self.lane.incarnation.load(Ordering::Acquire) == self.incarnation
+        self.is_definite() && !self.is_given_up()
+    }
+
+    /// Its memory is worthless, and it may be that nobody ever settles the unit: an actor that died had not handed it in.
+    fn is_given_up(&self) -> bool {
+        self.lane.incarnation.load(Ordering::Acquire) != self.incarnation
     }
 
     fn is_definite(&self) -> bool {
@@ -383,5 +388,26 @@ mod tests {
         assert!(macs.claim(third, &wanted()).is_err());
         macs.replace(&realm, NetworkId(1), std::iter::empty());
         assert!(macs.claim(third, &wanted()).is_ok());
+    }
+
+    /// It died between deciding and handing in: that unit is never settled.
+    #[test]
+    fn what_left_with_a_dead_actor_keeps_nothing_behind_it_from_being_forgotten() {
+        let (macs, realm) = (Macs::default(), Name::default_realm());
+        let (one, other) = (asker(&realm, 1, None), asker(&realm, 2, None));
+        let lane_of = |number| Arc::new(Lane::new(NetworkId(number), ShardId(0)));
+        let (dead, lives) = (lane_of(1), lane_of(2));
+        let of = |number| [(Mac(number), "10.0.0.5".parse().unwrap())];
+        macs.claim(one, &of(0)).unwrap();
+        macs.leave(one, &of(0), &Leaving { lane: Arc::clone(&dead), incarnation: 0, unit: 1 });
+        // Whoever finds it dead starts another one, on another line.
+        dead.incarnation.fetch_add(1, Ordering::AcqRel);
+        for unit in 1..=100 {
+            macs.claim(other, &of(unit)).unwrap();
+            macs.leave(other, &of(unit), &Leaving { lane: Arc::clone(&lives), incarnation: 0, unit });
+            lives.definite.store(unit, Ordering::Release);
+        }
+        let used = macs.used();
+        assert_eq!((used.by.len(), used.leaving.0.len()), (2, 1), "that of the dead one is its network's still");
     }
 }
