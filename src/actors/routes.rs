@@ -42,7 +42,7 @@ pub struct Lane {
     pub definite: AtomicU64,
     /// How many of them the committer is done with: their answers have left, so nothing that leaves directly overtakes one.
     pub settled: AtomicU64,
-    /// As many of them were durable when the incarnation rose last.
+    /// As many of them are durable that came before the incarnation rose last.
     pub durable: AtomicU64,
     /// Does anything of it end by itself: a lease, a cooldown, a probation?
     pub awaits: AtomicBool,

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use super::unit::Unit;
+use super::unit::{Unit, UnitPart};
 use super::{Committer, Group, UnderWay};
 use crate::actors::network::Tick;
 use crate::actors::{Applied, Fatal, Fault, Reply, Told};
@@ -47,7 +47,7 @@ impl Committer {
         for unit in &mut *units {
             unit.place(|shard| Some(self.lines.get(&shard)?.tip(shard)));
             // Before the answers: whoever has one finds it counted.
-            unit.parts.iter().for_each(|part| part.lane.deeds.add(part.tally));
+            unit.parts.iter().for_each(UnitPart::became_durable);
         }
         release(units);
     }
@@ -149,7 +149,7 @@ mod tests {
     use std::task::{Context, Wake};
 
     use super::*;
-    use crate::actors::committer::{Staged, UnitPart};
+    use crate::actors::committer::Staged;
     use crate::actors::macs::Leaving;
     use crate::actors::routes::Lane;
     use crate::core::outcome::Outcome;
@@ -180,5 +180,18 @@ mod tests {
         let part = UnitPart::new(lane, 0, Vec::new());
         release(&mut [Unit::new(vec![part], Some(outlet), vec![answer])]);
         assert!(client.found_free.load(Ordering::Acquire));
+    }
+
+    /// Of a network that decides together with one that is loaded again, what it decided before may be under way still.
+    #[test]
+    fn what_is_durable_of_a_memory_that_was_given_up_meanwhile_counts_as_durable() {
+        let lane = Arc::new(Lane::new(NetworkId(1), ShardId(0)));
+        let part = || UnitPart::new(Arc::clone(&lane), 0, Vec::new());
+        let durable = || lane.durable.load(Ordering::Acquire);
+        release(&mut [Unit::new(vec![part()], None, Vec::new())]);
+        let (under_way, joint) = (part(), part());
+        assert!(joint.disown() && durable() == 1);
+        under_way.became_durable();
+        assert_eq!(durable(), 2);
     }
 }

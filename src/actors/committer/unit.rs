@@ -56,13 +56,22 @@ impl UnitPart {
         Self { lane, incarnation, changes, bytes, acts, tally }
     }
 
+    /// It is durable, whatever became of its memory since.
+    pub(super) fn became_durable(&self) {
+        self.lane.deeds.add(self.tally);
+        if self.lane.incarnation.load(Ordering::Acquire) != self.incarnation {
+            // It was under way when something that came behind it was given up; what came before it is durable as well.
+            self.lane.durable.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
     /// The memory that it was decided on is worthless from now on. False if that was so before.
     pub(super) fn disown(&self) -> bool {
         // Only the memory that it was decided on: a newer one was loaded from the store already.
         if self.lane.incarnation.load(Ordering::Acquire) != self.incarnation {
             return false;
         }
-        // All that was settled until now is durable, and whoever sees the next incarnation knows how far that goes.
+        // All that was settled until now is durable, and whoever sees the next incarnation knows how far that goes at least.
         self.lane.durable.store(self.lane.settled.load(Ordering::Acquire), Ordering::Release);
         let next = self.incarnation + 1;
         self.lane.incarnation.compare_exchange(self.incarnation, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
