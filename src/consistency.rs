@@ -45,8 +45,11 @@
 //!
 //! **Memory never runs on after doubt.** *Not applied* is sent again, in order, for two seconds, and a large move for up to
 //! six; then, and where the outcome is unknown, what was decided on that memory is given up, refusals and reads included, and
-//! loaded anew. Nothing of it ever leaves. [`actors::committer`](crate::actors::committer); shown by
+//! loaded anew. Nothing of it ever leaves. *The last address was granted, somebody else begins to wait, and the grant is given
+//! up: the address is free, and nobody asks for anything that would show it.* So whose memory is given up is told, and loads itself
+//! again whether it is asked anything or not. [`actors::committer`](crate::actors::committer); shown by
 //! `whichever_commit_fails_answers_and_store_agree`,
+//! `who_found_no_room_beside_a_grant_that_came_to_nothing_is_served_with_nothing_else_asked`,
 //! `a_large_subnet_may_take_longer_to_move_than_the_store_has_for_other_changes`.
 //!
 //! **Confirming is not committing.** *WAIT between commits holds up each of them; on a connection that wrote nothing it
@@ -151,7 +154,10 @@
 //! **Order while forwarding.** Requests of one connection for one network are under way at one owner only: when the role
 //! changes, newer ones are held until the older ones are answered. [`server::role`](crate::server::role); shown by
 //! `one_connections_requests_for_a_slot_keep_their_order_through_hand_overs`,
-//! `one_connections_requests_for_a_slot_keep_their_order_when_the_owner_is_killed`. *Otherwise:* what came to a node that is no
+//! `one_connections_requests_for_a_slot_keep_their_order_when_the_owner_is_killed`. *A client leaves what it is answered where it
+//! is, so what it asked next is not begun; then the register goes to another node, and the client takes it all.* So whatever
+//! makes a session go on, it looks first at what its node is by then:
+//! `what_was_held_back_until_its_client_takes_goes_to_nobody_whose_time_is_over`. *Otherwise:* what came to a node that is no
 //! owner any more is not collected and sent again by the node that asked it: its client is told to ask again, as nothing of
 //! it was begun. A hand-over in order needs none of that: all nodes are told before, and hold what comes
 //! (`a_node_is_drained_under_load_and_no_client_is_put_off`). Where an owner is lost, some of what was asked before is in doubt;
@@ -170,6 +176,9 @@
 //! group, which the store applies whole; so no participant is ever in doubt by itself. It takes a store that commits shards
 //! together: the embedded one, or a register in one slot of a Redis cluster. [`actors::coordinator`](crate::actors::coordinator);
 //! shown by `without_whole_commits_half_of_an_act_is_there`, `an_act_over_two_networks_that_finds_something_else_is_done_in_neither`.
+//! *A subnet moves, and a MAC with it; that is given up, and whoever was to have it is loaded before whoever has it still: a third
+//! network is given the MAC.* So what one network lets another one have is its own as well until that is durable;
+//! shown by `a_mac_that_goes_over_in_doubt_is_nobody_elses_until_both_know_what_became_of_it`.
 //! *Otherwise:* there are no two phases, as no act is over shards of two owners.
 //!
 //! **No act is larger than a batch, and batches are filled fairly.** *One network has ten thousand changes waiting; its

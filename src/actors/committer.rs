@@ -22,13 +22,14 @@
 //! **Outcomes** (R-6). Applied: answers leave in order. Not applied: the same batches again, in order, until
 //! [`COMMIT_DEADLINE`]; then what depends on them is discarded. Unknown: the same bytes again until then; then the shards
 //! are taken anew. Fenced: the tenure is over ([`Fatal`]). Discarding a network raises the incarnation of its
-//! [`Lane`](super::routes::Lane) first, fails its answers, and only then settles its units; its actor loads it again
-//! through [`Reload`]. A proof that is not to be had, beside which nothing was to be written, puts nothing in doubt: its
+//! [`Lane`](super::routes::Lane) first, fails its answers, and only then settles its units; its actor is told, and loads it
+//! again through [`Reload`]. A proof that is not to be had, beside which nothing was to be written, puts nothing in doubt: its
 //! answers are refused, and what is in memory stands. Nothing decided on discarded memory ever leaves. A store that has
 //! failed for good ends the process ([`Fatal`]).
 //!
-//! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `settled`? Are
-//! the bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
+//! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `definite`, and
+//! that before `settled`? Are the bytes of a group the same each time it is sent? What if the store never answers (the
+//! deadline is ours)?
 
 mod doubt;
 mod proof;

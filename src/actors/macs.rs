@@ -3,7 +3,8 @@
 //! A network's actor *claims* a MAC when it decides to record it, before anybody else can, and lets it *leave* with the
 //! unit in which its reservation ends; until that unit is durable nobody else gets it, so no crash leaves two users. What
 //! is decided for several networks together may hand a MAC from one to the other: the one *offers*, the other claims,
-//! under one transaction.
+//! under one transaction, and stands behind the other until that is durable: should it come to nothing, it has the MAC again
+//! as soon as the other one is loaded, whichever of them that is first.
 //!
 //! In memory only: every network that is loaded, or loaded again, says what it uses. Called by `network`.
 //!
@@ -37,6 +38,8 @@ struct MacUser {
     /// Another network may claim it under this transaction.
     offered: Option<TransactionId>,
     leaving: Option<Leaving>,
+    /// Whose it was, and may turn out to be still: it was offered, and what became of that is not known to be durable.
+    before: Option<Box<MacUser>>,
 }
 
 /// The unit with which a MAC ends to be used.
@@ -81,10 +84,10 @@ impl<K> Departures<K> {
         self.0.push_back((what, leaving.clone()));
     }
 
-    /// Calls `forget` with each that has left by now; what did not become durable stays where it is. Cost: as many as those,
-    /// amortised; one that is under way keeps those behind it.
+    /// Calls `forget` with each that has left by now; what did not become durable stays where it is, until its network is loaded
+    /// again. Cost: as many as those, amortised; one that is under way keeps those behind it.
     pub(super) fn left(&mut self, mut forget: impl FnMut(K, &Leaving)) {
-        while self.0.front().is_some_and(|(_, leaving)| leaving.is_settled())
+        while self.0.front().is_some_and(|(_, leaving)| leaving.is_definite() || leaving.is_given_up())
             && let Some((what, left)) = self.0.pop_front()
         {
             if left.is_durable() {
@@ -96,12 +99,17 @@ impl<K> Departures<K> {
 
 impl Leaving {
     pub(super) fn is_durable(&self) -> bool {
-        // `settled` first: the committer raises the incarnation before it settles what was not durable.
-        self.is_settled() && self.lane.incarnation.load(Ordering::Acquire) == self.incarnation
+        // `definite` first: the committer raises the incarnation before it counts what was not durable.
+        self.is_definite() && !self.is_given_up()
     }
 
-    fn is_settled(&self) -> bool {
-        self.lane.settled.load(Ordering::Acquire) >= self.unit
+    /// Its memory is worthless, and it may be that nobody ever settles the unit: an actor that died had not handed it in.
+    fn is_given_up(&self) -> bool {
+        self.lane.incarnation.load(Ordering::Acquire) != self.incarnation
+    }
+
+    fn is_definite(&self) -> bool {
+        self.lane.definite.load(Ordering::Acquire) >= self.unit
     }
 
     pub(super) fn is(&self, other: &Leaving) -> bool {
@@ -112,10 +120,10 @@ impl Leaving {
 impl Used {
     fn forget_left(&mut self) {
         let by = &mut self.by;
-        self.leaving.left(|key, left| {
+        self.leaving.left(|key, _| {
             // What was claimed since is another's.
-            if by.get(&key).and_then(|user| user.leaving.as_ref()).is_some_and(|leaving| leaving.is(left)) {
-                by.remove(&key);
+            if let Some(stays) = by.remove(&key).and_then(MacUser::unless_left) {
+                by.insert(key, stays);
             }
         });
     }
@@ -123,12 +131,43 @@ impl Used {
 
 impl MacUser {
     fn of(network: NetworkId, address: Address) -> Self {
-        Self { network, address, offered: None, leaving: None }
+        Self { network, address, offered: None, leaving: None, before: None }
+    }
+
+    fn has_left(&self) -> bool {
+        self.leaving.as_ref().is_some_and(Leaving::is_durable)
+    }
+
+    /// Without those that have left. Who left something had it durably, so whoever had it before has left as well.
+    fn unless_left(self) -> Option<Self> {
+        if self.has_left() {
+            return None;
+        }
+        let before = self.before.and_then(|before| before.unless_left()).map(Box::new);
+        Some(Self { before, ..self })
+    }
+
+    /// What this network claimed counts no more: it is whose it was before. False: nobody's.
+    fn forget(&mut self, network: NetworkId) -> bool {
+        if self.before.as_mut().is_some_and(|before| !before.forget(network)) {
+            self.before = None;
+        }
+        if self.network == network {
+            let Some(before) = self.before.take().and_then(|before| before.unless_left()) else { return false };
+            // The transaction that it was offered under is over.
+            *self = Self { offered: None, ..before };
+        }
+        true
+    }
+
+    /// What this network has of it.
+    fn of_network(&mut self, network: NetworkId) -> Option<&mut Self> {
+        if self.network == network { Some(self) } else { self.before.as_mut()?.of_network(network) }
     }
 
     fn stands_in_the_way_of(&self, asker: MacAsker<'_>) -> bool {
         let given = asker.transaction.is_some() && self.offered == asker.transaction;
-        self.network != asker.network && !given && !self.leaving.as_ref().is_some_and(Leaving::is_durable)
+        self.network != asker.network && !given && !self.has_left()
     }
 }
 
@@ -166,7 +205,14 @@ impl Macs {
             }
         }
         let mut claim = |&(mac, address): &(Mac, Address)| {
-            (mac, used.by.insert((asker.realm.clone(), mac), MacUser::of(asker.network, address)))
+            let key = (asker.realm.clone(), mac);
+            let present = used.by.get(&key).cloned();
+            let before = present
+                .clone()
+                .and_then(MacUser::unless_left)
+                .and_then(|user| if user.network == asker.network { user.before } else { Some(Box::new(user)) });
+            used.by.insert(key, MacUser { before, ..MacUser::of(asker.network, address) });
+            (mac, present)
         };
         Ok(ClaimedMacs(wanted.iter().map(&mut claim).collect()))
     }
@@ -176,7 +222,7 @@ impl Macs {
         let mut used = self.used();
         for (mac, before) in claimed.0 {
             // What has left meanwhile does not come back.
-            match before.filter(|user| !user.leaving.as_ref().is_some_and(Leaving::is_durable)) {
+            match before.and_then(MacUser::unless_left) {
                 // The transaction that it was offered under is over.
                 Some(user) => drop(used.by.insert((realm.clone(), mac), MacUser { offered: None, ..user })),
                 None => drop(used.by.remove(&(realm.clone(), mac))),
@@ -202,9 +248,7 @@ impl Macs {
         used.forget_left();
         for (mac, _) in macs {
             let key = (asker.realm.clone(), *mac);
-            if let Some(user) = used.by.get_mut(&key)
-                && user.network == asker.network
-            {
+            if let Some(user) = used.by.get_mut(&key).and_then(|user| user.of_network(asker.network)) {
                 user.leaving = Some(leaving.clone());
                 used.leaving.push(key, leaving);
             }
@@ -217,9 +261,9 @@ impl Macs {
         used.by.extend(macs.map(|(mac, address)| ((realm.clone(), mac), MacUser::of(network, address))));
     }
 
-    /// What a network uses that was loaded again: what its worthless memory claimed is forgotten.
+    /// What a network uses that was loaded again: what its worthless memory claimed is forgotten, and is whose it was before.
     pub fn replace(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
-        self.used().by.retain(|_, user| user.network != network);
+        self.used().by.retain(|_, user| user.forget(network));
         self.add(realm, network, macs);
     }
 }
@@ -249,7 +293,7 @@ mod tests {
         let lane = Arc::new(Lane::new(NetworkId(1), ShardId(0)));
         macs.leave(one, &wanted(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
         assert!(macs.claim(other, &wanted()).is_err());
-        lane.settled.store(1, Ordering::Release);
+        lane.definite.store(1, Ordering::Release);
         assert_eq!(macs.elsewhere(other, MAC), None);
         macs.claim(other, &wanted()).unwrap();
         assert!(macs.elsewhere(one, MAC).is_some());
@@ -265,7 +309,7 @@ mod tests {
         let lane = Arc::new(Lane::new(NetworkId(1), ShardId(0)));
         macs.leave(one, &wanted(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
         lane.incarnation.store(1, Ordering::Release);
-        lane.settled.store(1, Ordering::Release);
+        lane.definite.store(1, Ordering::Release);
         assert!(macs.claim(other, &wanted()).is_err());
         macs.replace(&realm, NetworkId(1), std::iter::empty());
         assert!(macs.claim(other, &wanted()).is_ok());
@@ -285,7 +329,7 @@ mod tests {
         for unit in 1..=1_000 {
             macs.claim(one, &of(unit)).unwrap();
             macs.leave(one, &of(unit), &leaving(unit));
-            lane.settled.store(unit, Ordering::Release);
+            lane.definite.store(unit, Ordering::Release);
         }
         assert_eq!(counted(), (1, 1), "the last one is forgotten with the next");
         // Claimed again since.
@@ -297,7 +341,7 @@ mod tests {
         assert_eq!(counted(), (3, 2), "neither has left yet");
         // Neither became durable.
         lane.incarnation.store(1, Ordering::Release);
-        lane.settled.store(1_002, Ordering::Release);
+        lane.definite.store(1_002, Ordering::Release);
         macs.leave(one, &[], &leaving(1_003));
         assert_eq!(counted(), (3, 0));
     }
@@ -314,5 +358,56 @@ mod tests {
         macs.unclaim(&realm, claimed);
         assert!(macs.elsewhere(asker(&realm, 1, None), MAC).is_none(), "it came to nothing");
         assert!(macs.claim(asker(&realm, 2, Some(7)), &wanted()).is_err(), "and is offered no more");
+    }
+
+    /// The transaction is given up; who claimed it is loaded again at once, and who offered it later.
+    #[test]
+    fn a_mac_that_goes_over_in_doubt_is_nobody_elses_until_both_know_what_became_of_it() {
+        let (macs, realm) = (Macs::default(), Name::default_realm());
+        let (one, other, third) = (asker(&realm, 1, Some(7)), asker(&realm, 2, Some(7)), asker(&realm, 3, None));
+        let lane_of = |number| Arc::new(Lane::new(NetworkId(number), ShardId(0)));
+        let (lane, of_other) = (lane_of(1), lane_of(2));
+        let goes_over = |unit| {
+            macs.claim(one, &wanted()).unwrap();
+            macs.offer(one, &wanted());
+            macs.claim(other, &wanted()).unwrap();
+            macs.leave(one, &wanted(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit });
+        };
+        goes_over(1);
+        macs.leave(other, &wanted(), &Leaving { lane: Arc::clone(&of_other), incarnation: 0, unit: 2 });
+        lane.definite.store(1, Ordering::Release);
+        of_other.definite.store(2, Ordering::Release);
+        assert!(macs.claim(third, &wanted()).is_ok(), "durable, and let go of behind it");
+        macs.replace(&realm, NetworkId(3), std::iter::empty());
+        goes_over(2);
+        lane.incarnation.store(1, Ordering::Release);
+        lane.definite.store(2, Ordering::Release);
+        macs.replace(&realm, NetworkId(2), std::iter::empty());
+        assert!(macs.claim(third, &wanted()).is_err(), "whoever had it has it still");
+        macs.replace(&realm, NetworkId(1), wanted().into_iter());
+        assert!(macs.claim(third, &wanted()).is_err());
+        macs.replace(&realm, NetworkId(1), std::iter::empty());
+        assert!(macs.claim(third, &wanted()).is_ok());
+    }
+
+    /// It died between deciding and handing in: that unit is never settled.
+    #[test]
+    fn what_left_with_a_dead_actor_keeps_nothing_behind_it_from_being_forgotten() {
+        let (macs, realm) = (Macs::default(), Name::default_realm());
+        let (one, other) = (asker(&realm, 1, None), asker(&realm, 2, None));
+        let lane_of = |number| Arc::new(Lane::new(NetworkId(number), ShardId(0)));
+        let (dead, lives) = (lane_of(1), lane_of(2));
+        let of = |number| [(Mac(number), "10.0.0.5".parse().unwrap())];
+        macs.claim(one, &of(0)).unwrap();
+        macs.leave(one, &of(0), &Leaving { lane: Arc::clone(&dead), incarnation: 0, unit: 1 });
+        // Whoever finds it dead starts another one, on another line.
+        dead.incarnation.fetch_add(1, Ordering::AcqRel);
+        for unit in 1..=100 {
+            macs.claim(other, &of(unit)).unwrap();
+            macs.leave(other, &of(unit), &Leaving { lane: Arc::clone(&lives), incarnation: 0, unit });
+            lives.definite.store(unit, Ordering::Release);
+        }
+        let used = macs.used();
+        assert_eq!((used.by.len(), used.leaving.0.len()), (2, 1), "that of the dead one is its network's still");
     }
 }

@@ -130,7 +130,7 @@ mod tests {
         recorded.leave(&realm, own, [at].into_iter(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
         assert!(recorded.first_in(&realm, around, other).is_some(), "it may turn out not to have left");
         assert_eq!(recorded.holding(None, at), vec![own], "so it is found, too");
-        lane.settled.store(1, Ordering::Release);
+        lane.definite.store(1, Ordering::Release);
         assert_eq!(recorded.first_in(&realm, around, other), None);
         assert_eq!((recorded.holding(None, at), recorded.holding(Some(&realm), at)), (vec![], vec![]));
         recorded.replace(&realm, own, [at].into_iter());
@@ -147,7 +147,7 @@ mod tests {
         recorded.leave(&realm, own, all[..2].iter().copied(), &leaving(1));
         recorded.add(&realm, own, [all[0]].into_iter());
         assert_eq!(all.map(|at| recorded.holding(None, at).len()), [1, 1, 1]);
-        lane.settled.store(1, Ordering::Release);
+        lane.definite.store(1, Ordering::Release);
         recorded.leave(&realm, own, all[2..].iter().copied(), &leaving(2));
         assert_eq!(all.map(|at| recorded.holding(None, at).len()), [1, 0, 1]);
     }

@@ -40,9 +40,12 @@ pub struct Lane {
     pub shard: ShardId,
     /// Memory of an older incarnation is worthless: what comes from it is refused.
     pub incarnation: AtomicU64,
-    /// How many units of the network the committer is done with.
+    /// How many units of the network are durable or given up. Raised before anybody is told so: who has an answer finds
+    /// what it let go free elsewhere.
+    pub definite: AtomicU64,
+    /// How many of them the committer is done with: their answers have left, so nothing that leaves directly overtakes one.
     pub settled: AtomicU64,
-    /// As many of them were durable when the incarnation rose last.
+    /// As many of them are durable that came before the incarnation rose last.
     pub durable: AtomicU64,
     /// Shard time at which something of it ends by itself next, a lease, a cooldown or a probation; [`NOTHING_ENDS`] if nothing.
     pub ends_next: AtomicU64,
@@ -59,6 +62,7 @@ impl Lane {
             id,
             shard,
             incarnation: AtomicU64::new(0),
+            definite: AtomicU64::new(0),
             settled: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             ends_next: AtomicU64::new(NOTHING_ENDS),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::faulty::Fault;
 use crate::stores::{PROOF_WAITS, not_over_redis};
-use crate::support::{Client, TestServer, is_between_tenures};
+use crate::support::{Client, TestServer, is_between_tenures, line};
 
 fn full(server: &TestServer) -> Client {
     let mut client = server.client();
@@ -140,6 +140,25 @@ fn a_release_that_came_to_nothing_gave_nobody_an_address() {
     // Whoever was not reached by it waits on.
     client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
     assert_eq!(second.answer()["result"]["address"], "10.0.0.1");
+}
+
+/// Nobody asks anything of the network from then on: it hears by itself that what it had in memory is worth nothing.
+#[test]
+fn who_found_no_room_beside_a_grant_that_came_to_nothing_is_served_with_nothing_else_asked() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}]}));
+    client.allocate("a");
+    server.store.always(Fault::NotApplied);
+    // One read brings both, so the second is decided before it is known what becomes of the first.
+    let first = line(101, "ip.allocate", &json!({"network": "lan", "owner": "b"}));
+    client.raw(first + &line(102, "ip.allocate", &waiting("w")));
+    let given_up = client.answer();
+    server.store.always(Fault::None);
+    assert_eq!((&given_up["id"], &given_up["error"]["data"]["kind"]), (&json!(101), &json!("unavailable")));
+    let served = client.answer();
+    assert_eq!((&served["id"], &served["result"]["address"]), (&json!(102), &json!("10.0.0.2")), "{served}");
+    assert_eq!(owners(&mut client), ["a", "w"]);
 }
 
 #[test]

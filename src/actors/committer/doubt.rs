@@ -1,7 +1,7 @@
 //! What a committer does when a commit does not end well: again, or all that depends on it is given up and loaded anew.
 //!
 //! Discarding a network raises the incarnation of its [`Lane`](crate::actors::routes::Lane) first, fails its answers, and
-//! only then settles its units.
+//! only then settles its units. Its actor is told: nothing else may ever come to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::time::Instant;
 
-use super::unit::{Reload, Unit, chain, disown, disown_changed, line_of};
+use super::unit::{Reload, Unit, chain, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
 use crate::actors::network::Loaded;
 use crate::actors::{Applied, unproved};
@@ -160,9 +160,9 @@ impl Committer {
         let units: Vec<(Unit, Applied, bool)> = under_way.chain(behind).collect();
         let given_up: Vec<&Unit> = units.iter().map(|(unit, ..)| unit).collect();
         if all {
-            given_up.iter().for_each(|unit| disown(unit))
+            given_up.iter().for_each(|unit| self.disown(unit))
         } else {
-            disown_changed(&given_up)
+            self.disown_changed(&given_up)
         }
         for (unit, applied, sent) in units {
             self.leave(&unit, |standing| if sent { standing.in_flight -= 1 } else { standing.queued -= 1 });
@@ -235,7 +235,7 @@ impl Committer {
                 return act.recovered(ctx);
             }
             let waiting = act.queue.take_all();
-            disown_changed(&waiting.iter().collect::<Vec<_>>());
+            act.disown_changed(&waiting.iter().collect::<Vec<_>>());
             let hindrance = act.shared.hindrance();
             let problem = hindrance.as_deref().unwrap_or("the store cannot be reached");
             for unit in waiting {

@@ -1,6 +1,5 @@
 //! What the committer is handed and where a shard's line stands: units, their parts, and the messages that carry them.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -55,6 +54,27 @@ impl UnitPart {
         let mut tally = Tally::default();
         acts.iter().for_each(|act| tally.note(&act.steps));
         Self { lane, incarnation, changes, bytes, acts, tally }
+    }
+
+    /// It is durable, whatever became of its memory since.
+    pub(super) fn became_durable(&self) {
+        self.lane.deeds.add(self.tally);
+        if self.lane.incarnation.load(Ordering::Acquire) != self.incarnation {
+            // It was under way when something that came behind it was given up; what came before it is durable as well.
+            self.lane.durable.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The memory that it was decided on is worthless from now on. False if that was so before.
+    pub(super) fn disown(&self) -> bool {
+        // Only the memory that it was decided on: a newer one was loaded from the store already.
+        if self.lane.incarnation.load(Ordering::Acquire) != self.incarnation {
+            return false;
+        }
+        // All that was settled until now is durable, and whoever sees the next incarnation knows how far that goes at least.
+        self.lane.durable.store(self.lane.settled.load(Ordering::Acquire), Ordering::Release);
+        let next = self.incarnation + 1;
+        self.lane.incarnation.compare_exchange(self.incarnation, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 
@@ -165,29 +185,6 @@ pub(super) struct ShardLine {
     pub(super) generation: Generation,
     /// Shard time of the last batch.
     pub(super) time: ShardTime,
-}
-
-/// The memory that a unit was decided on is worthless from now on.
-pub(super) fn disown(unit: &Unit) {
-    for part in &unit.parts {
-        // Only the memory that it was decided on: a newer one was loaded from the store already.
-        if part.lane.incarnation.load(Ordering::Acquire) != part.incarnation {
-            continue;
-        }
-        // All that was settled until now is durable, and whoever sees the next incarnation knows how far that goes.
-        part.lane.durable.store(part.lane.settled.load(Ordering::Acquire), Ordering::Release);
-        let next = part.incarnation + 1;
-        let _ = part.lane.incarnation.compare_exchange(part.incarnation, next, Ordering::AcqRel, Ordering::Acquire);
-    }
-}
-
-/// These are given up: what they change, the memories of their networks have and the store has not. One of which they only
-/// answer has lost nothing by it.
-pub(super) fn disown_changed(units: &[&Unit]) {
-    let changing = units.iter().filter(|unit| unit.changes() > 0);
-    let changed: HashSet<NetworkId> = changing.flat_map(|unit| unit.parts.iter().map(|part| part.lane.id)).collect();
-    let saw_it = |unit: &&&Unit| unit.parts.iter().any(|part| changed.contains(&part.lane.id));
-    units.iter().filter(saw_it).for_each(|unit| disown(unit));
 }
 
 impl ShardLine {

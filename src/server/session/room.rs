@@ -145,11 +145,11 @@ impl Session {
         self.room.held_back
     }
 
-    /// Begins what was held back, if the client took what was answered.
+    /// Begins what was held back, if the client took what was answered: as what this node is by now, which no answer told it.
     pub fn go_on_if_taken(&mut self) {
         if self.room.held_back && !self.is_backed_up() {
             self.room.held_back = false;
-            self.go_on();
+            self.pump();
         }
     }
 
@@ -157,7 +157,7 @@ impl Session {
     pub(super) fn hurry(&mut self) {
         self.room.hurries = true;
         if std::mem::take(&mut self.room.held_back) {
-            self.go_on();
+            self.pump();
         }
     }
 

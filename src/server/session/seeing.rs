@@ -9,10 +9,11 @@ impl Session {
         (!self.queue.is_empty() || !self.resumes.is_empty()) && self.sent == 0 && self.role.is_between()
     }
 
-    /// Is it to be told when the role changes? Also where nothing waits for that: who only stays connected would keep what this
-    /// node was in memory, a whole register, for as long as nobody asks anything.
+    /// Is it to be told when the role changes? Wherever no answer will bring it here. Also where nothing waits for that: who only
+    /// stays connected, or takes nothing of what is answered, would keep what this node was in memory, a whole register, for as
+    /// long as nobody asks anything.
     pub fn heeds_role(&self) -> bool {
-        self.waits_for_role() || self.in_flight() == 0
+        self.sent == 0
     }
 
     /// The role may have changed: sends what waited for that.
@@ -56,6 +57,7 @@ pub(super) mod tests {
     use crate::server::balance::Balance;
     use crate::server::cluster::Nodes;
     use crate::server::role::{Role, Seat};
+    use crate::server::session::OUT_BYTES_MAX;
     use crate::server::steward::Steward;
     use crate::server::{Bounds, Durability, Server};
 
@@ -112,6 +114,27 @@ pub(super) mod tests {
         let said = String::from_utf8(std::mem::take(&mut session.out)).expect("it is text");
         assert_eq!((said.lines().count(), session.in_flight()), (2, 0), "{said}");
         assert!(said.starts_with(r#"{"jsonrpc":"2.0","id":1,"#), "{said}");
+    }
+
+    /// Nothing of it was under way, so no answer told it that its node is something else by now.
+    #[test]
+    fn what_was_held_back_until_its_client_takes_goes_to_nobody_whose_time_is_over() {
+        for goes_on in [Session::go_on_if_taken, Session::stop_waiting] {
+            let server = server();
+            let (why, reason) = ("nobody", NotReadyReason::NoOwner);
+            server.seat.become_role(Role::Waiting { why, fault: Fault::NotReady { reason, retry_after_ms: 100 } });
+            let (mut session, _inlet) = Session::new(Arc::clone(&server), "client".into());
+            session.begin(Instant::now());
+            session.out = vec![b'\n'; OUT_BYTES_MAX];
+            session.feed(br#"{"jsonrpc":"2.0","id":1,"method":"ip.list","params":{"network":"lan"}}"#);
+            session.flush();
+            assert!(session.in_flight() == 1 && session.heeds_role(), "it is told when that changes");
+            server.seat.become_role(Role::Between);
+            session.taken = session.out.len();
+            goes_on(&mut session);
+            let said = String::from_utf8_lossy(session.out.get(OUT_BYTES_MAX..).unwrap_or_default());
+            assert!(said.is_empty() && session.waits_for_role(), "{said}");
+        }
     }
 
     #[test]
