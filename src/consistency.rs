@@ -170,6 +170,11 @@
 //! group, which the store applies whole; so no participant is ever in doubt by itself. It takes a store that commits shards
 //! together: the embedded one, or a register in one slot of a Redis cluster. [`actors::coordinator`](crate::actors::coordinator);
 //! shown by `without_whole_commits_half_of_an_act_is_there`, `an_act_over_two_networks_that_finds_something_else_is_done_in_neither`.
+//! *One act holds networks and waits for the note of another in the catalog, that one for a network, and who holds that for one
+//! of the first: all of them wait for ever.* So who holds networks waits for nothing but networks, in order of their ids, and
+//! who waits for a note for none that is not in its way (`actors::coordinator::moves`); shown by
+//! `a_move_that_waits_for_another_act_keeps_no_network_from_who_holds_what_that_act_needs`,
+//! `who_is_refused_for_what_is_durable_waits_for_no_act_that_has_nothing_to_do_with_it`.
 //! *Otherwise:* there are no two phases, as no act is over shards of two owners.
 //!
 //! **No act is larger than a batch, and batches are filled fairly.** *One network has ten thousand changes waiting; its

@@ -344,7 +344,7 @@ impl Coordinator {
         view.subnets.iter().any(|subnet| subnet.cidr == input.cidr || input.name.is_some() && subnet.name == input.name)
     }
 
-    async fn show(&self, route: &Arc<Route>) -> Result<NetworkView, Box<Fault>> {
+    pub(super) async fn show(&self, route: &Arc<Route>) -> Result<NetworkView, Box<Fault>> {
         match self.ask_item(route, self.item(Command::Show, false)).await? {
             Outcome::Network(view) => Ok(*view),
             _ => Err(lost()),

@@ -13,7 +13,8 @@
 //! Acts on names and space go through the directory (see there). A task outlives the client that asked: what was begun
 //! is brought to its end. A task that panics ends its holds and locks when it is dropped, and answers `internal`.
 //!
-//! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids?
+//! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids? Is what is waited for
+//! under holds a network, and nothing else?
 
 mod bind;
 mod configure;
@@ -23,6 +24,7 @@ mod healing;
 mod job;
 mod joint;
 mod lists;
+mod moves;
 mod proved;
 mod release;
 pub mod sweep;
