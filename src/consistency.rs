@@ -162,7 +162,15 @@
 //! grows is noted in the catalog before it is committed, what shrinks after: at any time the catalog covers at least what
 //! networks have. [`actors::directory`](crate::actors::directory); shown by
 //! `space_that_subnets_of_one_network_exchange_is_held_until_it_is_settled`,
-//! `an_intent_outlives_a_listing_that_does_not_know_of_it`, `a_name_that_nobody_got_is_taken_for_nobody`. *Otherwise:* the
+//! `an_intent_outlives_a_listing_that_does_not_know_of_it`, `a_name_that_nobody_got_is_taken_for_nobody`. *A network has more
+//! space, durably, and does not say so: it is swamped, stopped or loaded again, or nobody proves whose the register is. The note
+//! ends with its act, and another network gets the space as well.* So what was sent to be committed is given up only where it
+//! certainly was not; else the lock and the note end behind what the network has, or what the store has of it, and of a subnet
+//! that moves the network that it goes to is listed first (`actors::coordinator::locked`). Shown by
+//! `space_that_was_added_to_a_network_which_is_swamped_is_guarded`,
+//! `space_that_was_added_to_a_network_which_is_stopped_behind_the_commit_is_guarded`,
+//! `space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_whose_the_register_is` and
+//! `a_panic_in_the_coordinator_behind_a_commit_leaves_its_name_and_its_space_to_the_network_that_is_durable`. *Otherwise:* the
 //! catalog has no shard and no record of its own. It is made from what networks have when they are loaded, so no intent is
 //! left over a crash that would have to be settled.
 //!

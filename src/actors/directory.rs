@@ -13,7 +13,7 @@
 //! An actor whose mailbox is closed crashed outside the wall that catches panics: it is started again from the store,
 //! after 0, 100 ms, 1 s, then 10 s.
 //!
-//! Review notes: does every lock end (see `coordinator::LockedAct`)? Is a route published only when its network is durable?
+//! Review notes: does every lock end (see `coordinator::locked`)? Is a route published only when its network is durable?
 
 mod messages;
 mod restarts;

@@ -11,8 +11,9 @@
 
 use std::sync::Arc;
 
-use super::configure::{LockedAct, comes_before_overlap, find_subnet};
+use super::configure::{comes_before_overlap, find_subnet};
 use super::joint::{Holds, commit, lost_before, rank, seen_of};
+use super::locked::LockedAct;
 use super::{Coordinator, Done, Tell};
 use crate::actors::directory::{CatalogCheck, MovedSubnet};
 use crate::actors::routes::Route;
@@ -116,8 +117,9 @@ impl Coordinator {
         }
         let committed = commit(&self.shared, holds, vec![out, into], None).await;
         if committed.is_ok() {
-            for route in [&to, &from] {
-                self.settle_as_is(&mut act, route, None).await;
+            // Until it is listed where it is now, where it was guards its space.
+            if self.settle_as_is(&mut act, &to, None).await {
+                self.settle_as_is(&mut act, &from, None).await;
             }
             self.shared.moved(MovedSubnet { subnet: id, from: from.id, to: to.id });
         }
