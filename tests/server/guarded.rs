@@ -11,7 +11,7 @@ use allod::limits::NETWORK_QUEUE_REQUESTS_MAX;
 use allod::store::redis::RedisStore;
 use serde_json::{Value, json};
 
-use crate::faulty::FaultyStore;
+use crate::faulty::{Fault, FaultyStore};
 use crate::isolation::{Gate, answers_of_some};
 use crate::reloads::two;
 use crate::stores;
@@ -203,4 +203,24 @@ fn space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_w
     is_guarded(&mut client, "10.9.0.0/24");
     let network = client.ok_soon("network.get", json!({"network": "lan"}));
     assert_eq!(network["subnets"].as_array().map(Vec::len), Some(2), "{network}");
+}
+
+/// Nobody knows whether it moved; it did, and nobody asks the network that has it now.
+#[test]
+fn a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_has_it() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    server.store.always(Fault::UnknownApplied);
+    let moved = client.call("subnet.move", json!({"network": "n", "subnet": "10.0.0.0/24", "to": "m"}));
+    server.store.always(Fault::None);
+    assert_eq!(moved["error"]["data"]["applied"], "unknown", "{moved}");
+    // It is loaded again, and says what it has.
+    let has_it = |answer: &Value| !answer["result"]["subnets"][0].is_null();
+    client.ok_after("network.get", &json!({"network": "n"}), 200, has_it);
+    is_guarded(&mut client, "10.0.0.0/24");
+    let subnets = client.ok("network.get", json!({"network": "m"}))["subnets"].clone();
+    assert_eq!(subnets.as_array().map(Vec::len), Some(2), "{subnets}");
 }

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use super::configure::{comes_before_overlap, find_subnet};
 use super::joint::{Holds, commit, lost_before, rank, seen_of};
-use super::locked::LockedAct;
+use super::locked::{LockedAct, is_in_doubt};
 use super::{Coordinator, Done, Tell};
-use crate::actors::directory::{CatalogCheck, MovedSubnet};
+use crate::actors::directory::{CatalogCheck, DurableNetwork, MovedSubnet};
 use crate::actors::routes::Route;
 use crate::actors::{Applied, Fault, mac_holder};
 use crate::core::address::Cidr;
@@ -115,17 +115,31 @@ impl Coordinator {
         if self.dry_run {
             return Ok(Some(outcome));
         }
+        // Where it may be now comes first: until that is listed, where it was guards its space.
+        act.begins(&to.lane, false);
+        act.begins(&from.lane, false);
         let committed = commit(&self.shared, holds, vec![out, into], None).await;
-        if committed.is_ok() {
-            // Until it is listed where it is now, where it was guards its space.
-            if self.settle_as_is(&mut act, &to, None).await {
-                self.settle_as_is(&mut act, &from, None).await;
+        let mut is_listed = false;
+        match &committed {
+            Ok(()) => {
+                is_listed =
+                    self.settle_as_is(&mut act, &to, None).await && self.settle_as_is(&mut act, &from, None).await;
             }
-            self.shared.moved(MovedSubnet { subnet: id, from: from.id, to: to.id });
+            Err(fault) if !is_in_doubt(fault) => act.came_to_nothing(),
+            Err(_) => {}
+        }
+        let mut is_moved = committed.is_ok();
+        let tells_where = || self.shared.moved(MovedSubnet { subnet: id, from: from.id, to: to.id });
+        if is_listed {
+            tells_where();
         }
         drop(moving);
         tell.tell(committed.map(|()| Done::Outcome(outcome)));
-        // In doubt: the networks load themselves again, and the catalog learns from them what is so.
+        let stored = act.settle_as_stored().await;
+        is_moved |= stored.iter().any(|network| network.config.id == to.id && has(network, id));
+        if is_moved && !is_listed {
+            tells_where();
+        }
         Ok(None)
     }
 }
@@ -189,4 +203,8 @@ impl Coordinator {
         tell.tell(Ok(Done::Outcome(Outcome::Subnet { subnet: moved.subnet, created: false })));
         Ok(())
     }
+}
+
+fn has(network: &DurableNetwork, subnet: SubnetId) -> bool {
+    network.subnets.iter().any(|present| present.id == subnet)
 }
