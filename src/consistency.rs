@@ -168,7 +168,16 @@
 //! grows is noted in the catalog before it is committed, what shrinks after: at any time the catalog covers at least what
 //! networks have. [`actors::directory`](crate::actors::directory); shown by
 //! `space_that_subnets_of_one_network_exchange_is_held_until_it_is_settled`,
-//! `an_intent_outlives_a_listing_that_does_not_know_of_it`, `a_name_that_nobody_got_is_taken_for_nobody`. *Otherwise:* the
+//! `an_intent_outlives_a_listing_that_does_not_know_of_it`, `a_name_that_nobody_got_is_taken_for_nobody`. *A network has more
+//! space, durably, and does not say so: it is swamped, stopped or loaded again, or nobody proves whose the register is. The note
+//! ends with its act, and another network gets the space as well.* So what was sent to be committed is given up only where it
+//! certainly was not; else the lock and the note end behind what the network has, or what the store has of it, and of a subnet
+//! that moves the network that it goes to is listed first (`actors::coordinator::locked`). Shown by
+//! `space_that_was_added_to_a_network_which_is_swamped_is_guarded`,
+//! `space_that_was_added_to_a_network_which_is_stopped_behind_the_commit_is_guarded`,
+//! `space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_whose_the_register_is`,
+//! `a_panic_in_the_coordinator_behind_a_commit_leaves_its_name_and_its_space_to_the_network_that_is_durable` and
+//! `a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_has_it`. *Otherwise:* the
 //! catalog has no shard and no record of its own. It is made from what networks have when they are loaded, so no intent is
 //! left over a crash that would have to be settled.
 //!
@@ -179,6 +188,11 @@
 //! *A subnet moves, and a MAC with it; that is given up, and whoever was to have it is loaded before whoever has it still: a third
 //! network is given the MAC.* So what one network lets another one have is its own as well until that is durable;
 //! shown by `a_mac_that_goes_over_in_doubt_is_nobody_elses_until_both_know_what_became_of_it`.
+//! *One act holds networks and waits for the note of another in the catalog, that one for a network, and who holds that for one
+//! of the first: all of them wait for ever.* So who holds networks waits for nothing but networks, in order of their ids, and
+//! who waits for a note for none that is not in its way (`actors::coordinator::moves`); shown by
+//! `a_move_that_waits_for_another_act_keeps_no_network_from_who_holds_what_that_act_needs`,
+//! `who_is_refused_for_what_is_durable_waits_for_no_act_that_has_nothing_to_do_with_it`.
 //! *Otherwise:* there are no two phases, as no act is over shards of two owners.
 //!
 //! **No act is larger than a batch, and batches are filled fairly.** *One network has ten thousand changes waiting; its

@@ -7,12 +7,13 @@
 //! also published. Widen first, narrow last: the catalog always covers at least what the networks hold.
 //!
 //! A check that fails only because of an intent that is still pending waits for that intent, so that of two creates of one
-//! name the second is answered by what became of the first.
+//! name the second is answered by what became of the first. Who waits so holds no network (`coordinator::moves`), and waits
+//! for no intent that has nothing to do with it.
 //!
 //! An actor whose mailbox is closed crashed outside the wall that catches panics: it is started again from the store,
 //! after 0, 100 ms, 1 s, then 10 s.
 //!
-//! Review notes: does every lock end (see `coordinator::LockedAct`)? Is a route published only when its network is durable?
+//! Review notes: does every lock end (see `coordinator::locked`)? Is a route published only when its network is durable?
 
 mod messages;
 mod restarts;
@@ -40,7 +41,7 @@ use crate::core::types::{Name, NetworkId, ShardTime, SubnetId};
 
 #[derive(Debug)]
 struct Blocked {
-    /// Intents that were pending when it was refused first and are still.
+    /// Intents that were in the way when it was refused last, and are pending still.
     behind: HashSet<IntentId>,
     ask: Intend,
 }
@@ -154,15 +155,13 @@ impl Directory {
                     self.catalog.abandon(id);
                 }
             }
-            Err(refusal) => {
-                let behind = self.catalog.intents().map(|(id, _)| id).collect();
-                self.block(behind, ask, refusal);
-            }
+            Err(refusal) => self.block(ask, refusal),
         }
     }
 
-    /// Refuses, unless intents are pending that may come to nothing.
-    fn block(&mut self, behind: HashSet<IntentId>, ask: Intend, refusal: Refusal) {
+    /// Refuses, unless an intent is in the way that may come to nothing: what else is under way changes nothing about it.
+    fn block(&mut self, ask: Intend, refusal: Refusal) {
+        let behind: HashSet<IntentId> = self.catalog.in_the_way(&ask.intent).collect();
         if behind.is_empty() {
             // Who asked may be gone.
             let _ = ask.decided.send(Err(refusal));
@@ -172,18 +171,13 @@ impl Directory {
     }
 
     fn intent_ended(&mut self, id: IntentId) {
-        for blocked in std::mem::take(&mut self.blocked) {
-            let Blocked { mut behind, ask } = blocked;
-            behind.remove(&id);
-            match self.check(&ask) {
-                Ok(()) => self.intend(ask),
-                Err(refusal) => {
-                    if behind.is_empty() {
-                        // What stands in the way now may have been asked for before this one, and come to nothing as well.
-                        behind.extend(self.catalog.in_the_way(&ask.intent));
-                    }
-                    self.block(behind, ask, refusal);
-                }
+        for mut blocked in std::mem::take(&mut self.blocked) {
+            let was_in_the_way = blocked.behind.remove(&id);
+            if was_in_the_way && (blocked.behind.is_empty() || self.check(&blocked.ask).is_ok()) {
+                // What stands in the way now may have been asked for before this one, and come to nothing as well.
+                self.intend(blocked.ask);
+            } else {
+                self.blocked.push(blocked);
             }
         }
     }

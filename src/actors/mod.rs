@@ -13,7 +13,7 @@
 //!
 //! | mailbox | bound | beyond it |
 //! | --- | --- | --- |
-//! | network | [`crate::limits::NETWORK_QUEUE_REQUESTS_MAX`] requests, counted by permits: an actix mailbox is no bound | `overloaded` |
+//! | network | [`crate::limits::NETWORK_QUEUE_REQUESTS_MAX`] requests, counted by permits: an actix mailbox is no bound; beside them one question of the act that has it locked | `overloaded` |
 //! | committer | what the networks' permits and the connections' in-flight bounds let through | nothing can |
 //! | directory | jobs of the coordinator, bounded by connections × in-flight | nothing can |
 //! | answers to a connection | its requests in flight, at most [`crate::limits::IN_FLIGHT_REQUESTS_MAX`] | it stops reading |

@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use allod::actors::clock::{Clock, ManualClock};
 use allod::actors::service::Hooks;
@@ -75,11 +76,19 @@ fn a_panic_in_the_directory_ends_the_process_and_nothing_acknowledged_is_lost() 
     ends_with(server, directory.path(), "the directory", &a);
 }
 
-/// A clock that panics once, where chance is drawn.
+/// A clock that panics once: where chance is drawn, or where it is asked for the time of day.
 #[derive(Debug)]
 struct Fuse {
     clock: ManualClock,
     lit: AtomicBool,
+    lit_for_wall: AtomicBool,
+}
+
+impl Fuse {
+    fn new() -> Arc<Self> {
+        let clock = ManualClock::new(WallTime(1_772_356_364_031), 7);
+        Arc::new(Self { clock, lit: AtomicBool::new(false), lit_for_wall: AtomicBool::new(false) })
+    }
 }
 
 impl Clock for Fuse {
@@ -88,6 +97,7 @@ impl Clock for Fuse {
     }
 
     fn wall(&self) -> WallTime {
+        assert!(!self.lit_for_wall.swap(false, Ordering::SeqCst), "as asked");
         self.clock.wall()
     }
 
@@ -99,7 +109,7 @@ impl Clock for Fuse {
 
 #[test]
 fn a_panic_in_the_coordinator_is_one_internal_error_and_leaves_neither_a_lock_nor_a_name() {
-    let fuse = Arc::new(Fuse { clock: ManualClock::new(WallTime(1_772_356_364_031), 7), lit: AtomicBool::new(false) });
+    let fuse = Fuse::new();
     let clock = Arc::clone(&fuse);
     let server = TestServer::with(|options| options.clock = clock);
     let mut client = server.with_lan();
@@ -113,4 +123,25 @@ fn a_panic_in_the_coordinator_is_one_internal_error_and_leaves_neither_a_lock_no
     client.ok("network.create", new);
     client.allocate("a");
     assert_eq!(client.ok("network.list", json!({}))["networks"].as_array().map(Vec::len), Some(2));
+}
+
+/// The network is durable, and whoever made it crashed before the catalog knew.
+#[test]
+fn a_panic_in_the_coordinator_behind_a_commit_leaves_its_name_and_its_space_to_the_network_that_is_durable() {
+    let fuse = Fuse::new();
+    let clock = Arc::clone(&fuse);
+    let server = TestServer::with(|options| options.clock = clock);
+    let mut client = server.client();
+    let new = |name: &str| json!({"name": name, "subnets": [{"cidr": "10.7.0.0/24"}]});
+    server.store.hold();
+    client.send("network.create", new("new"));
+    assert!(client.silent_for(Duration::from_millis(100)));
+    // The next who asks for it is the task, when it has the store's answer.
+    fuse.lit_for_wall.store(true, Ordering::SeqCst);
+    server.store.let_go();
+    let told = client.answer();
+    assert_eq!(told["error"]["data"]["kind"], "internal", "{told}");
+    assert_eq!(client.kind("network.create", new("new")), "already_exists");
+    assert_eq!(client.kind("network.create", new("rival")), "overlap");
+    client.ok("ip.allocate", json!({"network": "new", "owner": "a"}));
 }

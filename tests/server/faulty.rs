@@ -65,6 +65,8 @@ pub struct FaultyStore {
     pub late: Mutex<Vec<Arc<Late>>>,
     /// Loads find that somebody else took the shard.
     pub overtaken: std::sync::atomic::AtomicBool,
+    /// Nobody can say whether the owner still is one.
+    pub unproved: std::sync::atomic::AtomicBool,
     /// Nobody can take a shard: there is no room for that.
     pub no_room_to_take: std::sync::atomic::AtomicBool,
     /// From when a load has read its image until it hands it out, as with a large register.
@@ -91,6 +93,7 @@ impl FaultyStore {
             open: watch::Sender::new(true),
             loads: watch::Sender::new(true),
             overtaken: false.into(),
+            unproved: false.into(),
             no_room_to_take: false.into(),
             image_takes_ms: 0.into(),
             past_takes_ms: 0.into(),
@@ -261,6 +264,9 @@ impl Store for FaultyStore {
     }
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
+        if self.unproved.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(CommitError::NotApplied { cause: io_error() })));
+        }
         self.inner.confirm(batches)
     }
 

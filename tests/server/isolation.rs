@@ -83,7 +83,7 @@ fn a_panic_under_a_hold_gives_up_the_joint_act_and_nothing_hangs() {
 }
 
 /// What those say who are answered at all, which somebody must be: on a busy machine that takes its time.
-fn answers_of_some(clients: &mut [Client]) -> Vec<Value> {
+pub fn answers_of_some(clients: &mut [Client]) -> Vec<Value> {
     for _ in 0..3_000 {
         let said: Vec<_> = clients
             .iter_mut()

@@ -33,6 +33,7 @@ mod facts;
 mod faulty;
 mod figures;
 mod forms;
+mod guarded;
 mod history;
 mod http_bounds;
 mod isolation;

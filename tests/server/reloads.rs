@@ -1,17 +1,22 @@
 //! A network is loaded again while requests for it are under way: they keep their order, and other networks answer.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use allod::actors::service::Hooks;
+use allod::core::command::Command;
 use serde_json::{Value, json};
 
 use crate::faulty::Fault;
+use crate::isolation::Gate;
 use crate::support::{Client, TestServer};
 
 /// Far below what a request waits for a network that is loading.
 const A_MOMENT: Duration = Duration::from_millis(100);
 
 /// Two networks in order of their ids, in which requests over both hold them.
-fn two(server: &TestServer) -> (String, String) {
+pub fn two(server: &TestServer) -> (String, String) {
     let create = |at: usize| {
         let params = json!({"name": format!("n{at}"), "subnets": [{"cidr": format!("10.{at}.0.0/24")}]});
         let made = server.client().ok("network.create", params);
@@ -26,43 +31,96 @@ fn allocate(network: &str, owner: &str) -> Value {
     json!({"network": network, "owner": owner})
 }
 
+/// Two networks of one thread, in order of their ids, and a third one behind them on the other thread, which stands still while
+/// somebody asks it for the slot `gate`.
+struct Three {
+    // Opened before the server stops.
+    gate: Gate,
+    server: TestServer,
+    stands_still: Arc<AtomicBool>,
+    lan: String,
+    dmz: String,
+    far: String,
+    _clients: [Client; 2],
+}
+
+impl Three {
+    fn new() -> Self {
+        let (gate, stands_still) = (Gate::default(), Arc::new(AtomicBool::new(false)));
+        let (shut, said) = (Arc::clone(&gate.0), Arc::clone(&stands_still));
+        let before_decide = move |command: &Command| {
+            if let Command::Acquire(ask) = command
+                && ask.items.iter().any(|item| item.slot.as_str() == "gate")
+            {
+                said.store(true, Ordering::SeqCst);
+                drop(shut.1.wait_while(shut.0.lock().unwrap(), |open| !*open).unwrap());
+            }
+        };
+        let server = TestServer::with(|options| {
+            options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+            options.config.server.threads = 2;
+        });
+        // Networks and connections are dealt over the threads: of each the first is on the first thread, the second on the other.
+        let mut clients = [server.client(), server.client()];
+        let (mut near, mut others) = (Vec::new(), Vec::new());
+        for at in 0..16 {
+            let params = json!({"name": format!("n{at}"), "subnets": [{"cidr": format!("10.{at}.0.0/24")}]});
+            let made = clients[0].ok("network.create", params);
+            let network = (made["id"].as_str().unwrap().to_owned(), made["name"].as_str().unwrap().to_owned());
+            if at % 2 == 0 { near.push(network) } else { others.push(network) }
+        }
+        near.sort();
+        let (lan, dmz) = (near[0].clone(), near[1].clone());
+        let far =
+            others.into_iter().max().filter(|far| *far > dmz).expect("of eight ids one is above two of eight others");
+        Self { gate, server, stands_still, lan: lan.1, dmz: dmz.1, far: far.1, _clients: clients }
+    }
+
+    /// A client on the thread that goes on.
+    fn client(&self) -> Client {
+        let client = self.server.client();
+        // Its neighbour is on the other one.
+        drop(self.server.client());
+        client
+    }
+}
+
 /// Clients whose requests are not answered yet.
 struct UnderWay {
     lost: Client,
-    _others: [Client; 2],
+    _holder: Client,
 }
 
-/// A network that is held, and is to be loaded again when the store goes on: the commit of somebody's allocation will fail.
-fn held_and_to_be_loaded(server: &TestServer, network: &str) -> UnderWay {
-    let mut client = server.client();
-    let elsewhere = json!({"name": "elsewhere", "realm": "other", "subnets": [{"cidr": "10.9.0.0/24"}]});
-    client.ok("network.create", elsewhere);
-    server.store.hold();
-    server.store.next([Fault::Full]);
-    let (mut lost, mut creator, mut mover) = (server.client(), server.client(), server.client());
+/// A network that is held until the gate is opened, and is to be loaded again when the store goes on: the commit of somebody's
+/// allocation will fail.
+fn held_and_to_be_loaded(three: &Three, network: &str) -> UnderWay {
+    three.server.store.hold();
+    three.server.store.next([Fault::Full]);
+    let (mut lost, mut holder) = (three.client(), three.client());
     lost.send("ip.allocate", allocate(network, "lost"));
     assert!(lost.silent_for(A_MOMENT));
-    // What moves there waits for this one, which wants the same space.
-    creator.send("network.create", json!({"name": "rival", "subnets": [{"cidr": "10.9.0.0/24"}]}));
-    assert!(creator.silent_for(A_MOMENT));
-    mover.send("subnet.move", json!({"network": "elsewhere", "subnet": "10.9.0.0/24", "to": network}));
-    assert!(mover.silent_for(A_MOMENT));
-    UnderWay { lost, _others: [creator, mover] }
+    let ips = json!([{"network": network}, {"network": three.far, "slot": "gate"}]);
+    holder.send("ip.acquire", json!({"owner": "holder", "ips": ips}));
+    while !three.stands_still.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    UnderWay { lost, _holder: holder }
 }
 
 #[test]
 fn requests_of_one_connection_for_one_network_stay_in_order_over_a_reload() {
-    let server = TestServer::new();
-    let (lan, _) = two(&server);
-    let mut under_way = held_and_to_be_loaded(&server, &lan);
-    let mut client = server.client();
+    let mut three = Three::new();
+    let lan = three.lan.clone();
+    let mut under_way = held_and_to_be_loaded(&three, &lan);
+    let mut client = three.client();
     client.send("ip.allocate", allocate(&lan, "o"));
     assert!(client.silent_for(A_MOMENT));
     let release = client.send("ip.release", allocate(&lan, "o"));
     assert!(client.silent_for(A_MOMENT));
-    assert_eq!(server.queued(&lan), 2, "it is held");
-    server.store.let_go();
+    assert_eq!(three.server.queued(&lan), 2, "it is held");
+    three.server.store.let_go();
     assert_eq!(under_way.lost.answer()["error"]["data"]["kind"], "unavailable");
+    drop(std::mem::take(&mut three.gate));
     let (one, other) = (client.answer(), client.answer());
     let (released, granted) = if one["id"] == release { (one, other) } else { (other, one) };
     assert_eq!(released["result"]["released"], json!([granted["result"]["address"]]));
@@ -78,7 +136,7 @@ fn begin_to_load(server: &TestServer, network: &str) {
 
 /// Somebody asked for a network that is loading and for this one, which answers while that one waits.
 fn answers_beside(server: &TestServer, network: &str, waits: &mut Client) {
-    server.client().ok("ip.get", json!({"network": network, "address": "10.0.0.9"}));
+    server.client().ok("ip.list", json!({"network": network}));
     assert!(waits.silent_for(Duration::from_millis(1)), "the other network answered only when nobody waited any more");
 }
 
@@ -120,17 +178,18 @@ fn who_asks_for_a_network_that_is_loading_and_another_one_has_both_when_it_is_lo
 
 #[test]
 fn who_waits_for_a_network_that_is_held_lets_go_of_the_others_when_that_is_loaded_again() {
-    let server = TestServer::new();
-    let (lan, dmz) = two(&server);
-    let mut under_way = held_and_to_be_loaded(&server, &dmz);
-    let mut client = server.client();
+    let mut three = Three::new();
+    let (lan, dmz) = (three.lan.clone(), three.dmz.clone());
+    let mut under_way = held_and_to_be_loaded(&three, &dmz);
+    let mut client = three.client();
     client.send("ip.acquire", both([&lan, &dmz]));
     assert!(client.silent_for(A_MOMENT));
-    server.store.hold_loads();
-    server.store.let_go();
+    three.server.store.hold_loads();
+    three.server.store.let_go();
     assert_eq!(under_way.lost.answer()["error"]["data"]["kind"], "unavailable");
-    answers_beside(&server, &lan, &mut client);
-    server.store.let_loads_go();
+    drop(std::mem::take(&mut three.gate));
+    answers_beside(&three.server, &lan, &mut client);
+    three.server.store.let_loads_go();
     let answer = client.answer();
     assert_eq!(answer["result"]["reservations"].as_array().map(Vec::len), Some(2), "{answer}");
 }

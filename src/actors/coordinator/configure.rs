@@ -2,20 +2,19 @@
 //!
 //! Widen first, narrow last. An act locks its networks at the directory; what widens is tried dry at the
 //! network, noted as an intent in the catalog, committed by the network, and settled with what is durable then. If the
-//! commit is in doubt, the client is answered at once, and the store is asked what became of it before the lock ends.
+//! commit is in doubt, or the network does not say what it has now, the client is answered at once, and the store is asked
+//! before the lock ends (see `locked`).
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
-use super::{Coordinator, Done, Outcomes, Tell, lost, no_directory};
+use super::locked::{LockedAct, is_in_doubt};
+use super::{Coordinator, Done, Outcomes, Tell, lost};
 use crate::actors::clock::Moment;
-use crate::actors::committer::{Enqueue, Reload, Staged, Unit, UnitPart};
-use crate::actors::directory::{CatalogCheck, DurableNetwork, Gone, Intend, Lock, SettleAct, Unlock};
+use crate::actors::committer::{Enqueue, Staged, Unit, UnitPart};
+use crate::actors::directory::{CatalogCheck, DurableNetwork};
 use crate::actors::routes::{Lane, Route};
-use crate::actors::service::Shared;
-use crate::actors::{Answer, Applied, Fault, Reply, only_answer};
-use crate::core::catalog::{Intent, IntentId};
+use crate::actors::{Answer, Fault, Reply, only_answer};
+use crate::core::catalog::Intent;
 use crate::core::command::{Command, Configure, Context, NetworkInput, SubnetRef};
 use crate::core::network::{self, Network};
 use crate::core::outcome::{Decision, NetworkView, Outcome};
@@ -25,57 +24,11 @@ use crate::core::types::{Generation, NetworkId, ShardTime, SubnetId, Version};
 use crate::limits::BATCH_CHANGES_MAX;
 use crate::store::Act;
 
-/// The lock and the intent of one act. Dropped, both end.
-pub(super) struct LockedAct {
-    shared: Arc<Shared>,
-    networks: Vec<NetworkId>,
-    intent: Option<IntentId>,
-}
-
 fn by_its_id(route: &Route) -> String {
     format!("and it goes by its id ({}): ask again by that for the rest", route.id)
 }
 
-impl LockedAct {
-    /// Checks and notes an intent.
-    pub(super) async fn intend(&mut self, check: CatalogCheck, intent: Intent) -> Result<(), Box<Fault>> {
-        let (decided, answer) = oneshot::channel();
-        // What cannot be sent is dropped, which ends the wait.
-        let _ = self.shared.directory().try_send(Intend { check, intent, decided });
-        self.intent = Some(answer.await.map_err(|_| no_directory(&self.shared))??);
-        Ok(())
-    }
-
-    async fn settle(&mut self, standing: DurableNetwork, created: Option<Generation>) {
-        let (done, settled) = oneshot::channel();
-        let intent = self.intent.take();
-        if self.shared.directory().try_send(SettleAct { intent, standing, created, done }).is_ok() {
-            // An error is a directory that died, which ends the process.
-            let _ = settled.await;
-        }
-    }
-}
-
-impl Drop for LockedAct {
-    fn drop(&mut self) {
-        let networks = std::mem::take(&mut self.networks);
-        let unlock = Unlock { networks, abandon: self.intent.take() };
-        if self.shared.directory().try_send(unlock).is_err() {
-            self.shared.misses_directory();
-        }
-    }
-}
-
 impl Coordinator {
-    /// Locks networks against other acts.
-    pub(super) async fn lock(&self, networks: Vec<NetworkId>) -> Result<LockedAct, Box<Fault>> {
-        let (granted, locked) = oneshot::channel();
-        let act = LockedAct { shared: Arc::clone(&self.shared), networks: networks.clone(), intent: None };
-        let _ = self.shared.directory().try_send(Lock { networks, granted });
-        locked.await.map_err(|_| no_directory(&self.shared))?;
-        Ok(act)
-    }
-
     /// `network.create`.
     pub(super) async fn create(&self, input: &NetworkInput, if_absent: bool, tell: &mut Tell) {
         let id = NetworkId(crate::core::command::derived_id(self.shared.clock.entropy(), 0));
@@ -118,6 +71,7 @@ impl Coordinator {
         let lane = Arc::new(Lane::new(id, shard));
         let record =
             Act { network: id, wall, by: self.by.clone(), reason: self.reason.clone(), transaction: None, steps };
+        act.begins(&lane, true);
         let committed = self.commit_alone(&lane, record).await;
         let floor = self.shared.generations.floor(self.shared.clock.wall());
         match committed {
@@ -126,10 +80,11 @@ impl Coordinator {
                 tell.tell(Ok(Done::Network(view, created)));
             }
             Err(fault) => {
-                tell.tell(Err(fault));
-                if let Some((standing, floor)) = self.as_stored(&lane).await {
-                    act.settle(standing, Some(floor)).await;
+                if !is_in_doubt(&fault) {
+                    act.came_to_nothing();
                 }
+                tell.tell(Err(fault));
+                act.settle_as_stored().await;
             }
         }
     }
@@ -177,15 +132,6 @@ impl Coordinator {
         only_answer(answers).await.unwrap_or_else(|| Err(lost()))
     }
 
-    /// What the store has of a network, once everything of it is definite.
-    async fn as_stored(&self, lane: &Arc<Lane>) -> Option<(DurableNetwork, Generation)> {
-        let (to, loaded) = oneshot::channel();
-        self.shared.reload(Reload { lane: Arc::clone(lane), to });
-        let loaded = loaded.await.ok()?;
-        let image = loaded.image?;
-        Some((DurableNetwork { config: image.config, subnets: image.subnets }, loaded.floor))
-    }
-
     /// A change of one network that concerns names or space.
     pub(super) async fn configure(
         &self,
@@ -227,6 +173,9 @@ impl Coordinator {
         }
         let purge = matches!(change, Configure::Delete { purge: true, .. });
         let closes = purge || matches!(change, Configure::Delete { force: true, .. });
+        if !self.dry_run {
+            act.begins(&route.lane, false);
+        }
         let mut answer = self.ask(route, command()).await;
         if self.dry_run {
             if purge && let Ok(Outcome::Deleted { holding, .. }) = &mut answer {
@@ -245,25 +194,19 @@ impl Coordinator {
                 *holding = 0;
             }
         }
-        let in_doubt = matches!(
-            answer.as_ref().map_err(|fault| &**fault),
-            Err(Fault::Unavailable { applied: Applied::Unknown, .. })
-        );
         match &mut answer {
-            Ok(Outcome::Network(view)) => self.settle_as_is(&mut act, route, Some(view)).await,
-            Ok(_) => self.settle_as_is(&mut act, route, None).await,
-            Err(fault) if in_doubt && closes => {
-                if let Fault::Unavailable { problem, .. } = &mut **fault {
+            Ok(Outcome::Network(view)) => drop(self.settle_as_is(&mut act, route, Some(view)).await),
+            Ok(_) => drop(self.settle_as_is(&mut act, route, None).await),
+            Err(fault) if !is_in_doubt(fault) => act.came_to_nothing(),
+            Err(fault) => {
+                if let (Fault::Unavailable { problem, .. }, true) = (&mut **fault, closes) {
                     *problem = format!("{problem}; if it is closed by now its name is free, {}", by_its_id(route));
                 }
             }
-            Err(_) => {}
         }
         tell.tell(answer.map(Done::Outcome));
-        if in_doubt && let Some((standing, _)) = self.as_stored(&route.lane).await {
-            // What is left of one that was to be purged goes by itself from here on (see `actors::network`).
-            act.settle(standing, None).await;
-        }
+        // What is left of one that was to be purged goes by itself from here on (see `actors::network`).
+        act.settle_as_stored().await;
     }
 
     async fn purge(&self, route: &Arc<Route>) -> Result<(), Box<Fault>> {
@@ -277,22 +220,25 @@ impl Coordinator {
         }
     }
 
-    /// Lists and publishes a network as it is now; where it is loaded again just then, as it was `answered`, durably: whoever
-    /// was told its new name is to find it by that.
-    pub(super) async fn settle_as_is(&self, act: &mut LockedAct, route: &Arc<Route>, answered: Option<&NetworkView>) {
-        match self.ask_item(route, self.item(Command::Show, false)).await {
-            Ok(Outcome::Network(view)) => {
-                let NetworkView { config, subnets, .. } = *view;
-                act.settle(DurableNetwork { config, subnets }, None).await;
+    /// Lists and publishes a network as it is now; where it does not say, as it was `answered`, durably: whoever was told its
+    /// new name is to find it by that. False where neither is known: what the store has is to be read.
+    pub(super) async fn settle_as_is(
+        &self,
+        act: &mut LockedAct,
+        route: &Arc<Route>,
+        answered: Option<&NetworkView>,
+    ) -> bool {
+        let view = match self.show(route).await {
+            Ok(view) => Some(view),
+            Err(fault) if is_gone(&fault) => {
+                act.gone(route.id);
+                return true;
             }
-            Err(fault) if is_gone(&fault) => self.shared.gone(Gone { id: route.id }),
-            // In doubt: it loads itself again, and tells the directory what is so.
-            Ok(_) | Err(_) => {
-                if let Some(NetworkView { config, subnets, .. }) = answered.cloned() {
-                    act.settle(DurableNetwork { config, subnets }, None).await;
-                }
-            }
-        }
+            Err(_) => answered.cloned(),
+        };
+        let Some(NetworkView { config, subnets, .. }) = view else { return false };
+        act.settle(DurableNetwork { config, subnets }, None).await;
+        true
     }
 
     /// What a change takes beyond what the network has, if anything. Who cannot tell takes nothing.
@@ -344,8 +290,9 @@ impl Coordinator {
         view.subnets.iter().any(|subnet| subnet.cidr == input.cidr || input.name.is_some() && subnet.name == input.name)
     }
 
-    async fn show(&self, route: &Arc<Route>) -> Result<NetworkView, Box<Fault>> {
-        match self.ask_item(route, self.item(Command::Show, false)).await? {
+    /// What a network has, durably. Whoever asks has it locked.
+    pub(super) async fn show(&self, route: &Arc<Route>) -> Result<NetworkView, Box<Fault>> {
+        match self.ask_beside(route, Command::Show).await? {
             Outcome::Network(view) => Ok(*view),
             _ => Err(lost()),
         }

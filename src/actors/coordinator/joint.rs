@@ -1,5 +1,5 @@
-//! What changes several networks at once: hold, decide, one joint unit, go on. `waiting` has `ip.acquire`; `subnet.move` is
-//! here.
+//! What changes several networks at once: hold, decide, one joint unit, go on. `waiting` has `ip.acquire`, `moves` has
+//! `subnet.move`, `deploy` deployments.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,20 +7,17 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::configure::{LockedAct, comes_before_overlap, find_subnet};
-use super::{AcquirePart, Coordinator, Done, Tell, lost};
+use super::{AcquirePart, Coordinator, Done, lost};
 use crate::actors::committer::{Enqueue, Staged, Unit, UnitPart};
-use crate::actors::directory::{CatalogCheck, MovedSubnet};
 use crate::actors::network::{DEFERRED_MS_MAX, DecideHeld, Finish, Hold, HoldId, HoldRefused, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
 use crate::actors::waits::Arrival;
-use crate::actors::{Applied, Fault, Reply, mac_holder, only_answer};
-use crate::core::catalog::Intent;
-use crate::core::command::{Acquire, Command, Moved, SubnetRef};
+use crate::actors::{Applied, Fault, Reply, only_answer};
+use crate::core::command::{Acquire, Command};
 use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Generation, NetworkId, ShardTime, Slot, Version};
+use crate::core::types::{NetworkId, Slot};
 use crate::store::TransactionId;
 
 /// How long holds begin again because it is the turn of somebody who waits, or because a network is loaded.
@@ -165,7 +162,7 @@ pub(super) fn seen_of(routes: &[Arc<Route>]) -> SeenMemories {
     routes.iter().map(|route| (Arc::clone(route), route.lane.incarnation.load(Ordering::Acquire))).collect()
 }
 
-fn lost_before() -> Box<Fault> {
+pub(super) fn lost_before() -> Box<Fault> {
     let problem = "a network's actor died before anything was changed".to_owned();
     Box::new(Fault::Unavailable { applied: Applied::No, problem })
 }
@@ -283,147 +280,6 @@ impl Coordinator {
             self.note_answer(&route, &first);
         }
         first
-    }
-
-    /// `subnet.move`: with all that lies in it, in one commit.
-    pub(super) async fn move_subnet(
-        &self,
-        from: &str,
-        subnet: SubnetRef,
-        to: &str,
-        if_version: Option<Version>,
-        tell: &mut Tell,
-    ) {
-        let routes: Vec<Arc<Route>> = [from, to].into_iter().filter_map(|text| self.shared.routes.find(text)).collect();
-        let seen = seen_of(&routes);
-        match self.try_move(from, subnet, to, if_version, tell).await {
-            Ok(None) => {}
-            Ok(Some(would_be)) => tell.tell(self.durable(seen).await.map(|()| Done::Outcome(would_be))),
-            Err(fault) => {
-                let fault = self.seen_durably(seen, fault).await;
-                tell.tell(Err(mac_holder::named(&self.shared, fault, mac_holder::patience()).await));
-            }
-        }
-    }
-
-    /// Moves it and tells so. Of a dry run it is answered what would be told, which waits for what it saw.
-    async fn try_move(
-        &self,
-        from: &str,
-        subnet: SubnetRef,
-        to: &str,
-        if_version: Option<Version>,
-        tell: &mut Tell,
-    ) -> Result<Option<Outcome>, Box<Fault>> {
-        let (from, to) = (self.route(from)?, self.route(to)?);
-        if from.id == to.id {
-            return self.moved_nowhere(&from, subnet, if_version, tell).await.map(|()| None);
-        }
-        let mut routes = vec![Arc::clone(&from), Arc::clone(&to)];
-        routes.sort_by_key(|route| route.id);
-        self.together(&routes, "to")?;
-        let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await?;
-        // Before the networks are held: a list that reads on in them must be able to end.
-        let moving = self.shared.moving.write().await;
-        let holds = Holds::of(&self.shared, &routes).await?;
-        let transaction = self.transaction();
-        let leaving = Command::MoveOut { subnet: subnet.clone(), if_version };
-        let (out, outcome) = match holds.decide(self, &from, leaving, transaction).await {
-            Ok(decided) => decided,
-            Err(fault) => {
-                let (fault, decided_by) = self.refused_to_leave(fault, &holds, [&from, &to], &subnet, &mut act).await;
-                if let Some(network) = decided_by {
-                    self.note_answer(network, &fault);
-                }
-                return Err(fault);
-            }
-        };
-        let Outcome::MovedOut(moved) = outcome else { return Err(lost_before()) };
-        let (id, cidr) = (moved.subnet.id, moved.subnet.cidr);
-        let held = moved.held();
-        let taken = holds.decide(self, &to, Command::MoveIn(moved), transaction).await;
-        let intent = Intent { network: to.id, realm: to.realm.clone(), name: None, subnets: vec![(id, cidr)] };
-        // Of what the target refuses and what its realm has no space for, the first in the protocol's order is answered.
-        let taken = match taken {
-            Err(fault) if comes_before_overlap(&fault) => {
-                self.note_answer(&to, &fault);
-                return Err(fault);
-            }
-            taken => taken,
-        };
-        act.intend(CatalogCheck::Space(Some((from.id, id))), intent).await?;
-        let (into, outcome) = taken.inspect_err(|fault| self.note_answer(&to, fault))?;
-        let (bytes, bytes_max) = (out.bytes + into.bytes, self.shared.info.move_bytes_max);
-        if bytes > bytes_max {
-            let (count, first) = held;
-            return Err(Refusal::TooMuchToMove { subnet: cidr, count, first, bytes, bytes_max }.into());
-        }
-        if self.dry_run {
-            return Ok(Some(outcome));
-        }
-        let committed = commit(&self.shared, holds, vec![out, into], None).await;
-        if committed.is_ok() {
-            for route in [&to, &from] {
-                self.settle_as_is(&mut act, route, None).await;
-            }
-            self.shared.moved(MovedSubnet { subnet: id, from: from.id, to: to.id });
-        }
-        drop(moving);
-        tell.tell(committed.map(|()| Done::Outcome(outcome)));
-        // In doubt: the networks load themselves again, and the catalog learns from them what is so.
-        Ok(None)
-    }
-}
-
-impl Coordinator {
-    /// What is answered where the network that has the subnet refuses: what the target refuses, where that comes first. And
-    /// which network it is that refuses so; none where it is the catalog.
-    async fn refused_to_leave<'a>(
-        &self,
-        fault: Box<Fault>,
-        holds: &Holds,
-        [from, to]: [&'a Arc<Route>; 2],
-        subnet: &SubnetRef,
-        act: &mut LockedAct,
-    ) -> (Box<Fault>, Option<&'a Arc<Route>>) {
-        let late = matches!(*fault, Fault::Refused(Refusal::Guarded { .. } | Refusal::VersionConflict { .. }));
-        let transaction = self.transaction();
-        let Ok((_, Outcome::Network(view))) = holds.decide(self, from, Command::Show, transaction).await else {
-            return (fault, Some(from));
-        };
-        let found = find_subnet(&view.subnets, subnet);
-        let Some(subnet) = view.subnets.iter().find(|subnet| late && Some(subnet.id) == found) else {
-            return (fault, Some(from));
-        };
-        let (id, cidr) = (subnet.id, subnet.cidr);
-        // What stands against reservations comes behind what was refused already.
-        let (entries, now) = (Vec::new(), ShardTime::default());
-        let bare = Moved { subnet: Arc::clone(subnet), entries, now, next_generation: Generation(0) };
-        let arriving = holds.decide(self, to, Command::MoveIn(Box::new(bare)), transaction).await;
-        let intent = Intent { network: to.id, realm: to.realm.clone(), name: None, subnets: vec![(id, cidr)] };
-        match arriving {
-            Err(first) if comes_before_overlap(&first) => (first, Some(to)),
-            arriving => match (act.intend(CatalogCheck::Space(Some((from.id, id))), intent).await, arriving) {
-                (Err(overlap), _) => (overlap, None),
-                (Ok(()), Err(refused)) if rank(&refused) < rank(&fault) => (refused, Some(to)),
-                (Ok(()), _) => (fault, Some(from)),
-            },
-        }
-    }
-
-    /// A subnet that is where it shall be: judged as a move, answered as it is.
-    async fn moved_nowhere(
-        &self,
-        network: &Arc<Route>,
-        subnet: SubnetRef,
-        if_version: Option<Version>,
-        tell: &mut Tell,
-    ) -> Result<(), Box<Fault>> {
-        let item = self.item(Command::MoveOut { subnet, if_version }, true);
-        let decided = self.ask_item(network, item).await.inspect_err(|fault| self.note_answer(network, fault))?;
-        let Outcome::MovedOut(moved) = decided else { return Err(lost_before()) };
-        tell.tell(Ok(Done::Outcome(Outcome::Subnet { subnet: moved.subnet, created: false })));
-        Ok(())
     }
 }
 

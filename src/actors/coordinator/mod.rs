@@ -11,9 +11,11 @@
 //! holds are finished. Parts carry their transaction's id already.
 //!
 //! Acts on names and space go through the directory (see there). A task outlives the client that asked: what was begun
-//! is brought to its end. A task that panics ends its holds and locks when it is dropped, and answers `internal`.
+//! is brought to its end. A task that panics ends its holds and locks when it is dropped (a lock behind what it began, see
+//! `locked`), and answers `internal`.
 //!
-//! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids?
+//! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids? Is what is waited for
+//! under holds a network, and nothing else?
 
 mod bind;
 mod configure;
@@ -23,6 +25,8 @@ mod healing;
 mod job;
 mod joint;
 mod lists;
+mod locked;
+mod moves;
 mod proved;
 mod release;
 pub mod sweep;
@@ -246,6 +250,16 @@ impl Coordinator {
         }
     }
 
+    /// Asks one network what an act must know, without a place in its queue: what is durable is listed however many wait
+    /// there. An act has its network locked, so there is one such question at a time.
+    async fn ask_beside(&self, route: &Arc<Route>, command: Command) -> Answer {
+        let (outlet, answer) = crate::actors::outlet();
+        let (items, permits) = (vec![self.item(command, false)].into(), route.permits.take(0));
+        let (route, received) = (Arc::clone(route), Instant::now());
+        deliver(&self.shared, Work { route, by_name: false, items, outlet, permits, received });
+        super::only_answer(answer).await.unwrap_or_else(|| Err(lost()))
+    }
+
     async fn question(&self, question: CatalogQuestion) -> Result<directory::CatalogAnswer, Box<Fault>> {
         let (told, answer) = oneshot::channel();
         // What cannot be sent is dropped, which ends the wait.
@@ -345,14 +359,18 @@ pub fn send(
             return;
         }
     }
-    let work =
-        Work { route: Arc::clone(route), by_name, items: items.into(), outlet: outlet.clone(), permits, received };
+    let (route, outlet) = (Arc::clone(route), outlet.clone());
+    deliver(shared, Work { route, by_name, items: items.into(), outlet, permits, received });
+}
+
+fn deliver(shared: &Shared, work: Work) {
+    let route = Arc::clone(&work.route);
     match route.addr.try_send(work) {
         Ok(()) => {}
         Err(SendError::Full(work)) => super::network::refuse(work, &full_mailbox()),
         Err(SendError::Closed(work)) => {
             // It crashed outside the wall that catches panics: the directory starts it again.
-            shared.found_dead(route);
+            shared.found_dead(&route);
             super::network::refuse(work, &no_actor(shared));
         }
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::actors::committer::{Reload, UnitPart};
-use crate::actors::coordinator::configure::LockedAct;
 use crate::actors::coordinator::joint::{Holds, SeenMemories, commit};
+use crate::actors::coordinator::locked::LockedAct;
 use crate::actors::coordinator::{Coordinator, Done, Outcomes, lost};
 use crate::actors::deployments::KnownRecord;
 use crate::actors::routes::Lane;

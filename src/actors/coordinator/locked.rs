@@ -1,0 +1,178 @@
+//! The lock of an act on names or space, and its intent, until all that it may have changed is listed as it is durable.
+//!
+//! ```text
+//! lock ─▶ intend ─▶ begins ─▶ the commit ──done──▶ settle, as it is or as the store has it
+//!            │                    ├──certainly not──▶ came_to_nothing
+//!            │                    └──nobody knows──▶ settle_as_stored
+//!            └──refused before──▶ dropped
+//! ```
+//!
+//! **What was begun is never abandoned unless it certainly came to nothing** (R-16). What a network durably has and the catalog
+//! does not know of is guarded by nobody: another network gets it, and the next start finds two that have one address. So
+//! from [`LockedAct::begins`] on the lock and the intent end behind what the network has now; where the network does not say so,
+//! what the store has is read, for as long as that takes. Also where whoever acts crashes.
+//!
+//! Of an act over two networks each is listed by itself, first the one that the intent is for: until then the other guards
+//! what it had.
+//!
+//! Review notes: does everything that is sent to be committed begin before? Is what is not in doubt said to have come to nothing?
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{Coordinator, no_directory};
+use crate::actors::committer::Reload;
+use crate::actors::directory::{CatalogCheck, DurableNetwork, Gone, Intend, Lock, SettleAct, Unlock};
+use crate::actors::network::Loaded;
+use crate::actors::routes::Lane;
+use crate::actors::service::Shared;
+use crate::actors::{Applied, Fault};
+use crate::core::catalog::{Intent, IntentId};
+use crate::core::types::{Generation, NetworkId};
+
+/// The lock and the intent of one act. Dropped, both end, behind what was begun.
+pub(super) struct LockedAct {
+    shared: Arc<Shared>,
+    open: Open,
+}
+
+/// What of an act is not at its end.
+#[derive(Default)]
+struct Open {
+    networks: Vec<NetworkId>,
+    /// With the network that it is for.
+    intent: Option<(IntentId, NetworkId)>,
+    /// In the order in which they are to be settled.
+    begun: Vec<Begun>,
+}
+
+/// A network that may have been changed, and is not listed so yet.
+struct Begun {
+    lane: Arc<Lane>,
+    /// Is it made by this act?
+    created: bool,
+}
+
+/// Does nobody know what became of it?
+pub(super) fn is_in_doubt(fault: &Fault) -> bool {
+    matches!(fault, Fault::Unavailable { applied: Applied::Unknown, .. })
+}
+
+impl LockedAct {
+    /// Checks and notes an intent.
+    pub(super) async fn intend(&mut self, check: CatalogCheck, intent: Intent) -> Result<(), Box<Fault>> {
+        let (decided, answer) = oneshot::channel();
+        let network = intent.network;
+        // What cannot be sent is dropped, which ends the wait.
+        let _ = self.shared.directory().try_send(Intend { check, intent, decided });
+        let intent = answer.await.map_err(|_| no_directory(&self.shared))??;
+        self.open.intent = Some((intent, network));
+        Ok(())
+    }
+
+    /// From here on the network may be changed: it is settled behind what becomes of that, and in this order.
+    pub(super) fn begins(&mut self, lane: &Arc<Lane>, created: bool) {
+        self.open.begun.push(Begun { lane: Arc::clone(lane), created });
+    }
+
+    /// What was begun was certainly not done.
+    pub(super) fn came_to_nothing(&mut self) {
+        self.open.begun.clear();
+    }
+
+    /// A network is no more, durably: there is nothing that it could be listed as.
+    pub(super) fn gone(&mut self, id: NetworkId) {
+        self.open.begun.retain(|begun| begun.lane.id != id);
+        self.shared.gone(Gone { id });
+    }
+
+    /// Lists and publishes a network as it is durable.
+    pub(super) async fn settle(&mut self, standing: DurableNetwork, created: Option<Generation>) {
+        self.open.settle(&self.shared, standing, created).await;
+    }
+
+    /// Lists what was begun and is not settled yet as the store has it. Tells what that is.
+    pub(super) async fn settle_as_stored(&mut self) -> Vec<DurableNetwork> {
+        self.open.settle_as_stored(&self.shared).await
+    }
+}
+
+impl Open {
+    async fn settle(&mut self, shared: &Shared, standing: DurableNetwork, created: Option<Generation>) {
+        let (done, settled) = oneshot::channel();
+        let id = standing.config.id;
+        self.begun.retain(|begun| begun.lane.id != id);
+        let intent = self.intent.take_if(|(_, network)| *network == id).map(|(intent, _)| intent);
+        if shared.directory().try_send(SettleAct { intent, standing, created, done }).is_ok() {
+            // An error is a directory that died, which ends the process.
+            let _ = settled.await;
+        }
+    }
+
+    async fn settle_as_stored(&mut self, shared: &Shared) -> Vec<DurableNetwork> {
+        let mut stored = Vec::new();
+        while let Some(Begun { lane, created }) = self.begun.first() {
+            let (id, created) = (lane.id, *created);
+            // Nobody reads it any more: the tenure is over, and the catalog with it.
+            let Some(Loaded { image, floor, .. }) = as_stored(shared, lane).await else { break };
+            match image {
+                Some(image) => {
+                    let standing = DurableNetwork { config: image.config, subnets: image.subnets };
+                    stored.push(standing.clone());
+                    self.settle(shared, standing, created.then_some(floor)).await;
+                }
+                None => {
+                    self.begun.remove(0);
+                    if !created {
+                        shared.gone(Gone { id });
+                    }
+                }
+            }
+        }
+        stored
+    }
+
+    /// Both end, but for what is begun still: that is so only where the catalog is no more.
+    fn end(self, shared: &Shared) {
+        let abandon = self.intent.filter(|_| self.begun.is_empty()).map(|(intent, _)| intent);
+        if shared.directory().try_send(Unlock { networks: self.networks, abandon }).is_err() {
+            shared.misses_directory();
+        }
+    }
+}
+
+/// What the store has of a network, once everything of it is definite. However long that takes: the committer tries again.
+async fn as_stored(shared: &Shared, lane: &Arc<Lane>) -> Option<Loaded> {
+    let (to, loaded) = oneshot::channel();
+    shared.reload(Reload { lane: Arc::clone(lane), to });
+    loaded.await.ok()
+}
+
+impl Drop for LockedAct {
+    fn drop(&mut self) {
+        let mut open = std::mem::take(&mut self.open);
+        if open.begun.is_empty() {
+            return open.end(&self.shared);
+        }
+        // Whoever acts crashed.
+        let shared = Arc::clone(&self.shared);
+        let reactor = shared.reactors()[0].clone();
+        reactor.spawn(async move {
+            open.settle_as_stored(&shared).await;
+            open.end(&shared);
+        });
+    }
+}
+
+impl Coordinator {
+    /// Locks networks against other acts.
+    pub(super) async fn lock(&self, networks: Vec<NetworkId>) -> Result<LockedAct, Box<Fault>> {
+        let (granted, locked) = oneshot::channel();
+        let open = Open { networks: networks.clone(), ..Open::default() };
+        let act = LockedAct { shared: Arc::clone(&self.shared), open };
+        let _ = self.shared.directory().try_send(Lock { networks, granted });
+        locked.await.map_err(|_| no_directory(&self.shared))?;
+        Ok(act)
+    }
+}

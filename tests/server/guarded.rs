@@ -1,0 +1,226 @@
+//! The space of a realm is guarded whatever becomes of the acts that change whose it is: what a network durably has, no
+//! other one gets, and no act waits for ever for another.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use allod::actors::service::Hooks;
+use allod::core::command::{Command, Configure};
+use allod::limits::NETWORK_QUEUE_REQUESTS_MAX;
+use allod::store::redis::RedisStore;
+use serde_json::{Value, json};
+
+use crate::faulty::{Fault, FaultyStore};
+use crate::isolation::{Gate, answers_of_some};
+use crate::reloads::two;
+use crate::stores;
+use crate::support::{Client, TestServer, is_between_tenures, line};
+
+/// Far below the time that a commit has.
+const A_MOMENT: Duration = Duration::from_millis(100);
+
+/// Says at which decision of it a subnet is added for good: each is tried before.
+fn adds(command: &Command) -> bool {
+    matches!(command, Command::Configure { change, .. } if matches!(**change, Configure::SubnetAdd { .. }))
+}
+
+fn rival(cidr: &str) -> Value {
+    json!({"name": "rival", "subnets": [{"cidr": cidr}]})
+}
+
+/// What a network durably has is nobody else's: not now, and not when the register is opened again.
+#[track_caller]
+fn is_guarded(client: &mut Client, cidr: &str) {
+    let refused = (0..200).find_map(|_| {
+        let answer = client.call("network.create", rival(cidr));
+        let passes = is_between_tenures(&answer);
+        if passes {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        (!passes).then_some(answer)
+    });
+    let refused = refused.expect("it is between tenures for ever");
+    assert_eq!(refused["error"]["data"]["kind"], "overlap", "{refused}");
+}
+
+/// The one waits for the space that the other takes, the other for a network, that one for somebody who wants the network of
+/// the first as well.
+#[test]
+fn a_move_that_waits_for_another_act_keeps_no_network_from_who_holds_what_that_act_needs() {
+    let server = TestServer::new();
+    let (lower, higher) = two(&server);
+    let elsewhere = json!({"name": "elsewhere", "realm": "other", "subnets": [{"cidr": "10.9.0.0/24"}]});
+    server.client().ok("network.create", elsewhere);
+    server.store.hold();
+    let mut clients = [server.client(), server.client(), server.client()];
+    for (client, (method, params)) in clients.iter_mut().zip([
+        ("subnet.add", json!({"network": lower, "cidr": "10.9.0.0/24"})),
+        ("subnet.move", json!({"network": "elsewhere", "subnet": "10.9.0.0/24", "to": higher})),
+        ("ip.acquire", json!({"owner": "both", "ips": [{"network": lower}, {"network": higher}]})),
+    ]) {
+        client.send(method, params);
+        assert!(client.silent_for(A_MOMENT));
+    }
+    server.store.let_go();
+    let [added, moved, acquired] = clients.each_mut().map(Client::answer);
+    assert_eq!(added["result"]["cidr"], "10.9.0.0/24", "{added}");
+    assert_eq!(moved["error"]["data"]["kind"], "overlap", "{moved}");
+    assert_eq!(acquired["result"]["reservations"].as_array().map(Vec::len), Some(2), "{acquired}");
+}
+
+/// Space that nobody else wants is not waited for, whatever is under way beside it.
+#[test]
+fn who_is_refused_for_what_is_durable_waits_for_no_act_that_has_nothing_to_do_with_it() {
+    if stores::not_over_redis(stores::PROOF_WAITS) {
+        return;
+    }
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.hold();
+    let mut other = server.client();
+    other.send("network.create", json!({"name": "other", "subnets": [{"cidr": "10.5.0.0/24"}]}));
+    assert!(other.silent_for(A_MOMENT));
+    assert_eq!(client.kind("network.create", rival("10.0.0.0/24")), "overlap");
+    assert!(other.silent_for(Duration::from_millis(1)), "it waited for an act on other space");
+    server.store.let_go();
+    assert_eq!(other.answer()["result"]["name"], "other");
+}
+
+/// The network does not say what it has now, for it has as many requests waiting as it may; what it was asked for is durable
+/// and acknowledged.
+#[test]
+fn space_that_was_added_to_a_network_which_is_swamped_is_guarded() {
+    let (added, slow) = (Gate::default(), Gate::default());
+    let (add, get) = (Arc::clone(&added.0), Arc::clone(&slow.0));
+    let (adds_seen, stuck) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (seen, counted) = (Arc::clone(&adds_seen), Arc::clone(&stuck));
+    let wait = |gate: &(std::sync::Mutex<bool>, std::sync::Condvar)| {
+        drop(gate.1.wait_while(gate.0.lock().unwrap(), |open| !*open).unwrap());
+    };
+    let before_decide = move |command: &Command| match command {
+        Command::Get(_) if seen.load(Ordering::SeqCst) == 2 && counted.fetch_add(1, Ordering::SeqCst) == 1 => {
+            wait(&get);
+        }
+        _ if adds(command) && seen.fetch_add(1, Ordering::SeqCst) == 1 => {
+            counted.fetch_add(1, Ordering::SeqCst);
+            wait(&add);
+        }
+        _ => {}
+    };
+    let open = stores::reopened(4);
+    let server = TestServer::over(open(), |options| {
+        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+        options.config.server.threads = 2;
+    });
+    let (added, slow) = (added, slow); // Dropped before the server, which waits for its threads.
+    let until_stuck = |times: usize| {
+        while stuck.load(Ordering::SeqCst) < times {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    // Networks and connections are dealt over the threads: of each the first is on the first thread, with the committer.
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "far", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let mut crowd: Vec<_> = (0..24).map(|_| server.client()).collect();
+    client.send("subnet.add", json!({"network": "far", "cidr": "10.9.0.0/24"}));
+    until_stuck(1);
+    let most = line(7, "ip.get", &json!({"network": "far", "address": "10.1.0.9"})).repeat(1_024);
+    crowd.iter_mut().for_each(|one| one.raw(&most));
+    answers_of_some(&mut crowd);
+    server.store.hold();
+    drop(added);
+    until_stuck(2);
+    // The place of what was decided is free again: somebody takes it.
+    crowd.iter_mut().for_each(|one| one.raw(line(7, "ip.get", &json!({"network": "far", "address": "10.1.0.9"}))));
+    while server.queued("far") < NETWORK_QUEUE_REQUESTS_MAX {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.store.let_go();
+    let _ = client.silent_for(Duration::from_secs(1));
+    let mut other = server.client();
+    other.send("network.create", rival("10.9.0.0/24"));
+    let _ = other.silent_for(A_MOMENT);
+    drop((slow, crowd));
+    let answer = client.answer();
+    assert_eq!(answer["result"]["cidr"], "10.9.0.0/24", "{answer}");
+    let refused = other.answer();
+    assert_eq!(refused["error"]["data"]["kind"], "overlap", "{refused}");
+    client.ok("ip.claim", json!({"network": "far", "owner": "o", "address": "10.9.0.7"}));
+    let found = client.ok("ip.find", json!({"address": "10.9.0.7"}));
+    assert_eq!(found["found"][0]["reservation"]["owner"], "o", "{found}");
+    drop((client, other));
+    server.stop();
+    is_guarded(&mut TestServer::over(open(), |_| {}).client(), "10.9.0.0/24");
+}
+
+/// The network is stopped between its commit and the question what it has now.
+#[test]
+fn space_that_was_added_to_a_network_which_is_stopped_behind_the_commit_is_guarded() {
+    let (count, armed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let before_decide = move |command: &Command| match command {
+        Command::Allocate(ask) => assert_ne!(ask.holder.owner.as_str(), "bomb", "as asked"),
+        Command::Show => assert!(!armed.swap(false, Ordering::SeqCst), "as asked"),
+        _ if adds(command) && count.fetch_add(1, Ordering::SeqCst) == 1 => armed.store(true, Ordering::SeqCst),
+        _ => {}
+    };
+    let open = stores::reopened(4);
+    let hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+    let server = TestServer::over(open(), |options| options.hooks = hooks);
+    let mut client = server.with_lan();
+    for _ in 0..2 {
+        assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "bomb"})), "internal");
+    }
+    client.ok("subnet.add", json!({"network": "lan", "cidr": "10.9.0.0/24"}));
+    assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "a"})), "network_stopped");
+    is_guarded(&mut client, "10.9.0.0/24");
+    drop(client);
+    server.stop();
+    is_guarded(&mut TestServer::over(open(), |_| {}).client(), "10.9.0.0/24");
+}
+
+/// Over Redis an answer without a change needs a proof, and one that is not to be had puts nothing in doubt: no network is loaded
+/// again for it.
+#[test]
+fn space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_whose_the_register_is() {
+    let (count, faulty) = (AtomicUsize::new(0), Arc::new(OnceLock::<Arc<FaultyStore>>::new()));
+    let store = Arc::clone(&faulty);
+    let before_decide = move |command: &Command| {
+        if adds(command)
+            && count.fetch_add(1, Ordering::SeqCst) == 1
+            && let Some(store) = store.get()
+        {
+            store.unproved.store(true, Ordering::SeqCst);
+        }
+    };
+    let hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+    let redis = RedisStore::open(stores::redis_options(4)).unwrap();
+    let server = TestServer::over(Arc::new(redis), |options| options.hooks = hooks);
+    assert!(faulty.set(Arc::clone(&server.store)).is_ok());
+    let mut client = server.with_lan();
+    client.call("subnet.add", json!({"network": "lan", "cidr": "10.9.0.0/24"}));
+    assert!(server.store.unproved.swap(false, Ordering::SeqCst), "it was not added for good");
+    is_guarded(&mut client, "10.9.0.0/24");
+    let network = client.ok_soon("network.get", json!({"network": "lan"}));
+    assert_eq!(network["subnets"].as_array().map(Vec::len), Some(2), "{network}");
+}
+
+/// Nobody knows whether it moved; it did, and nobody asks the network that has it now.
+#[test]
+fn a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_has_it() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    server.store.always(Fault::UnknownApplied);
+    let moved = client.call("subnet.move", json!({"network": "n", "subnet": "10.0.0.0/24", "to": "m"}));
+    server.store.always(Fault::None);
+    assert_eq!(moved["error"]["data"]["applied"], "unknown", "{moved}");
+    // It is loaded again, and says what it has.
+    let has_it = |answer: &Value| !answer["result"]["subnets"][0].is_null();
+    client.ok_after("network.get", &json!({"network": "n"}), 200, has_it);
+    is_guarded(&mut client, "10.0.0.0/24");
+    let subnets = client.ok("network.get", json!({"network": "m"}))["subnets"].clone();
+    assert_eq!(subnets.as_array().map(Vec::len), Some(2), "{subnets}");
+}
