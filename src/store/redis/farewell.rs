@@ -3,9 +3,9 @@
 //! Where that cannot be known now (Redis is away, or another node gives back its part first) all that is remembered is left on
 //! this machine's disk (see `redo`): its memory ends with the process, and nobody else knew.
 //!
-//! Where the store stopped because Redis went back, too, that is left which was not put aside. Not where it failed of something
-//! else: then it was said what became of the register, and what is to be done. Nor of what was emptied: whoever writes it anew has
-//! all of it.
+//! Where the store stopped because Redis went back, too, that is left which was not put aside, and what was noted of it then
+//! stays. Not where it failed of something else: then it was said what became of the register, and what is to be done. Nor of
+//! what was emptied: whoever writes it anew has all of it.
 
 use std::time::Duration;
 

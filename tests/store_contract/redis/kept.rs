@@ -381,6 +381,34 @@ fn past_a_hand_over_from_a_node_that_is_gone_the_store_stops() {
     assert_eq!(opened(server.options()).unwrap().late().len(), 1);
 }
 
+/// The same where what is missing is put aside before the store stops: it looks once more when it ends, nothing is missing any more
+/// then, and the other shards stand where they should. That is no reason to start again.
+#[test]
+fn the_last_look_of_a_store_that_stopped_leaves_what_forbids_the_next_start() {
+    let Some((mut server, directories, mut x, mut y)) = two() else { return };
+    y.takes(1);
+    y.grants(5);
+    let beside = wait(y.store.take(ShardId(1), token(2))).unwrap();
+    wait(y.store.commit([batch(&beside, 1, vec![config_step(network(2))])].into())).unwrap();
+    let () = server.ask(&["SAVE"]);
+    y.grants(PART);
+    wait(y.store.release()).unwrap();
+    drop(y);
+    x.takes(3);
+    wait(x.store.take(ShardId(1), token(4))).unwrap();
+    x.grants(5);
+    goes_back(&mut server);
+    // It lets go, as a node does whose lease lapsed meanwhile.
+    wait(x.store.release()).ok();
+    until("it stops", || wait(x.store.take(ShardId(0), token(5))).is_err() && x.store.health() == StoreHealth::Failed);
+    assert_eq!(x.store.late().len(), 1);
+    wait(x.store.close());
+    drop(x);
+    let again =
+        RedisStore::open(RedisOptions { directory: Some(directories[0].path().to_owned()), ..server.options() });
+    assert!(matches!(&again, Err(StoreError::Damaged(text)) if text.contains("--accept-rollback")), "{again:?}");
+}
+
 /// A batch that is under way when its owner is cut off is known to nobody but who goes on from it; so is all that an owner did
 /// whose process has ended since.
 #[test]

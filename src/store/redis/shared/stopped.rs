@@ -115,9 +115,10 @@ impl RedisShared {
     }
 
     /// Redis has all that was acknowledged here, and this process ends: the next start shall know how far that is. An older copy may
-    /// have been brought back by then.
+    /// have been brought back by then. Where Redis went back that is noted already, and stays until an operator, or whoever goes on,
+    /// has decided: what this process put aside is missing there all the same.
     pub(in crate::store::redis) fn stands(&self) {
-        let Some(identity) = &self.identity else { return };
+        let Some(identity) = self.identity.as_ref().filter(|_| !self.has_gone_back()) else { return };
         let stood = |line: KnownLine| {
             let past = self.line(line.shard, |line| line.past()).unwrap_or_default();
             let before = past.ended().filter(|token| *token != Token(0) && *token != line.told.token);
