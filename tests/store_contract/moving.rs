@@ -1,6 +1,8 @@
 //! A register that is moved from files to Redis and back: whole, into nothing but an empty place, and broken off at every
 //! call of both stores.
 
+mod forgotten;
+
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::rc::Rc;
