@@ -27,6 +27,7 @@
 mod finishing;
 mod presence;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -181,10 +182,11 @@ async fn carry(
 ) -> Result<MovedRegister, CannotMove> {
     let carried = async {
         alone(target).await?;
+        let ends = Cell::new(false);
         tokio::select! {
-            moved = copy(source, target, clock, tell) => moved,
-            lost = keep_leases(source) => Err(lost),
-            lost = keep_leases(target) => Err(lost),
+            moved = copy(source, target, &ends, (clock, tell)) => moved,
+            lost = keep_leases(source, &ends) => Err(lost),
+            lost = keep_leases(target, &ends) => Err(lost),
         }
     };
     let carried = carried.await;
@@ -198,12 +200,13 @@ async fn post(store: &dyn Movable, notice: Option<MoveNotice>, ends: Vec<LastOf>
     insist(Instant::now() + PATIENCE, is_away, || store.post(notice.clone(), ends.clone())).await
 }
 
-/// Copies all of a register that was taken, and closes it.
+/// Copies all of a register that was taken, and closes it. Says when it `ends`: from there on nobody owns the source, and nobody
+/// can take the target before it is finished.
 async fn copy(
     source: &dyn Movable,
     target: &dyn Movable,
-    clock: &dyn Clock,
-    tell: Tell<'_>,
+    ends: &Cell<bool>,
+    (clock, tell): (&dyn Clock, Tell<'_>),
 ) -> Result<MovedRegister, CannotMove> {
     let from = take_all(source, clock).await?;
     let to = take_all(target, clock).await?;
@@ -226,11 +229,12 @@ async fn copy(
     if copied != there {
         return Err(CannotMove::Differs(format!("{}, and there were {}", copied.words(), there.words())));
     }
-    let (ends, register) = (filling.ends(), target.info().register);
+    let (last, register) = (filling.ends(), target.info().register);
     let moved =
-        MoveNotice::Moved { register, fingerprint: fingerprint(&ends), at_ms: clock.wall().0, to: target.place() };
+        MoveNotice::Moved { register, fingerprint: fingerprint(&last), at_ms: clock.wall().0, to: target.place() };
+    ends.set(true);
     post(source, Some(moved), from.iter().map(last_of).collect()).await?;
-    post(target, None, ends).await?;
+    post(target, None, last).await?;
     tell(all, all);
     Ok(MovedRegister { tally: Some(there), register, generation })
 }
