@@ -247,7 +247,13 @@
 //!
 //! **A copy is not the register.** *A restored register gives what was granted since the copy was made.* So it has a new
 //! identity, generations above all that can have been given, and chooses no address before somebody says that what is in use
-//! was claimed. A register that was moved refuses its old place for ever. Shown by
+//! was claimed. A register that was moved refuses its old place for ever. *It is moved to Redis and served; Redis forgets the last
+//! second, and with it that the move was finished. It says that it is a broken copy, and the next move removes it, with all that was
+//! granted there.* So each end of a move waits for the replicas, and for the disk; an owner that lives says again that its register is
+//! finished; nobody takes what is not; and what was served is never removed. Shown by
+//! `what_a_register_says_of_its_move_counts_when_the_replicas_that_follow_have_it`,
+//! `a_node_that_lives_says_again_that_its_register_is_finished_and_no_move_removes_it`,
+//! `what_was_served_and_may_not_be_whole_is_neither_removed_nor_is_its_source_opened_again`,
 //! `a_copy_is_another_register_with_higher_generations`, `a_restored_register_chooses_no_address_until_it_is_accepted`,
 //! `a_node_that_wakes_after_the_move_takes_no_shard_and_writes_nothing`,
 //! `a_node_that_slept_while_the_register_was_moved_ends_and_says_where_it_went`.

@@ -44,6 +44,10 @@ pub struct Migrate {
     /// The key of that (`store.redis_key`)
     #[arg(long, value_name = "FILE", value_parser = text_path(), requires = "redis_certificate")]
     redis_key: Option<PathBuf>,
+    /// How many replicas of Redis have what is written before it counts, and the end of the move
+    /// [default: all that follow it then]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(..=16))]
+    redis_replicas: Option<u32>,
     /// Into how many shards it is divided then [default: as many as now]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     shards: Option<u16>,
@@ -62,7 +66,8 @@ impl Migrate {
 fn side(text: &str, args: &Migrate) -> Result<MoveEnd, Failure> {
     let path = PathBuf::from(text);
     if text.contains("://") {
-        Ok(MoveEnd::Redis { url: text.to_owned(), prefix: args.redis_prefix.clone(), tls: args.tls() })
+        let (url, prefix) = (text.to_owned(), args.redis_prefix.clone());
+        Ok(MoveEnd::Redis { url, prefix, tls: args.tls(), replicas: args.redis_replicas })
     } else if is_like_a_url(text) && !path.exists() {
         let problem = format!("`{text}` reads as the address of a server, and no such directory is there");
         let hint = "name Redis by its URL, as redis://127.0.0.1:6379/0; a new directory of such a name as ./NAME";
@@ -219,6 +224,7 @@ mod tests {
                 redis_ca,
                 redis_certificate: None,
                 redis_key: None,
+                redis_replicas: None,
                 shards: None,
                 dry_run: false,
             };

@@ -244,6 +244,8 @@ pub enum MoveEnd {
         prefix: String,
         /// What a URL over TLS needs.
         tls: TlsFiles,
+        /// How many replicas have what is written before it counts; none: all that follow it.
+        replicas: Option<u32>,
     },
 }
 
@@ -307,7 +309,11 @@ impl From<CannotMove> for Unmoved {
                 "`allod restore` makes a register of an old data directory, with all that this asks for"
             }
             CannotMove::Store(_) | CannotMove::Differs(_) => {
-                "the source is as it was unless it says that it was moved; `allod migrate FROM TO` begins anew"
+                "the source is as it was unless it says that it was moved; `allod migrate FROM TO` finishes it, or begins anew"
+            }
+            CannotMove::WentOn(_) => {
+                "bring a newer copy of the data of the new place back, or its newest replica, then say it again: `allod migrate \
+                 FROM TO`"
             }
         };
         Self { problem: cannot.to_string(), hint }
@@ -335,9 +341,11 @@ fn open(side: &MoveEnd, shards: u16, opening: Opening) -> Result<Box<dyn Movable
             let options = embedded::EmbeddedOptions { opening, ..embedded::EmbeddedOptions::default() };
             Box::new(EmbeddedStore::open(path, shards, options)?)
         }
-        MoveEnd::Redis { url, prefix, tls } => {
+        MoveEnd::Redis { url, prefix, tls, replicas } => {
             let (prefix, tls) = (prefix.clone(), tls.clone());
-            let options = RedisOptions { prefix, tls, opening, ..RedisOptions::new(url.clone(), shards) };
+            let (replicas, replicas_that_follow) = (replicas.unwrap_or_default(), replicas.is_none());
+            let options = RedisOptions::new(url.clone(), shards);
+            let options = RedisOptions { prefix, tls, opening, replicas, replicas_that_follow, ..options };
             Box::new(RedisStore::open(options)?)
         }
     })
@@ -364,7 +372,7 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
 pub fn look(source: &MoveSource, route: &MoveRoute) -> Result<(), Unmoved> {
     let looked = match &route.to {
         MoveEnd::Directory(path) => embedded::look_at_target(path),
-        MoveEnd::Redis { url, prefix, tls } => {
+        MoveEnd::Redis { url, prefix, tls, .. } => {
             let (prefix, tls) = (prefix.clone(), tls.clone());
             let options = RedisOptions { prefix, tls, ..RedisOptions::new(url.clone(), source.shards()) };
             crate::store::redis::examine::look_at_target(&options)

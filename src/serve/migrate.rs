@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Up to the last but one step the source is as it was, and a crash leaves a target that no server accepts; from there on
-//! nobody serves the source, and the same command finishes the target. The copy goes over the contract of all stores, so
+//! nobody serves the source, and the same command finishes the target (`finishing`). Both last steps are durable before the next
+//! begins, as far as the stores can say: in Redis at the replicas that follow it, and on its disk. The copy goes over the contract of all stores, so
 //! it is the same from files to Redis, back, and between two of a kind.
 //!
 //! **What is carried over**: every network, subnet and entry, with their ids, versions and generations. The rest of the
@@ -23,11 +24,18 @@
 //!
 //! Review notes: is there an instant at which both are served? Is each shard's end compared again before it is closed?
 
+mod finishing;
 mod presence;
 
+use std::cell::Cell;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use self::finishing::finish;
 use self::presence::{alone, keep_leases, leave, take_all};
 pub use super::filling::RegisterTally;
-use super::filling::{CannotFill, Filling, Writer, everything, last_of};
+use super::filling::{CannotFill, Filling, Writer, everything, insist, is_away, last_of};
 use crate::actors::clock::Clock;
 use crate::actors::committer::chain;
 use crate::actors::generations::generation_floor;
@@ -35,6 +43,8 @@ use crate::core::types::Generation;
 use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, fingerprint};
 use crate::store::{Head, StoreError};
 
+/// For how long Redis, or a replica that is waited for, may be away: each time.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Who did it, in the history.
 const WRITER: Writer<'static> = Writer { by: "migrate", reason: None };
 
@@ -53,6 +63,9 @@ pub enum CannotMove {
     /// The target is not to be moved into.
     #[error("{0}")]
     Target(String),
+    /// It was served where it went, and is not whole there.
+    #[error("{0}")]
+    WentOn(String),
     /// What the target holds is not what the source had.
     #[error("what was copied is not what was there ({0}); nothing was moved")]
     Differs(String),
@@ -169,10 +182,11 @@ async fn carry(
 ) -> Result<MovedRegister, CannotMove> {
     let carried = async {
         alone(target).await?;
+        let ends = Cell::new(false);
         tokio::select! {
-            moved = copy(source, target, clock, tell) => moved,
-            lost = keep_leases(source) => Err(lost),
-            lost = keep_leases(target) => Err(lost),
+            moved = copy(source, target, &ends, (clock, tell)) => moved,
+            lost = keep_leases(source, &ends) => Err(lost),
+            lost = keep_leases(target, &ends) => Err(lost),
         }
     };
     let carried = carried.await;
@@ -181,35 +195,18 @@ async fn carry(
     carried
 }
 
-/// Finishes a target that was whole when the source was closed. None where it is not as it was then: the source is
-/// opened again, and is to be moved anew.
-async fn finish(
-    source: &dyn Movable,
-    target: &dyn Movable,
-    clock: &dyn Clock,
-) -> Result<Option<MovedRegister>, CannotMove> {
-    let Some(MoveNotice::Moved { register, fingerprint: whole, .. }) = source.notice() else { return Ok(None) };
-    alone(target).await?;
-    let heads = take_all(target, clock).await?;
-    let ends: Vec<LastOf> = heads.iter().map(last_of).collect();
-    let generation = heads.iter().map(|(_, head)| head.generation).max().unwrap_or_default();
-    let is_whole = fingerprint(&ends) == whole && target.info().register == register;
-    if is_whole {
-        target.post(None, ends).await?;
-    } else {
-        // It is unfinished, so it never was served: the source is still the only register.
-        source.post(None, Vec::new()).await?;
-    }
-    leave(target).await;
-    Ok(is_whole.then_some(MovedRegister { tally: None, register, generation }))
+/// Says what a register is to say of its move, durably. A replica may be late for once.
+async fn post(store: &dyn Movable, notice: Option<MoveNotice>, ends: Vec<LastOf>) -> Result<(), StoreError> {
+    insist(Instant::now() + PATIENCE, is_away, || store.post(notice.clone(), ends.clone())).await
 }
 
-/// Copies all of a register that was taken, and closes it.
+/// Copies all of a register that was taken, and closes it. Says when it `ends`: from there on nobody owns the source, and nobody
+/// can take the target before it is finished.
 async fn copy(
     source: &dyn Movable,
     target: &dyn Movable,
-    clock: &dyn Clock,
-    tell: Tell<'_>,
+    ends: &Cell<bool>,
+    (clock, tell): (&dyn Clock, Tell<'_>),
 ) -> Result<MovedRegister, CannotMove> {
     let from = take_all(source, clock).await?;
     let to = take_all(target, clock).await?;
@@ -218,7 +215,7 @@ async fn copy(
     let generation = generation_floor(given, clock.wall());
     let heads = to.into_iter().map(|(_, head)| Head { time, ..head }).collect::<Vec<_>>();
     let (begun, all) = (from.len(), (from.len() + heads.len()) as u64);
-    let mut filling = Filling::new(target, heads, generation, (clock, WRITER));
+    let mut filling = Filling::new(target, heads, generation, (clock, WRITER)).patient(PATIENCE);
     for (done, &(shard, head)) in from.iter().enumerate() {
         tell(done as u64, all);
         let image = source.load(shard, head.token).await?;
@@ -232,11 +229,12 @@ async fn copy(
     if copied != there {
         return Err(CannotMove::Differs(format!("{}, and there were {}", copied.words(), there.words())));
     }
-    let (ends, register) = (filling.ends(), target.info().register);
+    let (last, register) = (filling.ends(), target.info().register);
     let moved =
-        MoveNotice::Moved { register, fingerprint: fingerprint(&ends), at_ms: clock.wall().0, to: target.place() };
-    source.post(Some(moved), from.iter().map(last_of).collect()).await?;
-    target.post(None, ends).await?;
+        MoveNotice::Moved { register, fingerprint: fingerprint(&last), at_ms: clock.wall().0, to: target.place() };
+    ends.set(true);
+    post(source, Some(moved), from.iter().map(last_of).collect()).await?;
+    post(target, None, last).await?;
     tell(all, all);
     Ok(MovedRegister { tally: Some(there), register, generation })
 }

@@ -12,10 +12,14 @@
 //! Neighbours: `embedded` keeps the notice in a file, `redis` beside the register's identity and in every head; the copy
 //! itself is in `serve::migrate`, over the contract of all stores.
 
-use super::{Digest, Head, Later, Seq, ShardId, Store, StoreError, Token};
+use super::{Digest, Epoch, Head, Later, Seq, ShardId, Store, StoreError, Token};
 
 /// In the directory of a node whose register is in Redis: the file in which it notes which one that is.
 pub const REDIS_FILE: &str = "REDIS";
+
+/// In which epoch the batches of a copy are: whoever fills a new register is the first who takes its shards. What is of a later one
+/// was written by who served it.
+pub const EPOCH_OF_FILLING: Epoch = Epoch(1);
 
 /// What a register says of its own move. Without one it is a register like any other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,8 +79,8 @@ impl MoveNotice {
     pub fn refusal(&self) -> String {
         match self {
             Self::Unfinished { from } => format!(
-                "is the unfinished copy of a register that is moved here from {from}; move it again with `allod migrate`, \
-                 which begins anew"
+                "is the unfinished copy of a register that is moved here from {from}; say the move again with `allod migrate`, \
+                 which finishes it or begins anew"
             ),
             Self::Anew { by } => format!(
                 "was emptied, and node {by}, which has it in memory, writes it anew; it is served when all of it is there. If that \
@@ -100,7 +104,7 @@ impl MoveNotice {
         match self {
             Self::Unfinished { from } => {
                 let (Whereabouts::Directory(from) | Whereabouts::Redis(from, _)) = Whereabouts::of(from);
-                format!("say the move again, `allod migrate {} TO`, which begins anew", quoted(from))
+                format!("say the move again, `allod migrate {} TO`, which finishes it or begins anew", quoted(from))
             }
             Self::Anew { by } => format!("see whether node {by} lives: the register is served when it is done"),
             Self::Moved { to, .. } => match Whereabouts::of(to) {
@@ -181,7 +185,8 @@ pub trait Movable: Store {
     fn notice(&self) -> Option<MoveNotice>;
 
     /// Says something else, durably, provided that every shard named is where it is expected and owned under that token.
-    /// A register that was moved has no owner any more, and gives its shards to nobody.
+    /// A register that was moved has no owner any more, and gives its shards to nobody. It may be said again, where it is not known
+    /// that it was said durably.
     ///
     /// # Errors
     /// [`StoreError::Fenced`] if a shard is not as expected: nothing was changed.

@@ -1,6 +1,8 @@
 //! A register that is moved from files to Redis and back: whole, into nothing but an empty place, and broken off at every
 //! call of both stores.
 
+mod forgotten;
+
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::rc::Rc;
@@ -13,6 +15,7 @@ use allod::actors::shard_of;
 use allod::core::address::Address;
 use allod::core::state::*;
 use allod::core::types::*;
+use allod::limits::NODE_LEASE_RENEWED_EVERY_MS;
 use allod::serve::migrate::{self, CannotMove, MovedRegister};
 use allod::store::embedded::{EmbeddedOptions as Files, EmbeddedStore};
 use allod::store::history::{RecordedBatch, Stretch};
@@ -316,6 +319,8 @@ struct Breaking {
     inner: Box<dyn Movable>,
     left: Arc<AtomicU64>,
     done: bool,
+    /// How long it takes to say something of the move.
+    says_in: Duration,
 }
 
 fn broken() -> StoreError {
@@ -374,6 +379,9 @@ impl Store for Breaking {
     fn introduce(&self, card: NodeCard) {
         self.inner.introduce(card);
     }
+    fn renew(&self) -> Later<Result<(), StoreError>> {
+        self.inner.renew()
+    }
     fn meet(&self, here: bool) -> Later<Result<Vec<SeenNode>, StoreError>> {
         self.inner.meet(here)
     }
@@ -396,14 +404,35 @@ impl Movable for Breaking {
         self.inner.notice()
     }
     fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
-        self.call(|error| error, |store| store.post(notice, shards))
+        let posted = self.call(|error| error, |store| store.post(notice, shards));
+        let says_in = self.says_in;
+        Box::pin(async move {
+            let posted = posted.await;
+            tokio::time::sleep(says_in).await;
+            posted
+        })
     }
+}
+
+/// Nobody owns it from then on, and a lease that is renewed then is refused.
+#[test]
+fn a_move_goes_on_to_its_end_though_the_lease_of_the_source_is_not_to_be_kept_once_that_is_closed() {
+    let Some(server) = Server::start(&[]).map(Rc::new) else { return };
+    let (keys, files) = (Place::keys(&server, "a"), Place::files());
+    fill_with(&keys, 3, 3);
+    let says_in = Duration::from_millis(2 * NODE_LEASE_RENEWED_EVERY_MS);
+    let slow = |inner| Breaking { inner, left: Arc::new(AtomicU64::new(u64::MAX)), done: true, says_in };
+    let source = slow(keys.open(1, Opening::Source).unwrap());
+    let open = |opening| Ok(Box::new(slow(files.open(3, opening)?)) as Box<dyn Movable>);
+    wait(migrate::run(&source, &open, &clock(), &|_, _| {})).unwrap();
+    wait(source.close());
+    served(&files, 3);
 }
 
 /// Breaks the move off at its n-th call. Tells whether it came so far.
 fn breaks_off(from: &Place, to: &Place, n: u64, done: bool) -> bool {
     let left = Arc::new(AtomicU64::new(n));
-    let breaking = |inner| Breaking { inner, left: Arc::clone(&left), done };
+    let breaking = |inner| Breaking { inner, left: Arc::clone(&left), done, says_in: Duration::ZERO };
     let source = breaking(from.open(1, Opening::Source).unwrap());
     let opened = Cell::new(0);
     let open = |opening| {

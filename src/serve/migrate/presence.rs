@@ -4,6 +4,7 @@
 //!
 //! Called by `migrate`.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -64,10 +65,14 @@ pub(super) async fn leave(store: &dyn Movable) {
     }
 }
 
-/// Ends only if a lease could not be kept.
-pub(super) async fn keep_leases(store: &dyn Movable) -> CannotMove {
+/// Ends only if a lease could not be kept before the move `ends`. Then the source is closed, and to renew it is refused; that must
+/// not break off what finishes the target.
+pub(super) async fn keep_leases(store: &dyn Movable, ends: &Cell<bool>) -> CannotMove {
     loop {
         tokio::time::sleep(Duration::from_millis(limits::NODE_LEASE_RENEWED_EVERY_MS)).await;
+        if ends.get() {
+            return std::future::pending().await;
+        }
         let kept = async {
             store.renew().await?;
             store.meet(true).await
@@ -75,6 +80,7 @@ pub(super) async fn keep_leases(store: &dyn Movable) -> CannotMove {
         match kept.await {
             // Whoever takes a shard meanwhile is noticed before anything is closed.
             Ok(_) | Err(StoreError::Io { .. }) => {}
+            Err(_) if ends.get() => {}
             Err(error) => return error.into(),
         }
     }

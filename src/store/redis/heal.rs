@@ -31,6 +31,7 @@ use redis::{Pipeline, Value};
 
 use super::awaited;
 use super::failed::{self, Failed};
+use super::finished;
 use super::journal::{Point, ToReplay};
 use super::late;
 use super::link::Link;
@@ -147,7 +148,7 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
     // is told of a line was applied in the journal before.
     let lines = shared.lines();
     let standing = shared.journal().standing();
-    let heads = heads_of(shared, link, &lines).await?;
+    let (notice, heads) = heads_of(shared, link, &lines).await?;
     let points: Vec<(ShardId, Point)> = heads.iter().map(|(shard, head)| (*shard, Point::of(head))).collect();
     let ToReplay { missing, elsewhere, held_up } = shared.journal().missing(&points, &standing);
     let awaited = awaited::may_come(&shared.journal(), &elsewhere, &heads, &standing);
@@ -197,19 +198,20 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
         late::put_aside_forks(shared, link, &forked).await.map_err(Unplayed::Later)?;
     }
     if cut.is_empty() {
-        return playing::play(shared, link, &heads, &missing).await;
+        playing::play(shared, link, &heads, &missing).await?;
+        return finished::say(shared, link, notice).await.map_err(Unplayed::Later);
     }
     // Of the other shards, too, only what somebody was told of is given back: what was sent for several goes with those.
     let told: Vec<(ShardId, Point)> = lines.iter().map(|line| (line.shard, line.told)).collect();
     let found = shared.journal().missing(&points, &told);
     playing::play(shared, link, &heads, &found.missing).await?;
-    for (line, (shard, head)) in lines.iter().zip(heads_of(shared, link, &lines).await?) {
+    for (line, (shard, head)) in lines.iter().zip(heads_of(shared, link, &lines).await?.1) {
         let own = shared.journal().is_own(shard, head.token);
         if cut.contains(&shard) || (own && head.token != line.token && !parted.contains(&shard)) {
             cut_off(shared, line, &head).await?;
         }
     }
-    Ok(())
+    finished::say(shared, link, notice).await.map_err(Unplayed::Later)
 }
 
 /// Does a shard stand under a token of this process's, as far as is remembered?
@@ -294,25 +296,38 @@ pub(super) async fn is_on_line(
     }))
 }
 
-/// The heads of shards that were taken, in the order of their lines.
+/// The heads of shards that were taken, in the order of their lines; and what the register says of its move.
 async fn heads_of(
     shared: &RedisShared,
     link: &mut Link,
     lines: &[KnownLine],
-) -> Result<Vec<(ShardId, Head)>, Unplayed> {
-    let read =
-        read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await.map_err(Unplayed::Later)?;
+) -> Result<(Option<MoveNotice>, Vec<(ShardId, Head)>), Unplayed> {
+    let shards = lines.iter().map(|line| line.shard).collect();
+    let (notice, heads) = read(shared, link, shards).await.map_err(Unplayed::Later)?;
     let there = |(shard, head): (ShardId, Option<Head>)| Ok((shard, head.ok_or_else(|| shared.absent(shard))?));
-    read.into_iter().map(there).collect::<Result<Vec<_>, StoreError>>().map_err(Unplayed::Later)
+    let heads = heads.into_iter().map(there).collect::<Result<Vec<_>, StoreError>>().map_err(Unplayed::Later)?;
+    Ok((notice, heads))
 }
 
-/// The heads of shards in the register that this process keeps. Another one may have come into its place, with heads that look
-/// like those of somebody who went on from further back; nothing is known of that one here.
+/// The heads of shards in the register that this process keeps.
 pub(super) async fn read_heads(
     shared: &RedisShared,
     link: &mut Link,
     shards: Vec<ShardId>,
-) -> Result<Vec<(ShardId, Option<Head>)>, StoreError> {
+) -> Result<MaybeHeads, StoreError> {
+    Ok(read(shared, link, shards).await?.1)
+}
+
+/// Heads that should be there.
+type MaybeHeads = Vec<(ShardId, Option<Head>)>;
+
+/// The same, and what the register says of its move. Another one may have come into its place, with heads that look like those of
+/// somebody who went on from further back; nothing is known of that one here.
+pub(super) async fn read(
+    shared: &RedisShared,
+    link: &mut Link,
+    shards: Vec<ShardId>,
+) -> Result<(Option<MoveNotice>, MaybeHeads), StoreError> {
     let mut pipeline = Pipeline::with_capacity(1 + shards.len());
     pipeline.cmd("HMGET").arg(shared.keys.register()).arg(&["register", "moved"]);
     for shard in &shards {
@@ -322,20 +337,21 @@ pub(super) async fn read_heads(
     let strange = || failed::strange(&shared.place, "a head is none");
     let register = values.next().ok_or_else(strange)?;
     shared.is_own_register(&register)?;
-    if let Some(notice) = moved_away(&register).filter(|_| !shared.lines().is_empty()) {
+    let notice = notice_of(&register);
+    if let Some(notice @ MoveNotice::Moved { .. }) = notice.as_ref().filter(|_| !shared.lines().is_empty()) {
         // It did not go back: it is somewhere else, and its heads are nobody's any more.
-        return Err(shared.moved(&notice));
+        return Err(shared.moved(&notice.text()));
     }
     let heads = values.map(|value| scripts::head(value).ok_or_else(strange));
-    shards.into_iter().zip(heads).map(|(shard, head)| Ok((shard, head?))).collect()
+    let heads = shards.into_iter().zip(heads).map(|(shard, head)| Ok((shard, head?)));
+    Ok((notice, heads.collect::<Result<_, StoreError>>()?))
 }
 
-/// What the register says of where it went, if it is somewhere else.
-fn moved_away(register: &Value) -> Option<String> {
+/// What the register says of its move, by the answer of an HMGET.
+fn notice_of(register: &Value) -> Option<MoveNotice> {
     let Value::Array(fields) = register else { return None };
     let Some(Value::BulkString(notice)) = fields.get(1) else { return None };
-    let notice = String::from_utf8_lossy(notice).into_owned();
-    matches!(MoveNotice::parse(&notice), Some(MoveNotice::Moved { .. })).then_some(notice)
+    MoveNotice::parse(&String::from_utf8_lossy(notice))
 }
 
 /// Why something could not be played again.

@@ -25,7 +25,7 @@
 //! (see `failed`). A script that breaks off is not rolled back: what may be refused is asked before the first write, and
 //! what broke off all the same is found when a shard is loaded (see `surplus`). The same bytes are recognised by token,
 //! seq and digest, whichever connection brings them. A head that is behind what was acknowledged is healed from what this
-//! process sent last, if it lies on its own line (see `heal`, `playing`, `awaited`). One that is gone, or that does not
+//! process sent last, if it lies on its own line (see `heal`, `playing`, `awaited`, `finished`). One that is gone, or that does not
 //! fit, stops the store: it is never taken for a new or an older register. What too few replicas have may be acknowledged once
 //! it is on this machine's disk (see `redo`); and there a process that ends leaves what it acknowledged and does not know to be
 //! in Redis (see `farewell`). Which register it is stands in a file on this machine, so that an emptied Redis is refused also by
@@ -54,6 +54,7 @@ mod connect;
 pub mod examine;
 mod failed;
 mod farewell;
+mod finished;
 mod following;
 mod heal;
 mod history;
@@ -294,9 +295,10 @@ impl RedisStore {
         let StoreOpening { keys, options, place, lock, identity, anew } = opening;
         let Begun { server, shas, register, shards, notice, went_on } = begun;
         tracing::info!(redis = %place.name(), engine = server.engine(), tls = place.is_over_tls(), "connected");
+        let replicas = if options.replicas_that_follow { server.following_replicas() } else { options.replicas };
         let info = StoreInfo {
             kind: "redis",
-            durability: server.durability(options.replicas, options.degrade, place.is_in_cluster()),
+            durability: server.durability(replicas, options.degrade, place.is_in_cluster()),
             full: "Redis has no memory left (its `maxmemory` is reached: raise it by `redis-cli config set maxmemory BYTES` and in \
                    its file, or let addresses go)",
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
@@ -318,8 +320,9 @@ impl RedisStore {
             card: NodeCard { name: options.owner.clone(), process: rand::random(), ..NodeCard::default() },
             keep_seconds: options.history_seconds,
             keep_bytes: options.history_bytes / u64::from(shards.max(1)),
-            replicas: options.replicas,
+            replicas,
             waiting: server.waiting(),
+            flushes_in_a_moment: server.flushes_in_a_moment(),
             appends: server.appends(),
             heal_bytes: options.heal_bytes,
             record_format: options.record_format,

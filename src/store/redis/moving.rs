@@ -9,18 +9,23 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Pipeline, Value};
 
 use super::failed::{self, Failed};
 use super::keys::Keys;
-use super::link::Link;
+use super::link::{Answers, Link};
 use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
 use super::shared::RedisShared;
-use super::{RedisOptions, RedisStore, checks};
-use crate::store::moving::{LastOf, Movable, MoveNotice, Opening};
-use crate::store::{Later, ShardId, StoreError};
+use super::{RedisOptions, RedisStore, checks, confirms, history};
+use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, Opening};
+use crate::store::{Later, ShardId, StoreError, codec};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long Redis may take to flush what it writes to its file once a second.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(2);
+/// What is said of an unfinished register that is not removed.
+const WAS_SERVED: &str = "is the unfinished copy of a register, and was served since: Redis went back to before it was finished. What \
+                          was granted there is not removed: bring a newer copy of its data back";
 /// Keys that are looked through, and removed, at once.
 const KEYS_AT_ONCE: usize = 1_000;
 
@@ -82,12 +87,31 @@ pub(super) async fn prepare(
             _ => Err(refused(&place, keys, "does not hold the unfinished copy of this register")),
         },
         (Opening::Target { from }, found) => {
+            let shards = found.as_ref().map_or(0, |found| found.shards);
             if empty_but_for_a_broken_move(&place, keys, found)? {
+                if was_served(link, keys, shards).await? {
+                    return Err(refused(&place, keys, WAS_SERVED));
+                }
                 clear(link, keys).await?;
             }
             Ok((options.shards, Some(MoveNotice::Unfinished { from: from.clone() })))
         }
     }
+}
+
+/// Was an unfinished register served? Then it had been finished, and Redis went back to before that: what was changed there since is
+/// nowhere else. Whoever fills it takes its shards first, so whatever is of a later take-over is another's.
+async fn was_served(link: &mut Link, keys: &Keys, shards: u16) -> Result<bool, StoreError> {
+    let mut pipeline = Pipeline::with_capacity(shards.into());
+    for shard in (0..shards).map(ShardId) {
+        pipeline.cmd("XREVRANGE").arg(keys.log(shard)).arg("+").arg("-").arg("COUNT").arg(1);
+    }
+    let epoch = |last: Value| {
+        let Value::Array(mut entries) = last else { return None };
+        let batch = codec::decode_batch(&history::entry_of(entries.pop()?)?.bytes).ok()?;
+        Some(batch.epoch)
+    };
+    Ok(link.read(&pipeline, ANSWER_WITHIN).await?.into_iter().filter_map(epoch).any(|epoch| epoch > EPOCH_OF_FILLING))
 }
 
 /// Refuses a target that holds a register. Tells whether an earlier move was broken off in it.
@@ -168,13 +192,55 @@ pub(super) fn moved(place: &Arc<str>, prefix: &str, notice: &str) -> StoreError 
     StoreError::Foreign(format!("Redis at {place}, `{{{prefix}}}:…`, {why}").into())
 }
 
-/// Says something else of the move, if every shard is where it is expected.
+/// Says something else of the move, if every shard is where it is expected, and waits until replicas and disk have it that have
+/// what is acknowledged: a source that forgets that it was moved is served beside what it became.
 pub(super) async fn post(
     shared: &RedisShared,
     link: &mut Link,
     notice: Option<&MoveNotice>,
     shards: &[LastOf],
 ) -> Result<(), StoreError> {
+    let mut waits = shared.waiting().map_or_else(Vec::new, |waiting| confirms::waits_of(waiting, shared.replicas));
+    let of_replicas = waits.len();
+    if shared.flushes_in_a_moment {
+        let mut own = Cmd::new();
+        own.arg("WAITAOF").arg(1).arg(0).arg(FLUSHED_WITHIN.as_millis() as u64);
+        waits.push(own);
+    }
+    let waited = say_and(shared, link, (notice, shards), &waits).await?;
+    let (replicas, own) = waited.split_at(of_replicas.min(waited.len()));
+    if of_replicas > 0 {
+        let counted = confirms::counted(replicas, &shared.place).map_err(Failed::into_error)?;
+        shared.replicas_answer(&counted)?;
+    }
+    match own.first() {
+        // Where its file was switched off meanwhile nobody is told that it is there.
+        Some(Ok(Value::Array(flushed))) if flushed.first() == Some(&Value::Int(0)) => {
+            let context = format!("waiting for the disk of Redis at {}", shared.place).into();
+            let source = std::io::Error::other("its append-only file is not flushed");
+            Err(StoreError::Io { context, source: Arc::new(source) })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The same without waiting: what is acknowledged next waits for it, too.
+pub(super) async fn say(
+    shared: &RedisShared,
+    link: &mut Link,
+    notice: Option<&MoveNotice>,
+    shards: &[LastOf],
+) -> Result<(), StoreError> {
+    say_and(shared, link, (notice, shards), &[]).await.map(drop)
+}
+
+/// Says it, and answers what is asked behind it on the same connection.
+async fn say_and(
+    shared: &RedisShared,
+    link: &mut Link,
+    (notice, shards): (Option<&MoveNotice>, &[LastOf]),
+    then: &[Cmd],
+) -> Result<Answers, StoreError> {
     shared.sound()?;
     let all = (0..shared.info.shards).map(ShardId);
     let names: Vec<String> =
@@ -189,11 +255,11 @@ pub(super) async fn post(
             None => call.arg("").arg("").arg(""),
         };
     }
-    let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+    let (answer, answers) = link.call_then(&call, then, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || failed::strange(&shared.place, "the script answered something else");
     let of = |at: usize| u16::try_from(at).map(ShardId).map_err(|_| strange());
     match scripts::verdict(answer).ok_or_else(strange)? {
-        Verdict::Done => Ok(()),
+        Verdict::Done => Ok(answers),
         Verdict::Absent(at) => Err(shared.absent(of(at)?)),
         Verdict::Fenced(at, current) => Err(StoreError::Fenced { shard: of(at)?, current }),
         Verdict::Foreign(found) => Err(shared.foreign(found)),

@@ -39,6 +39,8 @@ pub struct RedisOptions {
     pub opening: Opening,
     /// How many replicas must have a change before it is acknowledged.
     pub replicas: u32,
+    /// As many as follow when it is opened, instead: for who does a thing once, and need not go on when one of them is gone.
+    pub replicas_that_follow: bool,
     /// Is it acknowledged what fewer replicas have, once it is in a file of `directory`?
     pub degrade: bool,
     /// In how many bytes of memory the latest changes are kept, to be played again when Redis went back; 0: it is not healed.
@@ -64,6 +66,7 @@ impl RedisOptions {
             record_format: None,
             opening: Opening::Serve,
             replicas: 0,
+            replicas_that_follow: false,
             degrade: false,
             heal_bytes: 64 << 20,
             move_bytes_max: REDIS_MOVE_BYTES_MAX,

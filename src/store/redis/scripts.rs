@@ -51,6 +51,7 @@ pub(super) const TAKE: Script = Script {
     keys: &["head", "nodes", "register"],
     arguments: &[
         "token", "owner", "node", "address", "lease", "mine", "last", "seq", "digest", "reads", "wanted", "register",
+        "serves",
     ],
     answers: &["taken", "held", "fenced", "behind", "absent", "foreign", "moved", "newer"],
 };

@@ -152,6 +152,20 @@ impl ServerFacts {
         }
     }
 
+    /// Does it flush its append-only file once a second, and say when it has? Then what must not be lost can wait for that.
+    pub(super) fn flushes_in_a_moment(&self) -> bool {
+        self.fact("waitaof") == Some("1") && self.fact("appendfsync") == Some("everysec")
+    }
+
+    /// Replicas that have all there is but for what is on its way to them.
+    pub(super) fn following_replicas(&self) -> u32 {
+        let follows = |at: &u32| {
+            let replica = self.fact(&format!("slave{at}"));
+            replica.is_some_and(|replica| replica.split(',').any(|fact| fact == "state=online"))
+        };
+        (0..self.connected_replicas().unwrap_or(0)).filter(follows).count() as u32
+    }
+
     fn connected_replicas(&self) -> Option<u32> {
         self.fact("connected_slaves").and_then(|count| count.parse().ok())
     }

@@ -68,6 +68,8 @@ pub(super) struct RedisShared {
     /// In which format records are to be written, if that was said.
     pub(super) record_format: Option<Format>,
     waiting: ReplicaWait,
+    /// Redis tells when a change is on its own disk, a moment later.
+    pub(super) flushes_in_a_moment: bool,
     /// How many of them answered last; as many as are wanted until the first answer.
     pub(super) answering: AtomicU64,
     /// Why those were too few, if they were.
@@ -150,6 +152,7 @@ pub(super) struct StoreParts {
     pub(super) keep_bytes: u64,
     pub(super) replicas: u32,
     pub(super) waiting: ReplicaWait,
+    pub(super) flushes_in_a_moment: bool,
     pub(super) appends: Option<bool>,
     pub(super) heal_bytes: usize,
     pub(super) record_format: Option<Format>,
@@ -181,6 +184,7 @@ impl RedisShared {
             keep_bytes,
             replicas,
             waiting,
+            flushes_in_a_moment,
             appends,
             heal_bytes,
             record_format,
@@ -218,6 +222,7 @@ impl RedisShared {
             replicas,
             record_format,
             waiting,
+            flushes_in_a_moment,
             answering: AtomicU64::new(replicas.into()),
             lacking: Rare::default(),
             counted_at: Mutex::default(),

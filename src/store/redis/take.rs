@@ -56,7 +56,7 @@ impl TakeOver {
         call.arg(hex_or_none(self.last.map(|token| token.0))).number(self.seq.0);
         call.arg(hex_or_none(self.digest.map(|digest| digest.0)));
         call.number(Format::NEWEST.number().into()).number(self.wanted.map_or(0, Format::number).into());
-        call.arg(scripts::hex(shared.info.register));
+        call.arg(scripts::hex(shared.info.register)).arg(if shared.serves() { "1" } else { "" });
         call
     }
 }

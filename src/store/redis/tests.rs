@@ -37,6 +37,7 @@ pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
         keep_bytes: 0,
         replicas: 1,
         waiting: ReplicaWait::Memory,
+        flushes_in_a_moment: false,
         appends: None,
         heal_bytes: 1 << 20,
         record_format: None,

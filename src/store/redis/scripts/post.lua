@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Says of a register that it is unfinished, or was moved, or neither; provided that every shard is where it is expected.
--- A register that was moved is owned by nobody from here on: its heads say so, and no token is theirs.
+-- A register that was moved is owned by nobody from here on: its heads say so, and no token is theirs. So that is said again
+-- whatever they say: whoever did not hear whether enough replicas have it asks once more.
 --
 -- KEYS[1] register: what the register is
 -- KEYS[2..] head: the head of each shard
@@ -16,17 +17,18 @@
 -- returns {`foreign`, register}: another register is there, or nothing says which one
 -- returns error NOPERM: the user lacks a right that is needed after the first write
 -- writes register head
-local register = redis.call('HMGET', KEYS[1], 'register')[1]
-if register ~= ARGV[3] then
-    return {'foreign', register or ''}
+local register = redis.call('HMGET', KEYS[1], 'register', 'moved')
+if register[1] ~= ARGV[3] then
+    return {'foreign', register[1] or ''}
 end
+local again = ARGV[2] == '1' and register[2] == ARGV[1]
 for i = 2, #KEYS do
     local head = redis.call('HMGET', KEYS[i], 'epoch', 'token', 'seq', 'digest')
     local token = ARGV[3 * i - 2]
     if not head[1] then
         return {'absent', i - 1}
     end
-    if token ~= '' and (head[2] ~= token or head[3] ~= ARGV[3 * i - 1] or head[4] ~= ARGV[3 * i]) then
+    if token ~= '' and not again and (head[2] ~= token or head[3] ~= ARGV[3 * i - 1] or head[4] ~= ARGV[3 * i]) then
         return {'fenced', i - 1, head[1]}
     end
 end
@@ -48,4 +50,6 @@ for i = 2, #KEYS do
         redis.call('HDEL', KEYS[i], 'moved')
     end
 end
+-- A mark, as `confirm` writes it: WAIT covers what its own connection wrote, and what is said again changes nothing else.
+redis.call('HSET', KEYS[2], 'mark', redis.call('HMGET', KEYS[2], 'seq')[1])
 return {'posted'}

@@ -11,6 +11,8 @@
 -- what somebody was answered is on this line.
 --
 -- The head may be another register's, which was put in the place of the one that the taker keeps: then nothing is taken.
+-- Nor by who is to serve it while it says that it is unfinished: it went back to before that was over, and what is missing
+-- nobody may know. But for what is played again, which leads to where it was whole (see `finished`).
 --
 -- The format of the records rises here and nowhere else, and only when every node that is there reads the later one.
 --
@@ -29,25 +31,27 @@
 -- ARGV[10] reads: the latest format of records that the new owner reads
 -- ARGV[11] wanted: the format in which it is to write; 0: that of the shard, or the latest where nobody ever took it
 -- ARGV[12] register: the one that the taker keeps, 32 hex digits
+-- ARGV[13] serves: `1` if it takes the register to serve it, and not to fill or to move it
 -- returns {`taken`, epoch, token, parent, seq, digest, time, generation, format, takes}: the head as it is now
 -- returns {`held`, owner, address, left}: another node owns it for so many milliseconds more
 -- returns {`fenced`, epoch}: somebody else took it since `mine`
 -- returns {`behind`, seq}: under the token `last` it is further back than it was, and nothing was done
 -- returns {`absent`}: there is no head
 -- returns {`foreign`, register}: it is this other one's, or nothing says whose it is
--- returns {`moved`, notice}: the register is somewhere else; nobody owns this one any more
+-- returns {`moved`, notice}: the register is somewhere else, and nobody owns this one any more; or it is unfinished
 -- returns {`newer`, format}: the records are in a format that it does not read
 -- writes head
 local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'seq', 'digest', 'moved', 'format', 'takes')
 if not head[1] then
     return {'absent'}
 end
-local register = redis.call('HMGET', KEYS[3], 'register')[1]
-if register ~= ARGV[12] then
-    return {'foreign', register or ''}
+local register = redis.call('HMGET', KEYS[3], 'register', 'moved')
+if register[1] ~= ARGV[12] then
+    return {'foreign', register[1] or ''}
 end
-if head[9] then
-    return {'moved', head[9]}
+local notice = head[9] or ARGV[13] == '1' and register[2]
+if notice and (ARGV[9] == '' or string.sub(notice, 1, 6) == 'moved ') then
+    return {'moved', notice}
 end
 local format = tonumber(head[10] or 1)
 if format > tonumber(ARGV[10]) then

@@ -10,6 +10,7 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::{KnownLine, RedisShared};
+use crate::store::moving::MoveNotice;
 use crate::store::redis::identity::{Behind, Stood};
 use crate::store::redis::journal::Point;
 use crate::store::redis::{failed, moving};
@@ -84,8 +85,13 @@ impl RedisShared {
         }
     }
 
-    /// The register is somewhere else. Whoever serves it ends: he would wait for ever for what is nobody's any more.
+    /// The register is somewhere else. Whoever serves it ends: he would wait for ever for what is nobody's any more. Not where it is
+    /// unfinished again, as it was not when this process opened it: whoever owned it last gives back what is missing.
     pub(in crate::store::redis) fn moved(&self, notice: &str) -> StoreError {
+        if let Some(notice @ MoveNotice::Unfinished { .. }) = MoveNotice::parse(notice).filter(|_| self.serves) {
+            let context = format!("Redis at {} went back, and what it has now", self.place).into();
+            return StoreError::Io { context, source: Arc::new(io::Error::other(notice.refusal())) };
+        }
         match moving::moved(&self.place, self.keys.prefix(), notice) {
             moved @ StoreError::Foreign(_) if self.serves => self.damaged(moved.to_string()),
             moved => moved,
