@@ -38,7 +38,9 @@
 //! refused copy may still come twice. It costs a reload of what was under way. History has no word of it: nothing happened.
 //!
 //! **Blocks are compared as blocks.** *A /26 is one record at .0; a put of .17 finds its own field empty.* So for a put the
-//! script looks for what covers it, by each length that is in use, and for a block over what lies inside. Shown by
+//! script looks for what covers it, by each length that is in use, and for a block over what lies inside. Of many that come at once
+//! a hash is read once, and of what begins before it each length is asked for once: else the move of a large subnet would keep Redis
+//! from all others for longer than a lease. Shown by `for_many_addresses_that_come_at_once_redis_is_not_asked_by_each_length_of_blocks`,
 //! `a_put_inside_a_stored_block_is_refused`, `a_block_over_anything_that_is_held_is_refused`,
 //! `where_there_are_no_blocks_nothing_is_read_because_of_them`. *Otherwise:* what is counted are the blocks of a shard: beside a
 //! network with blocks the others of its shard pay one read of a hash that is not there.

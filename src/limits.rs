@@ -70,7 +70,8 @@ pub const UNIT_BYTES_MAX: usize = BATCH_BYTES_MAX / 4;
 /// some 600 000 reservations of usual length; beyond it is refused.
 pub const ACT_BYTES_MAX: usize = 48 << 20;
 /// Bytes of the move of a subnet over Redis, which answers nobody else meanwhile: some 100 000 reservations, half a
-/// second. With several times as many no answer would come in time, and leases would not be renewed.
+/// second, and into a network with blocks some two tenths of a second more, of however many lengths those are. With several times
+/// as many no answer would come in time, and leases would not be renewed.
 pub const REDIS_MOVE_BYTES_MAX: usize = 8 << 20;
 /// Expired leases and ended cooldowns that one command handles.
 pub const EXPIRE_STEPS_MAX: usize = 256;

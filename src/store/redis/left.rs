@@ -17,22 +17,27 @@ use redis::{Cmd, Value};
 
 use super::history::{LogEntry, entry_of};
 use super::journal::{Deed, Forgotten, LoneBatch, Move, Point};
-use super::scripts::LoadedScript;
+use super::scripts::{LoadedScript, ScriptCall};
 use super::shared::RedisShared;
 use super::written;
+use crate::limits::BATCH_BYTES_MAX;
 use crate::store::{Seq, ShardId, StoreError, TransactionId, codec};
 
 /// Batches of a shard: several times those that a committer has under way.
 const BATCHES_MAX: usize = 8;
+/// Bytes of them: as much as a committer has under way in all shards together, but for the move of a large subnet. More would be
+/// in the way of the take-overs of the other shards, where Redis is far: those are what somebody waits for.
+const BYTES_MAX: usize = BATCH_BYTES_MAX;
 
 /// Asks for the last batches of a shard. Sent behind its take-over, as whoever takes it from a far or slow Redis cannot wait
-/// twice. For the first shard several nodes contend, most of them in vain, and again and again: of that it is asked when it was
-/// taken, together with which run of Redis that was. Whoever asks owns it, and commits nothing before.
+/// twice; but it is not waited for together with that: what was taken is taken, whatever becomes of this. For the first shard
+/// several nodes contend, most of them in vain, and again and again: of that it is asked when it was taken, together with which run
+/// of Redis that was. Whoever asks owns it, and commits nothing before.
 pub(super) fn command(shared: &RedisShared, shard: ShardId) -> Cmd {
-    let mut command = Cmd::new();
+    let mut call = ScriptCall::new(&shared.shas, LoadedScript::Left, &[shared.keys.log(shard)]);
     // And one before them, for its digest.
-    command.arg("XREVRANGE").arg(shared.keys.log(shard)).arg("+").arg("-").arg("COUNT").arg(BATCHES_MAX + 1);
-    command
+    call.number(BATCHES_MAX as u64 + 1).number(BYTES_MAX as u64);
+    call.command
 }
 
 /// The last batches before a point, under the token of that, in order, by what [`command`] was answered. None where that was

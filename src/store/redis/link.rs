@@ -226,6 +226,30 @@ impl Link {
         }
     }
 
+    /// Calls a script, and sends behind it a command that only reads, whose answer is not waited for here: it may be long.
+    pub(super) async fn call_beside(
+        &mut self,
+        call: &ScriptCall,
+        beside: Option<Cmd>,
+        within: Duration,
+    ) -> Result<(Value, Option<PendingReads>), Failed> {
+        let (connection, number) = self.connected().await?;
+        let answer = begin(connection, Arc::new(call.clone())).await;
+        let reading = match beside {
+            Some(command) => {
+                let mut pipeline = Pipeline::with_capacity(1);
+                pipeline.add_command(command);
+                self.begin_read(pipeline).await.ok()
+            }
+            None => None,
+        };
+        let (result, broken) = finish(answer, within, &Arc::clone(self.name())).await;
+        if broken {
+            self.broken(number);
+        }
+        Ok((result?, reading))
+    }
+
     /// Sends commands that only read, and waits for their answers.
     pub(super) async fn read(&mut self, pipeline: &Pipeline, within: Duration) -> Result<Vec<Value>, StoreError> {
         let reading = self.begin_read(pipeline.clone()).await?;

@@ -104,6 +104,13 @@ pub(super) const VOUCH: Script = Script {
     arguments: &["kind", "field"],
     answers: &["there", "gone"],
 };
+pub(super) const LEFT: Script = Script {
+    name: "left",
+    text: include_str!("scripts/left.lua"),
+    keys: &["log"],
+    arguments: &["count", "bytes"],
+    answers: &[],
+};
 pub(super) const ANEW: Script = Script {
     name: "anew",
     text: include_str!("scripts/anew.lua"),
@@ -129,12 +136,13 @@ pub(super) enum LoadedScript {
     CommitLettingGo,
     Cut,
     Vouch,
+    Left,
     Anew,
 }
 
 impl LoadedScript {
     /// In the order of the enum.
-    pub(super) const ALL: [LoadedScript; 12] = [
+    pub(super) const ALL: [LoadedScript; 13] = [
         LoadedScript::Init,
         LoadedScript::Probe,
         LoadedScript::Take,
@@ -146,6 +154,7 @@ impl LoadedScript {
         LoadedScript::CommitLettingGo,
         LoadedScript::Cut,
         LoadedScript::Vouch,
+        LoadedScript::Left,
         LoadedScript::Anew,
     ];
 
@@ -161,6 +170,7 @@ impl LoadedScript {
             LoadedScript::Commit | LoadedScript::CommitLettingGo => &COMMIT,
             LoadedScript::Cut => &CUT,
             LoadedScript::Vouch => &VOUCH,
+            LoadedScript::Left => &LEFT,
             LoadedScript::Anew => &ANEW,
         }
     }
@@ -208,7 +218,7 @@ mod tests {
 
     #[test]
     fn each_head_declares_what_its_builder_gives() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &ANEW] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &LEFT, &ANEW] {
             let declared = declared(script.text);
             let of = |list: &str| -> Vec<(&str, &str)> {
                 declared.iter().filter(|line| line.0 == list).map(|line| (line.1, line.2)).collect()
@@ -226,7 +236,7 @@ mod tests {
 
     #[test]
     fn each_head_names_every_answer_and_every_write() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &ANEW] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &LEFT, &ANEW] {
             let head = script.text.lines().skip(1).take_while(|line| line.starts_with("-- ") || *line == "--");
             let head: String = head.map(|line| format!("{line}\n")).collect();
             for answer in script.answers {

@@ -14,7 +14,7 @@ use super::heal;
 use super::journal::{Move, Point};
 use super::late;
 use super::left;
-use super::link::Link;
+use super::link::{Link, PendingReads};
 use super::scripts::{self, LoadedScript, ScriptCall, TakeAnswer};
 use super::shared::RedisShared;
 use super::takes::Takes;
@@ -136,12 +136,10 @@ async fn run_and_left(link: &mut Link, left: Option<Cmd>) -> (Option<String>, An
     }
     let mut answers = Vec::with_capacity(2);
     for reading in asked {
-        let answer = match reading {
-            Ok(reading) => link.finish_read(reading, ANSWER_WITHIN).await,
-            Err(error) => Err(error),
-        };
-        let only = |mut values: Vec<Value>| values.pop().ok_or_else(|| "an answer was empty".to_owned());
-        answers.push(answer.map_err(|error| error.to_string()).and_then(only));
+        answers.push(match reading {
+            Ok(reading) => only(link, reading).await,
+            Err(error) => Err(error.to_string()),
+        });
     }
     let mut answers = answers.into_iter();
     let run = match answers.next() {
@@ -152,6 +150,12 @@ async fn run_and_left(link: &mut Link, left: Option<Cmd>) -> (Option<String>, An
         _ => None,
     };
     (run, answers.next())
+}
+
+/// The answer of one command.
+async fn only(link: &mut Link, reading: PendingReads) -> Result<Value, String> {
+    let answer = link.finish_read(reading, ANSWER_WITHIN).await.map_err(|error| error.to_string());
+    answer.and_then(|mut values| values.pop().ok_or_else(|| "an answer was empty".to_owned()))
 }
 
 fn leaves(shared: &RedisShared, why: &str) -> StoreError {
@@ -177,8 +181,8 @@ pub(super) async fn take_once(
     let call = takeover.call(shared);
     let is_first = shard == ShardId(0);
     let asks_left = || shared.journal().keeps().then(|| left::command(shared, shard));
-    let also: Vec<Cmd> = if is_first { Vec::new() } else { Vec::from_iter(asks_left()) };
-    let (value, found) = link.call_then(&call, &also, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+    let beside = if is_first { None } else { asks_left() };
+    let (value, left) = link.call_beside(&call, beside, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || failed::strange(&shared.place, "the script answered something else");
     let (head, takes) = match scripts::taken(value).ok_or_else(strange)? {
         TakeAnswer::Taken(head, takes) => (head, takes),
@@ -220,7 +224,10 @@ pub(super) async fn take_once(
     if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, told, &head).await? {
         return Err(shared.went_back(shard, None, "another owner's, who went on from further back"));
     }
-    let mut found = found.into_iter().next().map(|found| found.map_err(|error| error.to_string()));
+    let mut found = match left {
+        Some(reading) => Some(only(link, reading).await),
+        None => None,
+    };
     if is_first {
         shared.yields(false);
         let left = asks_left().filter(|_| head.token != known.token);

@@ -282,8 +282,10 @@ async fn held_for(mut times: usize) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
         let (socket, _) = listener.accept().await.unwrap();
         let mut socket = BufReader::new(socket);
         while let Ok(Some(words)) = command(&mut socket).await {
-            noted.lock().unwrap().push(words[0].clone());
+            let is_left = words.get(3).is_some_and(|key| key.ends_with(":LOG"));
+            noted.lock().unwrap().push(if is_left { "LEFT".to_owned() } else { words[0].clone() });
             let answer = match words[0].as_str() {
+                "EVALSHA" if is_left => "*0\r\n".to_owned(),
                 "EVALSHA" if times > 0 => {
                     times -= 1;
                     format!("*4\r\n{}", ["held", "another", "", "3000"].map(bulk).concat())
@@ -304,7 +306,7 @@ async fn held_for(mut times: usize) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
 async fn what_the_owner_before_left_is_asked_for_by_who_took_the_register_and_not_by_who_contends() {
     let (address, asked) = held_for(3).await;
     let (shared, mut link) = (shared(None), link_to(address));
-    let asked = || asked.lock().unwrap().iter().filter(|word| *word == "XREVRANGE").count();
+    let asked = || asked.lock().unwrap().iter().filter(|word| *word == "LEFT").count();
     for _ in 0..3 {
         let held = take::take_once(&shared, &mut link, ShardId(0), Token(9)).await;
         assert!(matches!(held, Err(StoreError::Held { .. })), "{held:?}");
@@ -315,4 +317,34 @@ async fn what_the_owner_before_left_is_asked_for_by_who_took_the_register_and_no
     // Of the others nobody contends: it is asked beside.
     assert!(take::take_once(&shared, &mut link, ShardId(1), Token(9)).await.unwrap().is_some());
     assert_eq!(asked(), 2);
+}
+
+/// They may be long, and Redis far away: what is taken is taken, and who does not believe it draws another token, for ever.
+#[tokio::test]
+async fn a_take_over_stands_although_what_the_owner_before_left_does_not_come() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut socket = BufReader::new(socket);
+                while let Ok(Some(words)) = command(&mut socket).await {
+                    let is_left = words.iter().any(|word| word.ends_with(":LOG"));
+                    let answer = match words[0].as_str() {
+                        _ if is_left => std::future::pending().await,
+                        "EVALSHA" => format!("*10\r\n{}{}{}", bulk("taken"), fields(&head_at(5)), bulk("")),
+                        _ => answer(&words, &head_at(5)),
+                    };
+                    if socket.get_mut().write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let (shared, mut link) = (shared(None), link_to(address));
+    for shard in [0, 1].map(ShardId) {
+        let taken = take::take_once(&shared, &mut link, shard, Token(9)).await.unwrap();
+        assert_eq!(taken, Some(head_at(5)), "shard {}", shard.0);
+    }
 }

@@ -144,13 +144,16 @@ fn a_block_that_cools_still_covers_and_the_last_one_gone_leaves_no_trace() {
 
 /// Reads of a commit of one address in a bucket that is there already.
 fn reads(begun: &mut Begun, address: &str, generation: u64) -> u64 {
+    calls_of(begun, vec![put(address, generation, None)], &["hget", "hmget", "hgetall", "hexists"])
+}
+
+/// How often Redis is asked one of these by a commit.
+fn calls_of(begun: &mut Begun, steps: Vec<Step>, names: &[&str]) -> u64 {
     let _: () = begun.server.ask(&["CONFIG", "RESETSTAT"]);
-    begun.commit(vec![put(address, generation, None)]).unwrap();
+    begun.commit(steps).unwrap();
     let told: String = begun.server.ask(&["INFO", "commandstats"]);
     let calls = |line: &str| line.split_once(":calls=")?.1.split(',').next()?.parse::<u64>().ok();
-    let is_read = |line: &&str| {
-        ["hget", "hmget", "hgetall", "hexists"].iter().any(|name| line.starts_with(&format!("cmdstat_{name}:")))
-    };
+    let is_read = |line: &&str| names.iter().any(|name| line.starts_with(&format!("cmdstat_{name}:")));
     told.lines().filter(is_read).filter_map(calls).sum()
 }
 
@@ -164,4 +167,51 @@ fn where_there_are_no_blocks_nothing_is_read_because_of_them() {
     begun.commit(vec![gone("10.0.5.0/28", 7)]).unwrap();
     assert!(with > without, "{with} reads with a block, {without} without: the test sees nothing");
     assert_eq!(reads(&mut begun, "10.0.0.4", 9), without, "after the last one is gone");
+}
+
+/// Of a /8 of the network, the first addresses in so many of its prefixes of this length.
+fn puts(first: u8, count: u32, generation: u64) -> Vec<Step> {
+    let address = |at: u32| std::net::Ipv4Addr::from((u32::from(first) << 24) + at).to_string();
+    (0..count).map(|at| put(&address(at), generation, None)).collect()
+}
+
+/// A large subnet moves into a network with blocks of many lengths, while Redis answers nobody else.
+#[test]
+fn for_many_addresses_that_come_at_once_redis_is_not_asked_by_each_length_of_blocks() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    let reads = |begun: &mut Begun, first| {
+        calls_of(begun, puts(first, 1_000, 5), &["hmget", "hkeys", "exists", "zscore", "zrevrangebylex"])
+    };
+    let without = reads(&mut begun, 20);
+    let lengths = 16..=27u8;
+    let blocks = lengths.clone().map(|length| put(&format!("10.{length}.0.0/{length}"), u64::from(length), None));
+    begun.commit(blocks.collect()).unwrap();
+    let with = reads(&mut begun, 30);
+    let bases: u64 = lengths.map(|length| 1_000u64.div_ceil(1 << (32 - length))).sum();
+    assert!(with <= without + bases, "{with} reads for {bases} bases, {without} without blocks");
+    // One of them is in the way all the same, whichever it is, and however many others are put beside what is in it.
+    for (inside, there) in [("10.16.200.1", 16), ("10.20.15.255", 20), ("10.27.0.31", 27)] {
+        let mut steps = puts(40, 300, 6);
+        steps.push(put(inside, 6, None));
+        refused(&mut begun, steps, there);
+    }
+    begun.commit(vec![put("10.60.0.4/30", 60, None), put("2001:db8::/96", 61, None)]).unwrap();
+    begun.commit(vec![put("2001:db8:0:1::40/122", 62, None), put("2001:db8:0:1::", 63, None)]).unwrap();
+    let beside = |prefix: &str, from: u32, to: u32| {
+        (from..to).map(|at| put(&format!("{prefix}{at:x}"), 6, None)).collect::<Vec<_>>()
+    };
+    for (mut steps, inside, there) in [
+        (
+            puts(60, 4, 6).into_iter().chain((8..64).map(|at| put(&format!("10.60.0.{at}"), 6, None))).collect(),
+            "10.60.0.7",
+            60,
+        ),
+        (beside("2001:db8::1:0:", 0, 200), "2001:db8::ffff:ffff", 61),
+        (beside("2001:db8:0:1::", 0x80, 0x180), "2001:db8:0:1::7f", 62),
+    ] {
+        begun.commit(Vec::clone(&steps)).unwrap();
+        begun.commit(steps.iter().map(|step| Step { expect: Some(6), state: None, ..step.clone() }).collect()).unwrap();
+        steps.push(put(inside, 6, None));
+        refused(&mut begun, steps, there);
+    }
 }

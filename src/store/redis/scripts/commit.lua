@@ -35,8 +35,8 @@
 local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
 local argv, unpack, min = ARGV, unpack, math.min
 -- Arguments of one call, bounded by Lua's stack; how long a hash of IPv6 may grow, and how many addresses stay in it
--- when it is cut; how often the log is trimmed.
-local STRIP, LEAF_MAX, LEAF_CUT, TRIM_EVERY = 1000, 96, 64, 64
+-- when it is cut; how often the log is trimmed; up to how many addresses of a hash are few.
+local STRIP, LEAF_MAX, LEAF_CUT, TRIM_EVERY, FEW = 1000, 96, 64, 64, 8
 local ZERO = string.rep('0', 32)
 -- Whatever is called after the first write.
 local LATER = {'XADD', 'XRANGE', 'XTRIM', 'HSET', 'HDEL', 'HINCRBY', 'HLEN', 'HGETALL', 'ZADD', 'ZREM', 'EXISTS', 'DEL'}
@@ -179,22 +179,75 @@ local function differs(p, watch, lengths)
     end
 end
 
+-- Lengths of blocks in use in a network, by kind; and of each what there is at the bases that were asked for.
+local function lengths_of(prefix, network)
+    local list, stored = call('HGETALL', prefix .. 'k:' .. network), {['4'] = {}, ['6'] = {}}
+    for n = 1, #list, 2 do
+        local of = stored[sub(list[n], 1, 1)]
+        of[#of + 1] = {length = tonumber(sub(list[n], 3)), at = {}}
+    end
+    return stored
+end
+
+local function add(blocks, from, record, length)
+    blocks[#blocks + 1] = {from = from, upto = last_of(from, length), length = length, record = record}
+end
+
+-- Blocks of these lengths that may lie around what is put into a part; second, a key that is gone. Those that begin in its hash:
+-- of a few addresses the bases are asked for, of more the whole hash. Those that begin before it lie around its first address: one
+-- of each length, which is the same for many parts.
+local function blocks_around(prefix, p, around)
+    local blocks, all, width = {}, {}, p.kind == '4' and 32 or 128
+    if p.last - p.first >= FEW and #around > 0 then
+        all = p.absent and all or call('HGETALL', p.key)
+    elseif not p.absent then
+        local fields, seen = {}, {}
+        for at = p.first, p.last do
+            local address = address_of(p.kind, p.low, argv[at])
+            for n = 1, #around do
+                local base = base_of(address, around[n].length)
+                if base >= p.low and not seen[base] then
+                    seen[base] = true
+                    fields[#fields + 1] = p.kind == '4' and tostring(tonumber(base, 16) % 64) or base
+                end
+            end
+        end
+        local found = #fields > 0 and call('HMGET', p.key, unpack(fields)) or {}
+        for n = 1, #fields do
+            if found[n] then all[#all + 1], all[#all + 2] = fields[n], found[n] end
+        end
+    end
+    for n = 1, #all, 2 do
+        local length = length_of(all[n + 1])
+        if length < width then add(blocks, address_of(p.kind, p.low, all[n]), all[n + 1], length) end
+    end
+    for n = 1, #around do
+        local one = around[n]
+        local base = base_of(p.low, one.length)
+        if base < p.low and one.at[base] == nil then
+            local key, field, low = place_of(prefix, p.kind, p.network, base)
+            local there = call('HMGET', key, field)[1]
+            if not there and hash_gone(prefix, p.kind, p.network, low, key) then return nil, key end
+            one.at[base] = there and length_of(there) == one.length and there
+        end
+        if base < p.low and one.at[base] then add(blocks, base, one.at[base], one.length) end
+    end
+    return blocks
+end
+
 -- What lies in the way of a put: a block around it, or for a block anything inside it; third, a key that is gone. What this
 -- batch changes itself is left out: its own puts were compared with each other before it was sent.
 local function in_the_way(prefix, p, stored, touched, lengths)
     local width = p.kind == '4' and 32 or 128
+    local blocks, key = blocks_around(prefix, p, stored[p.kind])
+    if key then return nil, nil, key end
     for at = p.first, p.last do
         local address, record = address_of(p.kind, p.low, argv[at]), argv[at + p.record]
         local length = record == '' and width or length_of(record)
-        for name in pairs(record == '' and {} or stored) do
-            local around = tonumber(string.match(name, '^' .. p.kind .. '/(%d+)$'))
-            local base = around and around < length and base_of(address, around)
-            if base and not touched[p.kind .. base] then
-                local key, field, low = place_of(prefix, p.kind, p.network, base)
-                local there = call('HMGET', key, field)[1]
-                if there and length_of(there) == around then return at, there end
-                if not there and hash_gone(prefix, p.kind, p.network, low, key) then return nil, nil, key end
-            end
+        for n = 1, record == '' and 0 or #blocks do
+            local one = blocks[n]
+            local is_around = one.length < length and address >= one.from and address <= one.upto
+            if is_around and not touched[p.kind .. one.from] then return at, one.record end
         end
         if length < width then
             local name = p.kind .. '/' .. length
@@ -381,11 +434,7 @@ for i = 1, tonumber(ARGV[1]) do
         local stored = {}
         for _, p in ipairs(watch and plan.parts or {}) do
             if p.kind ~= 'c' then
-                if not stored[p.network] then
-                    stored[p.network] = {}
-                    local list = call('HGETALL', prefix .. 'k:' .. p.network)
-                    for n = 1, #list, 2 do stored[p.network][list[n]] = true end
-                end
+                if not stored[p.network] then stored[p.network] = lengths_of(prefix, p.network) end
                 local where, found, key = in_the_way(prefix, p, stored[p.network], touched[p.network],
                     plan.counts[p.network])
                 if key then return {'lost', i, key} end
