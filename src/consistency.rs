@@ -222,7 +222,10 @@
 //!
 //! **A copy is not the register.** *A restored register gives what was granted since the copy was made.* So it has a new
 //! identity, generations above all that can have been given, and chooses no address before somebody says that what is in use
-//! was claimed. A register that was moved refuses its old place for ever. Shown by
+//! was claimed. A register that was moved refuses its old place for ever; and one that was not is not left behind: *a server is
+//! started over Redis with the directory of its files, and later without Redis again, and each register grants what the other one
+//! has.* Shown by
+//! `neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in_redis_for_an_empty_one`,
 //! `a_copy_is_another_register_with_higher_generations`, `a_restored_register_chooses_no_address_until_it_is_accepted`,
 //! `a_node_that_wakes_after_the_move_takes_no_shard_and_writes_nothing`,
 //! `a_node_that_slept_while_the_register_was_moved_ends_and_says_where_it_went`.

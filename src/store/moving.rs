@@ -16,6 +16,8 @@ use super::{Digest, Head, Later, Seq, ShardId, Store, StoreError, Token};
 
 /// In the directory of a node whose register is in Redis: the file in which it notes which one that is.
 pub const REDIS_FILE: &str = "REDIS";
+/// And how the file begins in which it keeps what Redis is not known to have.
+pub(super) const REDO_PREFIX: &str = "REDO-";
 
 /// What a register says of its own move. Without one it is a register like any other.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -225,7 +225,8 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
         "{words}"
     );
 
-    let server = serve(url, beside);
+    // With the directory that it was moved from, as that of the node.
+    let server = serve(url, Path::new(first));
     same(&shown(&server), &before);
     let words = refused(&["migrate", url, last, "--yes"]);
     assert!(words.contains("node ") && words.contains("stop every server"), "{words}");

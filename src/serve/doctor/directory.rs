@@ -10,6 +10,7 @@ use super::{Check, other_shards};
 use crate::actors::committer::chain;
 use crate::config::{Config, StoreKind};
 use crate::core::plural::counted;
+use crate::serve::opening::{self, hint_of_redis};
 use crate::store::StoreError;
 use crate::store::embedded::{self, nameplate};
 
@@ -39,8 +40,9 @@ pub(super) fn nearest(directory: &Path) -> PathBuf {
 pub(super) fn checks(config: &Config) -> (Vec<Check>, Option<String>) {
     let directory = &config.store.directory;
     let mut checks = vec![place(directory)];
-    // Over Redis only a note is there.
+    // Over Redis only a note is there, or should be.
     if config.store.kind == StoreKind::Redis {
+        checks.extend(left_behind(config));
         return (checks, None);
     }
     checks.push(room(config));
@@ -54,6 +56,17 @@ pub(super) fn checks(config: &Config) -> (Vec<Check>, Option<String>) {
         checks.extend(log(directory));
     }
     (checks, holder)
+}
+
+/// A register in files that a start over Redis would leave behind, or has left behind long ago.
+fn left_behind(config: &Config) -> Option<Check> {
+    let (seen, hint) = opening::left_behind(config)?;
+    if nameplate::is_of_redis(&config.store.directory) {
+        let hint = "see whether what it granted is claimed in the register in Redis (`allod ip claim`), then move its files \
+                    (`META`, `MARK`, `log`, `snap`) elsewhere";
+        return Some(Check::warning("register", seen, hint));
+    }
+    Some(Check::wrong("register", seen, hint))
 }
 
 /// Is all of it there that a start reads? Reads as much as a start does.
@@ -206,6 +219,9 @@ fn register(config: &Config) -> Check {
     let plate = match nameplate::read(directory) {
         Err(error) => {
             let hint = match error {
+                StoreError::Foreign(_) if nameplate::is_of_redis(directory) => {
+                    return Check::wrong("register", chain(&error), hint_of_redis(directory));
+                }
                 StoreError::Foreign(_) if !nameplate::may_be_there(directory) => {
                     "name another directory by `--data DIR` (`store.directory`)"
                 }
@@ -224,6 +240,11 @@ fn register(config: &Config) -> Check {
     let seen = format!("{:032x}, {}", plate.register, counted(u64::from(plate.shards), "shard"));
     if let Some(moved) = plate.moved {
         return Check::wrong("register", format!("{} {}", directory.display(), moved.refusal()), moved.hint());
+    }
+    if nameplate::is_of_redis(directory) {
+        let seen =
+            format!("{} is the directory of a node whose register is in Redis (it has `REDIS`)", directory.display());
+        return Check::wrong("register", seen, hint_of_redis(directory));
     }
     if let Some(wrong) = other_shards(&seen, plate.shards.into(), config) {
         return wrong;

@@ -128,6 +128,7 @@ impl EmbeddedStore {
             if let Opening::Target { .. } = options.opening { take_lock(&*disk, dir) } else { lock(&*disk, dir) };
         let lock = LockGuard(locked?);
         let notice = moving::check(&*disk, dir, &options.opening)?;
+        moving::check_beside_redis(&*disk, dir, &options.opening)?;
         if !initialised(&*disk, dir)? {
             initialise(&*disk, dir, shards, &options)?;
         }
