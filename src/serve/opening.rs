@@ -63,6 +63,16 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     }
 }
 
+/// Where the register is that the configuration names, for people: without a password.
+pub(super) fn place(config: &Config) -> String {
+    let StoreSettings { kind, directory, redis, prefix, .. } = &config.store;
+    match kind {
+        StoreKind::Memory => "memory".to_owned(),
+        StoreKind::Embedded => format!("the directory {}", directory.display()),
+        StoreKind::Redis => format!("{}, keys `{{{prefix}}}:…`", without_secret(redis)),
+    }
+}
+
 /// The store in Redis as the configuration has it.
 pub(super) fn redis_options(config: &Config) -> RedisOptions {
     let settings = &config.store;
@@ -79,6 +89,7 @@ pub(super) fn redis_options(config: &Config) -> RedisOptions {
         heal_bytes: usize::try_from(settings.redis_heal_bytes).unwrap_or(usize::MAX),
         replicas: u32::try_from(settings.redis_replicas).unwrap_or(u32::MAX),
         degrade: settings.redis_degrade,
+        expects_others: !config.cluster.secret_file.as_os_str().is_empty(),
         ..RedisOptions::new(settings.redis.clone(), u16::try_from(settings.shards).unwrap_or(1))
     }
 }

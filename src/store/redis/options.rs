@@ -37,6 +37,8 @@ pub struct RedisOptions {
     pub record_format: Option<Format>,
     /// What it is opened for.
     pub opening: Opening,
+    /// Has it a secret that other nodes share? Then it says more where it begins a register: there may have been one.
+    pub expects_others: bool,
     /// How many replicas must have a change before it is acknowledged.
     pub replicas: u32,
     /// Is it acknowledged what fewer replicas have, once it is in a file of `directory`?
@@ -63,6 +65,7 @@ impl RedisOptions {
             history_bytes: 1 << 30,
             record_format: None,
             opening: Opening::Serve,
+            expects_others: false,
             replicas: 0,
             degrade: false,
             heal_bytes: 64 << 20,
