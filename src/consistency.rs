@@ -128,14 +128,17 @@
 //!
 //! **Leases say who may try, tokens who may write.** A register is taken over when it was let go, when its lease ran out by
 //! the store's time, or when it is handed over. Two live nodes of one name: the second is refused, and so is one without the
-//! secret beside others. Nodes do not contend in step; one that was replaced lets others go first for two leases and some more, but
+//! secret beside others. *A secret has a slip; all nodes refuse whoever has it, and at the next failover he wins the register, which
+//! nobody else can ask for then.* Of two secrets none is the right one by itself, so it is the node that starts which is refused:
+//! by the owner, or by one that is ready where none takes it ([`serve`](crate::serve), `company`). One that is ready waits. Nodes do not contend in step; one that was replaced lets others go first for two leases and some more, but
 //! only those that were seen within three seconds, so that no outage is longer for it. An owner that most others do not reach
 //! hands over by itself where another node is reached better. [`serve`](crate::serve); shown by
 //! `a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant`,
 //! `of_two_nodes_of_one_name_only_one_grants_at_a_time`,
 //! `a_node_that_was_replaced_takes_the_register_at_once_where_no_other_is_there`,
 //! `a_node_that_was_replaced_lets_one_that_is_there_go_first_for_a_lease_without_an_owner`,
-//! `a_node_without_the_secret_is_refused_beside_others_and_never_takes_their_register` and
+//! `a_node_without_the_secret_is_refused_beside_others_and_never_takes_their_register`,
+//! `a_node_with_another_secret_is_refused_beside_others_and_never_takes_their_register` and
 //! `an_owner_that_the_other_nodes_do_not_reach_hands_the_register_to_one_that_they_do`. *Otherwise:* one node owns all shards,
 //! because one script changes several networks together, all or none (deploy/README.md, *Several nodes*); so there is nothing
 //! to spread by hashing.

@@ -157,7 +157,7 @@ impl CannotStart {
             CannotBegin::Unrelated(Unrelated { problem, may_pass }) => {
                 let hint = "give all nodes that share a register the same secret by `--cluster-secret-file FILE` \
                             (`cluster.secret_file`; `head -c 32 /dev/urandom | base64 > FILE` makes one) and restart those \
-                            that have none, or keep this one's register elsewhere (`store.redis`, `store.prefix`)";
+                            that have none or another, or keep this one's register elsewhere (`store.redis`, `store.prefix`)";
                 return Self { may_pass, ..Self::new(problem, hint) };
             }
             CannotBegin::Now(problem) if store == StoreKind::Redis => {
