@@ -173,7 +173,7 @@ impl RedisShared {
         self.damaged(format!(
             "Redis at {} went back: shard {} was acknowledged up to batch {acknowledged} and is now {found}. Changes that \
              were acknowledged are missing there; bring its data back, or start with `--accept-rollback` to go on from what it \
-             has",
+             has. That grants from the first moment: keep the clients' way closed until what is in use was claimed",
             self.place, shard.0
         ))
     }
