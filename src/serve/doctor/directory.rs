@@ -5,11 +5,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, FsWord, access, statfs, statvfs};
+use rustix::io::Errno;
 
 use super::{Check, other_shards};
 use crate::actors::committer::chain;
 use crate::config::{Config, StoreKind};
 use crate::core::plural::counted;
+use crate::serve::cannot::READ_ONLY_HINT;
 use crate::serve::opening::{self, hint_of_redis};
 use crate::store::StoreError;
 use crate::store::embedded::{self, nameplate};
@@ -108,7 +110,11 @@ fn place(directory: &Path) -> Check {
         return Check::wrong(CHECK, format!("{} is no directory", near.display()), "name another by `--data DIR`");
     }
     let (mode, user) = (facts.mode() & 0o7777, rustix::process::geteuid().as_raw());
-    if access(&near, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
+    let may = access(&near, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK);
+    if may == Err(Errno::ROFS) {
+        return Check::wrong(CHECK, format!("nobody may write to {}: it is read-only", near.display()), READ_ONLY_HINT);
+    }
+    if may.is_err() {
         let seen = format!(
             "{} (mode {mode:o}) belongs to user {}; user {user} may not write there",
             near.display(),
@@ -315,7 +321,6 @@ mod tests {
 
     #[test]
     fn only_where_a_right_is_missing_another_user_is_named_to_look_at_the_log() {
-        use rustix::io::Errno;
         let hint = |errno: Errno| {
             let source = std::sync::Arc::new(std::io::Error::from(errno));
             hint_of_log(&StoreError::Io { context: "reading a segment".into(), source })
