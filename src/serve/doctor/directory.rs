@@ -190,7 +190,11 @@ fn room_of(kind: FsWord, (free, all): (u64, u64), taken: u64, history: u64) -> C
     let (name, why) = file_system(kind);
     let seen = format!("{name}, {} of {} MB free", free / MB, all / MB);
     if free < ROOM_BYTES_MIN {
-        return Check::wrong("room", seen, "make room: when the disk is full, nothing is granted any more");
+        return Check::wrong(
+            "room",
+            seen,
+            "make room: the log takes 64 MiB at once, and where they are not free nothing is granted any more",
+        );
     }
     if let Some(why) = why {
         return Check::warning("room", seen, why);
