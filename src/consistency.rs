@@ -109,7 +109,9 @@
 //! `a_register_whose_redis_is_emptied_under_load_is_written_anew_and_nothing_acknowledged_is_lost`,
 //! `nodes_that_share_a_register_grant_nothing_from_a_redis_that_comes_back_empty_after_their_leases`,
 //! `a_running_node_grants_nothing_from_another_register_and_ends_naming_both`. *Otherwise:* all of a register is written anew or
-//! none of it, as it lies in one place: one head that is gone from among others is damage.
+//! none of it, as it lies in one place: one head that is gone from among others is damage. And a node with a new directory knows no
+//! name: where nothing is it begins an empty register, which the log says (`began a new, empty register`), with what to look at
+//! where the node has a secret that others share.
 //!
 //! **Generations never repeat.** The next one is above all that is stored, and above the clock's seconds times 2^20: both
 //! must fail to repeat one. [`actors::generations`](crate::actors::generations); shown by
