@@ -435,8 +435,11 @@ fn unknown_keys(tree: &serde_json::Value) -> Vec<String> {
         .into_iter()
         .filter(|key| !key.is_empty() && !known.contains(key) && !is_table(&known, key))
         .map(|key| {
+            // A word too much is one slip, however long it is.
+            let goes_on = |known: &&String| key.strip_prefix(known.as_str()).is_some_and(|rest| rest.starts_with('_'));
+            let begun = known.iter().filter(goes_on).max_by_key(|known| known.len());
             let near = known.iter().min_by_key(|known| distance(known, &key));
-            match near.filter(|near| distance(near, &key) <= near.len() / 2) {
+            match begun.or(near.filter(|near| distance(near, &key) <= near.len() / 2)) {
                 Some(near) => format!("there is no key `{key}`; did you mean `{near}`?"),
                 None => format!("there is no key `{key}`; config/server.toml lists all"),
             }
@@ -523,6 +526,8 @@ mod tests {
     fn an_unknown_key_is_refused_with_the_nearest_known_one() {
         let problem = load("[server]\nlissten = \"127.0.0.1:1\"\n", &[], &[]).unwrap_err();
         assert_eq!(problem, "there is no key `server.lissten`; did you mean `server.listen`?");
+        let problem = load("[store]\nredis_url = \"redis://127.0.0.1\"\n", &[], &[]).unwrap_err();
+        assert_eq!(problem, "there is no key `store.redis_url`; did you mean `store.redis`?");
     }
 
     #[test]

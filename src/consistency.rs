@@ -116,7 +116,9 @@
 //! `a_register_whose_redis_is_emptied_under_load_is_written_anew_and_nothing_acknowledged_is_lost`,
 //! `nodes_that_share_a_register_grant_nothing_from_a_redis_that_comes_back_empty_after_their_leases`,
 //! `a_running_node_grants_nothing_from_another_register_and_ends_naming_both`. *Otherwise:* all of a register is written anew or
-//! none of it, as it lies in one place: one head that is gone from among others is damage.
+//! none of it, as it lies in one place: one head that is gone from among others is damage. And a node with a new directory knows no
+//! name: where nothing is it begins an empty register, which the log says (`began a new, empty register`), with what to look at
+//! where the node has a secret that others share.
 //!
 //! **Generations never repeat.** The next one is above all that is stored, and above the clock's seconds times 2^20: both
 //! must fail to repeat one. [`actors::generations`](crate::actors::generations); shown by
@@ -135,14 +137,17 @@
 //!
 //! **Leases say who may try, tokens who may write.** A register is taken over when it was let go, when its lease ran out by
 //! the store's time, or when it is handed over. Two live nodes of one name: the second is refused, and so is one without the
-//! secret beside others. Nodes do not contend in step; one that was replaced lets others go first for two leases and some more, but
+//! secret beside others. *A secret has a slip; all nodes refuse whoever has it, and at the next failover he wins the register, which
+//! nobody else can ask for then.* Of two secrets none is the right one by itself, so it is the node that starts which is refused:
+//! by the owner, or by one that is ready where none takes it ([`serve`](crate::serve), `company`). One that is ready waits. Nodes do not contend in step; one that was replaced lets others go first for two leases and some more, but
 //! only those that were seen within three seconds, so that no outage is longer for it. An owner that most others do not reach
 //! hands over by itself where another node is reached better. [`serve`](crate::serve); shown by
 //! `a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant`,
 //! `of_two_nodes_of_one_name_only_one_grants_at_a_time`,
 //! `a_node_that_was_replaced_takes_the_register_at_once_where_no_other_is_there`,
 //! `a_node_that_was_replaced_lets_one_that_is_there_go_first_for_a_lease_without_an_owner`,
-//! `a_node_without_the_secret_is_refused_beside_others_and_never_takes_their_register` and
+//! `a_node_without_the_secret_is_refused_beside_others_and_never_takes_their_register`,
+//! `a_node_with_another_secret_is_refused_beside_others_and_never_takes_their_register` and
 //! `an_owner_that_the_other_nodes_do_not_reach_hands_the_register_to_one_that_they_do`. *Otherwise:* one node owns all shards,
 //! because one script changes several networks together, all or none (deploy/README.md, *Several nodes*); so there is nothing
 //! to spread by hashing.
@@ -252,7 +257,10 @@
 //! was claimed. A register that was moved refuses its old place for ever. *It is moved to Redis and served; Redis forgets the last
 //! second, and with it that the move was finished. It says that it is a broken copy, and the next move removes it, with all that was
 //! granted there.* So each end of a move waits for the replicas, and for the disk; an owner that lives says again that its register is
-//! finished; nobody takes what is not; and what was served is never removed. Shown by
+//! finished; nobody takes what is not; and what was served is never removed. One that was not moved is not left behind: *a server is
+//! started over Redis with the directory of its files, and later without Redis again, and each register grants what the other one
+//! has.* Shown by
+//! `neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in_redis_for_an_empty_one`,
 //! `what_a_register_says_of_its_move_counts_when_the_replicas_that_follow_have_it`,
 //! `a_node_that_lives_says_again_that_its_register_is_finished_and_no_move_removes_it`,
 //! `what_was_served_and_may_not_be_whole_is_neither_removed_nor_is_its_source_opened_again`,

@@ -33,6 +33,7 @@ mod lease;
 mod listening;
 mod meeting;
 pub mod migrate;
+mod opened;
 mod opening;
 mod peers;
 mod process;
@@ -344,6 +345,7 @@ async fn bring_up(
         peers.listen(Forwarded::of(&server), server.stop.clone(), &server.peers);
     }
     let mut keeper = Keeper::new(Arc::clone(&server), store, hooks, peers);
+    keeper.place = opening::place(&config);
     keeper.introduce(card.clone());
     keeper.begin().await.map_err(|cannot| CannotStart::register(cannot, config.store.kind))?;
     match open(&server, &mut keeper, &config, card, networks, &http_thread).await {

@@ -193,13 +193,18 @@ async fn shards(session: &mut Session) -> Option<Check> {
     })
 }
 
+/// In the order of the runbook (deploy/README.md, "Conflicts after a failover"): two that use one address are not parted by a word.
+const CONFLICTS_HINT: &str = "`allod cluster conflicts` lists both claims; of each see first that one of both does not use the \
+                              address (to keep the late one: `allod reserved add NETWORK ADDRESS --for-owner LATE`, and release \
+                              the present one), then `allod cluster accept NETWORK ADDRESS --reason TICKET`";
+
 async fn conflicts(session: &mut Session) -> Option<Check> {
     let result = session.try_call("cluster.conflicts", Map::new()).await.ok()?;
     let count = result.get("conflicts").and_then(Value::as_array)?.len() as u64;
     Some(if count > 0 {
         let seen =
             format!("{} with two claims since a failover: their networks grant nothing", counted(count, "address"));
-        Check::wrong("conflicts", seen, "`allod cluster conflicts` lists them; decide each by `allod cluster accept`")
+        Check::wrong("conflicts", seen, CONFLICTS_HINT)
     } else {
         Check::ok("conflicts", "none")
     })

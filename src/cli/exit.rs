@@ -21,7 +21,8 @@ pub const HELP: &str = "\
 What takes away what others may count on shows what goes and asks first: every
 delete, remove and revert, owner release, scope release, ip release --force,
 subnet modify and pool modify that cut pools, reserved add that replaces for
-whom or a note, network apply that removes something, migrate.
+whom or a note, network apply that removes something, cluster accept of all
+addresses, migrate.
 --yes answers, and is needed where nobody can be asked; --dry-run only shows.
 
 Exit codes:

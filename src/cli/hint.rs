@@ -89,8 +89,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::NotReady if text(data, "reason") == Some("conflicts") => {
             let network = text(data, "network").map_or("NETWORK".to_owned(), shell);
             format!(
-                "`allod cluster conflicts {network}` shows all that are left; decide each, `allod cluster accept {network} \
-                 ADDRESS --reason TICKET`: without an address all late claims are given up"
+                "`allod cluster conflicts {network}` shows all that are left. Of each see first that one of both does not use the \
+                 address: tell the late one, or reserve it for him (`allod reserved add {network} ADDRESS --for-owner LATE`) and \
+                 release the present one; then `allod cluster accept {network} ADDRESS --reason TICKET` gives the late claim up"
             )
         }
         ErrorKind::NotReady => format!("{}; `allod cluster nodes` shows who serves, `GET /readyz` what stands in the way", retry_after(data)),
@@ -368,7 +369,8 @@ mod tests {
         let data = json!({"reason": "conflicts", "network": "lan"});
         let several = hint("ip.claim", json!({"network": "lan"}), "not_ready", "since a failover", data);
         assert!(several.starts_with("`allod cluster conflicts lan` shows all that are left"), "{several}");
-        assert!(several.contains("`allod cluster accept lan ADDRESS --reason TICKET`"), "{several}");
+        let (first, accept) = several.split_once("`allod cluster accept lan ADDRESS --reason TICKET`").unwrap();
+        assert!(first.contains("--for-owner LATE") && !accept.contains("--for-owner"), "two would use it: {several}");
         // One that was deleted is listed by the name that it had.
         for method in ["cluster.accept", "cluster.conflicts"] {
             let gone = hint(method, json!({"network": "lan"}), "not_found", "network `lan` does not exist", json!({}));

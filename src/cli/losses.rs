@@ -29,6 +29,11 @@ pub async fn of(session: &mut Session, ask: &Ask) -> Done<Option<String>> {
             cut(session, ask).await?,
         ),
         "reserved.add" => ("this is replaced:", replaced(session, ask).await?),
+        // Of one address he who names it has looked at it.
+        "cluster.accept" if ask.text("address").is_none() => (
+            "all these late claims are given up, also those that nobody has looked at; whoever was told of one may use the address:",
+            late_claims(session, ask).await?,
+        ),
         _ => return Ok(None),
     };
     let rest = lines.len().saturating_sub(LINES_MAX);
@@ -46,6 +51,21 @@ async fn pools_of_subnet(session: &mut Session, ask: &Ask) -> Done<Vec<String>> 
     let after: Vec<Value> = list(&would, "pools").cloned().collect();
     let Some(there) = there else { return Ok(Vec::new()) };
     Ok(lost(there, &after, true))
+}
+
+/// Who was told that he has an address that somebody else has now.
+async fn late_claims(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
+    let would = session.make(&ask.clone().with("dry_run", true)).await?;
+    let whose = |of: &Value| {
+        let [scope, owner, slot] = ["scope", "owner", "slot"].map(|member| text(of, member).unwrap_or_default());
+        format!("`{owner}` (scope `{scope}`, slot `{slot}`)")
+    };
+    let line = |conflict: &Value| {
+        let present = conflict.get("present");
+        let has = present.map_or_else(String::new, |present| format!("; {} has it now", whose(present)));
+        Some(format!("- {} of {}{has}", text(conflict, "address")?, whose(conflict.get("late")?)))
+    };
+    Ok(list(&would, "accepted").filter_map(line).collect())
 }
 
 /// What goes out of a pool when its range changes.

@@ -191,7 +191,10 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             (!lines.is_empty()).then(|| lines.join("\n"))
         }
         "cluster.conflicts" if length("conflicts") == Some(0) => Some("no conflicts".to_owned()),
-        "cluster.accept" if length("accepted") == Some(0) => Some("no conflicts; nothing was to be decided".to_owned()),
+        "cluster.accept" => Some(match length("accepted")? {
+            0 => "no conflicts; nothing was to be decided".to_owned(),
+            count => format!("gave up {}; what is present stays", counted(count, "late claim")),
+        }),
         "reserved.add" => kept_for_others(ask, result),
         "network.list" if length("networks") == Some(0) => {
             Some("no networks; make one: `allod network create lan --subnet 10.0.0.0/24,gateway=10.0.0.1`".to_owned())

@@ -64,7 +64,8 @@ pub struct ServeArgs {
     /// Take what Redis holds now, also if it is another register, or none
     #[arg(long)]
     pub accept_new_store: bool,
-    /// Go on from what Redis holds, although changes that this server acknowledged are missing
+    /// Go on from what Redis holds, although changes that this server acknowledged are missing. It grants from the first moment: keep
+    /// the clients' way closed until what is in use was claimed
     #[arg(long)]
     pub accept_rollback: bool,
 }

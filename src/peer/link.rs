@@ -77,6 +77,8 @@ struct Inner {
     /// There is something to write.
     wake: Notify,
     state: watch::Sender<LinkState>,
+    /// A living process is there, and has another secret, as it said when it was asked last.
+    differs_in_secret: AtomicBool,
     stop: CancellationToken,
 }
 
@@ -96,6 +98,7 @@ impl Link {
             outstanding: Mutex::default(),
             wake: Notify::new(),
             state: watch::Sender::new(LinkState::Connecting(None)),
+            differs_in_secret: AtomicBool::new(false),
             stop: CancellationToken::new(),
         });
         on.spawn(Arc::clone(&inner).run());
@@ -150,6 +153,16 @@ impl Link {
         timeout(within, state.wait_for(LinkState::is_up)).await.is_ok_and(|up| up.is_ok())
     }
 
+    /// Did the other node say, when it was asked last, that its secret is not the one of this node?
+    pub fn differs_in_secret(&self) -> bool {
+        self.inner.differs_in_secret.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it is known whether it can be up: it is, or was refused or not reached for the first time.
+    pub async fn tried(&self) {
+        let _ = self.state().wait_for(|state| *state != LinkState::Connecting(None)).await;
+    }
+
     /// Requests that are not answered, and will be soon: those that wait for capacity or for events do not count.
     pub fn under_way(&self) -> usize {
         self.inner.with(|outstanding| outstanding.under_way())
@@ -195,12 +208,18 @@ impl Inner {
             match connected {
                 Ok((stream, frames, peer)) => {
                     wait = shortest;
+                    self.differs_in_secret.store(false, Ordering::Relaxed);
                     let _end = End(&self);
                     let why = self.converse(stream, frames, peer).await;
                     self.disconnect(&why);
                     self.note(format!("the connection to node {} broke: {why}", self.address));
                 }
-                Err(error) => self.note(format!("no connection to node {}: {error}", self.address)),
+                Err(error) => {
+                    if matches!(error, HandshakeError::Secret | HandshakeError::RefusedSecret) {
+                        self.differs_in_secret.store(true, Ordering::Relaxed);
+                    }
+                    self.note(format!("no connection to node {}: {error}", self.address));
+                }
             }
             // Not all nodes at once.
             let jitter = rand::random_range(0..=wait / 2);

@@ -78,7 +78,10 @@ impl Keeper {
         let begun = Instant::now();
         let written = match remembered {
             Ok(memory) => {
-                tracing::error!(problem, "the register is written anew, from the memory of this node");
+                tracing::error!(
+                    problem,
+                    "the register is written anew, from the memory of this node: leave it running"
+                );
                 to_the_end(write(&*self.store, memory, &*self.server.clock, &self.card.name), stop).await
             }
             Err(why) => Err(why),
@@ -86,7 +89,7 @@ impl Keeper {
         match written {
             Ok((tally, batches)) => {
                 let (written, took_ms) = (tally.words(), begun.elapsed().as_millis() as u64);
-                tracing::error!(
+                tracing::warn!(
                     written,
                     batches,
                     took_ms,
@@ -97,7 +100,9 @@ impl Keeper {
             }
             Err(why) => {
                 tracing::error!(why, "the register is not written anew");
-                Ended::Failed(format!("{problem}. It was not written anew from memory: {why}"))
+                Ended::Failed(format!(
+                    "{problem}. It was not written anew from memory: {why}. Bring the data of Redis back, and start again"
+                ))
             }
         }
     }

@@ -36,7 +36,7 @@ use crate::store::Apart;
 pub(super) struct Reach {
     since_ms: Option<u64>,
     /// To these processes.
-    ways: Vec<(u128, Arc<Link>)>,
+    pub(super) ways: Vec<(u128, Arc<Link>)>,
 }
 
 impl Reach {
@@ -112,7 +112,7 @@ impl Keeper {
     }
 
     /// Begins to connect to these nodes, if it has not yet.
-    fn find_ways(&mut self, is_one: impl Fn(&Node) -> bool) {
+    pub(super) fn find_ways(&mut self, is_one: impl Fn(&Node) -> bool) {
         let Some(peers) = &self.peers else { return };
         let nodes = self.server.nodes.all();
         let is_one = |node: &&Node| node.is_reachable_beside(&self.server.node) && is_one(node);

@@ -42,6 +42,9 @@ impl Keeper {
             if let Some(unrelated) = self.stranger() {
                 return Err(unrelated.into());
             }
+            if let Some(unrelated) = self.outsider().await {
+                return Err(unrelated.into());
+            }
             let passes = match self.contend().await {
                 Ok(()) => return Ok(()),
                 Err(cannot @ CannotOwn::Held { .. }) => match self.stranger_to(&cannot) {
@@ -61,7 +64,7 @@ impl Keeper {
                     Some(CannotBegin::Now(problem))
                 }
                 Err(CannotOwn::Unreachable(problem)) => return Err(CannotBegin::Now(problem)),
-                Err(CannotOwn::Full(problem)) if *self.store.obstacle() == *self.store.info().full => {
+                Err(CannotOwn::Full(problem)) if self.store.obstacle().starts_with(self.store.info().full) => {
                     return Err(CannotBegin::NoRoom(problem));
                 }
                 Err(CannotOwn::Full(problem)) => return Err(CannotBegin::NotContinued(problem)),
@@ -78,6 +81,9 @@ impl Keeper {
             // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
             if link.connected(contends_in(self.drawn())).await {
                 return Ok(());
+            }
+            if let Some(unrelated) = self.refused_by_owner() {
+                return Err(unrelated.into());
             }
             if is_late() {
                 let state = link.state();

@@ -37,11 +37,15 @@ pub enum CannotBegin {
     Unrelated(Unrelated),
 }
 
-/// Is it over, perhaps, without anybody doing anything? A server may come; a right that is missing nobody gives by himself.
+/// Is it over, perhaps, without anybody doing anything here? A server may come, and a disk that failed, which the kernel mounts
+/// read-only then, is mounted again; a right that is missing nobody gives by himself.
 fn may_pass(error: &StoreError) -> bool {
-    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-    matches!(error, StoreError::Io { source, .. } if !matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
+    matches!(error, StoreError::Io { source, .. } if source.kind() != io::ErrorKind::PermissionDenied)
 }
+
+/// What to do about a file system that takes nothing.
+pub(super) const READ_ONLY_HINT: &str = "its file system is mounted read-only (`mount`), perhaps by the kernel, because the disk \
+                                         failed (`dmesg`): see to the disk, and mount it again with its files as they are";
 
 impl From<StoreError> for CannotBegin {
     fn from(error: StoreError) -> Self {
@@ -142,7 +146,10 @@ impl CannotStart {
     /// without anything in it, in which every address is free: none is named.
     pub(super) fn files(problem: String, error: &StoreError) -> Self {
         let may_pass = may_pass(error);
-        let hint = if may_pass {
+        let hint = if matches!(error, StoreError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem)
+        {
+            READ_ONLY_HINT
+        } else if may_pass {
             "look at `df` (room), the kernel's log (`journalctl -k`: the disk) and `ulimit -n` (open files), then start it again"
         } else {
             "see who may read and write there, `ls -la` as the user of the server; then start it again"
@@ -157,7 +164,7 @@ impl CannotStart {
             CannotBegin::Unrelated(Unrelated { problem, may_pass }) => {
                 let hint = "give all nodes that share a register the same secret by `--cluster-secret-file FILE` \
                             (`cluster.secret_file`; `head -c 32 /dev/urandom | base64 > FILE` makes one) and restart those \
-                            that have none, or keep this one's register elsewhere (`store.redis`, `store.prefix`)";
+                            that have none or another, or keep this one's register elsewhere (`store.redis`, `store.prefix`)";
                 return Self { may_pass, ..Self::new(problem, hint) };
             }
             CannotBegin::Now(problem) if store == StoreKind::Redis => {
@@ -287,7 +294,7 @@ mod tests {
             (Errno::IO, "the kernel's log", true),
             (Errno::MFILE, "`ulimit -n`", true),
             (Errno::ACCESS, "who may read and write", false),
-            (Errno::ROFS, "who may read and write", false),
+            (Errno::ROFS, "`dmesg`", true),
         ] {
             let CannotStart { hint, may_pass: passes, .. } = CannotStart::files(String::new(), &io(errno.into()));
             assert!(hint.contains(names) && !hint.contains("--data"), "{errno}: {hint}");

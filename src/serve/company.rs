@@ -5,13 +5,28 @@
 //! It is not ready beside others and never waits for its turn: it does not start, and ends where others that have the secret
 //! came while it stood still. Alone on its store it serves as ever.
 //!
-//! Review notes: is a node without the secret refused before it contends?
+//! **Another secret.** Two nodes whose secrets differ refuse each other, and which of them is wrong no secret tells. It is the one
+//! that comes: a node that starts has never been of this register, and one that is there and *ready* has been its owner or was
+//! taken by it (only then its card says where clients reach it). So a node that starts asks the owner, and all that are ready,
+//! before it contends: it ends where the owner has another secret, or where one that is ready has and none takes it. It would
+//! win the register at a failover, and nobody could ask it. A node that only starts itself stands in nobody's way, so two that start
+//! side by side do not keep each other out for ever: whoever has the register first is right. Nor does one that is
+//! ready end: it waits, and takes the register when the other one is gone, however that came to have it.
+//!
+//! Review notes: is a node without the secret, or with another one, refused before it contends?
+
+use std::time::Duration;
 
 use super::cannot::CannotBegin;
 use super::keeper::Keeper;
 use crate::actors::service::CannotOwn;
 use crate::limits::NODE_LEASE_MS;
 use crate::server::cluster::Node;
+use crate::server::role::Role;
+
+/// How long a node that starts waits until those that are ready have said whether their secret is its own. One that is gone says
+/// nothing.
+const SAID_WITHIN: Duration = Duration::from_millis(500);
 
 /// Why two nodes cannot share a register.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +54,32 @@ fn without(own: &str, other: &str, does: &str) -> Unrelated {
     let problem = format!(
         "node `{other}`, which has a secret of its cluster, {does} this register, and node `{own}` has none, so neither could \
          ask the other"
+    );
+    Unrelated { problem, may_pass: false }
+}
+
+/// What a node that is ready says of the secret of this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Same,
+    Another,
+    /// It is not reached.
+    None,
+}
+
+/// Of node `own`, which starts: the one that is ready and has another secret, where none has the same.
+fn outside(own: &str, said: &[(&str, Word)]) -> Option<Unrelated> {
+    if said.iter().any(|(_, word)| *word == Word::Same) {
+        return None;
+    }
+    let (node, _) = said.iter().find(|(_, word)| *word == Word::Another)?;
+    Some(differs(own, node, "shares"))
+}
+
+fn differs(own: &str, other: &str, does: &str) -> Unrelated {
+    let problem = format!(
+        "node `{other}`, which {does} this register, has another cluster secret than node `{own}` (`--cluster-secret-file`), so \
+         neither could ask the other"
     );
     Unrelated { problem, may_pass: false }
 }
@@ -74,6 +115,40 @@ impl Keeper {
         beside(&self.server.node, &self.server.nodes.all())
     }
 
+    /// As [`Keeper::stranger`], of the secret of this node, which starts: those that are ready are asked.
+    pub(super) async fn outsider(&mut self) -> Option<Unrelated> {
+        self.find_ways(|node| !node.address.is_empty() && node.age_ms <= NODE_LEASE_MS);
+        let ways = &self.reach.ways;
+        let tried = async {
+            for (_, way) in ways {
+                way.tried().await;
+            }
+        };
+        // What is not known by then stands in nobody's way.
+        let _ = tokio::time::timeout(SAID_WITHIN, tried).await;
+        let nodes = self.server.nodes.all();
+        let said = ways.iter().filter_map(|(process, way)| {
+            let node = nodes.iter().find(|node| node.process == *process)?;
+            let word = match (way.is_connected(), way.differs_in_secret()) {
+                (true, _) => Word::Same,
+                (false, true) => Word::Another,
+                (false, false) => Word::None,
+            };
+            Some((node.name.as_str(), word))
+        });
+        outside(&self.server.node, &said.collect::<Vec<_>>())
+    }
+
+    /// What stands against following the owner of the register, of this node, which starts.
+    pub(super) fn refused_by_owner(&self) -> Option<Unrelated> {
+        match &*self.server.seat.role() {
+            Role::Follower { owner, link, .. } if link.differs_in_secret() => {
+                Some(differs(&self.server.node, owner, "owns"))
+            }
+            _ => None,
+        }
+    }
+
     /// What stands against following the node that owns the register.
     pub(super) fn stranger_to(&self, cannot: &CannotOwn) -> Option<Unrelated> {
         let CannotOwn::Held { owner, address, .. } = cannot else { return None };
@@ -101,6 +176,18 @@ mod tests {
         assert_eq!(beside("a", &seen), None);
         assert_eq!(beside("b", &[]), None);
         assert_eq!(beside("d", &[node("b", "", 0)]), None);
+    }
+
+    #[test]
+    fn a_node_that_starts_is_outside_where_one_that_is_ready_has_another_secret_and_none_has_the_same() {
+        use Word::{Another, None, Same};
+        assert_eq!(outside("d", &[]), Option::None);
+        assert_eq!(outside("d", &[("a", None), ("b", None)]), Option::None, "those that are gone");
+        // One that is left over from another cluster keeps nobody out.
+        assert_eq!(outside("d", &[("a", Another), ("b", Same)]), Option::None);
+        let unrelated = outside("d", &[("a", None), ("b", Another)]).unwrap();
+        assert!(unrelated.problem.contains("node `b`") && unrelated.problem.contains("secret"), "{unrelated:?}");
+        assert!(!unrelated.may_pass);
     }
 
     #[test]

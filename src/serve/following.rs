@@ -27,6 +27,9 @@ impl Keeper {
             {
                 "the process before this one owns the register still"
             }
+            (CannotOwn::Held { owner, .. }, None) if **owner == *self.card.name => {
+                "the process before this one owns the register still"
+            }
             (CannotOwn::Held { owner, address, .. }, Some(peers)) if !address.is_empty() => {
                 if !matches!(&*role, Role::Follower { address: present, .. } if present == address) {
                     let (owner, address) = (Arc::clone(owner), Arc::clone(address));
@@ -100,4 +103,25 @@ impl Keeper {
 /// Is there a way to the node that is followed, and does that not say that it owns nothing?
 fn is_led(role: &Role) -> bool {
     matches!(role, Role::Follower { link, .. } if link.is_connected() && !link.is_of_no_owner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::Hooks;
+    use crate::server::session::idle_server;
+    use crate::store::memory::MemoryStore;
+
+    #[actix::test]
+    async fn a_lease_of_the_process_before_this_one_is_not_said_to_be_another_nodes() {
+        let hooks = Hooks { without_index: true, ..Hooks::default() };
+        let mut keeper = Keeper::alone(idle_server(), Arc::new(MemoryStore::new(1)), hooks);
+        let own = keeper.card.name.clone();
+        for (owner, says) in [("another", "another node owns"), (own.as_str(), "the process before this one owns")] {
+            keeper.follow(&CannotOwn::Held { owner: owner.into(), address: "".into(), left_ms: 5 });
+            let role = keeper.server.seat.role();
+            let Role::Waiting { why, .. } = &*role else { panic!("{owner} is followed") };
+            assert!(why.starts_with(says), "{owner}: {why}");
+        }
+    }
 }

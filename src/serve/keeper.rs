@@ -70,6 +70,8 @@ pub struct Keeper {
     hooks: Hooks,
     /// The ways to other nodes; none where this one cannot ask them.
     pub(super) peers: Option<Peers>,
+    /// Where the register is, for people.
+    pub(super) place: String,
     /// The index of the history: one for all tenures.
     chapters: Arc<Chapters>,
     /// What is asked of this node itself.
@@ -134,6 +136,7 @@ impl Keeper {
             store,
             hooks,
             peers,
+            place: String::new(),
             chapters,
             orders,
             card,
@@ -213,6 +216,7 @@ impl Keeper {
                 self.server.metrics.tenures.inc();
                 self.server.metrics.owner.set(1);
                 shared.serves();
+                super::opened::say(&shared, &self.place);
                 self.server.seat.become_role(Role::Owner(shared));
                 Ok(())
             }

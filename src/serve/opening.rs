@@ -1,14 +1,15 @@
 //! Opens the store that a configuration names, or says what stands in the way.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::cannot::CannotStart;
 use crate::actors::committer::chain;
-use crate::config::{Config, StoreKind};
+use crate::config::{Config, Store as StoreSettings, StoreKind};
 use crate::store::codec::Format;
 use crate::store::embedded::{self, EmbeddedStore, nameplate};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{RedisOptions, RedisStore};
+use crate::store::redis::{RedisOptions, RedisStore, without_secret};
 use crate::store::{Store, StoreError};
 
 /// Opens the store that the configuration names.
@@ -40,6 +41,9 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
                     _ => CannotStart::store(problem, &error, StoreKind::Embedded),
                 };
                 match nameplate::notice(directory) {
+                    None if nameplate::is_of_redis(directory) && matches!(error, StoreError::Foreign(_)) => {
+                        CannotStart { hint: hint_of_redis(directory), ..cannot }
+                    }
                     // It went somewhere else: no other directory helps, and no right to write.
                     Some(notice) if matches!(error, StoreError::Foreign(_)) => {
                         CannotStart { hint: notice.hint(), ..cannot }
@@ -59,6 +63,16 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     }
 }
 
+/// Where the register is that the configuration names, for people: without a password.
+pub(super) fn place(config: &Config) -> String {
+    let StoreSettings { kind, directory, redis, prefix, .. } = &config.store;
+    match kind {
+        StoreKind::Memory => "memory".to_owned(),
+        StoreKind::Embedded => format!("the directory {}", directory.display()),
+        StoreKind::Redis => format!("{}, keys `{{{prefix}}}:…`", without_secret(redis)),
+    }
+}
+
 /// The store in Redis as the configuration has it.
 pub(super) fn redis_options(config: &Config) -> RedisOptions {
     let settings = &config.store;
@@ -75,15 +89,52 @@ pub(super) fn redis_options(config: &Config) -> RedisOptions {
         heal_bytes: usize::try_from(settings.redis_heal_bytes).unwrap_or(usize::MAX),
         replicas: u32::try_from(settings.redis_replicas).unwrap_or(u32::MAX),
         degrade: settings.redis_degrade,
+        expects_others: !config.cluster.secret_file.as_os_str().is_empty(),
         ..RedisOptions::new(settings.redis.clone(), u16::try_from(settings.shards).unwrap_or(1))
     }
+}
+
+/// What to do about the directory of a node whose register is in Redis that is opened as if it held one.
+pub(super) fn hint_of_redis(directory: &Path) -> String {
+    let both = if nameplate::may_be_there(directory) {
+        "; if the register in these files is the one that all clients use, move the file `REDIS` elsewhere first"
+    } else {
+        ""
+    };
+    format!(
+        "name its Redis by `--redis URL`, or in the configuration (`store.kind = \"redis\"`, `store.redis`; `--config FILE`): \
+         nothing was changed here, and in a new register every address is free{both}"
+    )
+}
+
+/// The register in the files of the directory that a start over Redis would leave behind, and what to do about it.
+pub(super) fn left_behind(config: &Config) -> Option<(String, String)> {
+    let StoreSettings { directory, redis, prefix, .. } = &config.store;
+    let holds = nameplate::left_behind(directory).ok().flatten()?;
+    let keys =
+        if *prefix == StoreSettings::default().prefix { String::new() } else { format!(" --redis-prefix {prefix}") };
+    let hint = format!(
+        "`allod migrate {} {}{keys}` moves it there, then start it again: what it has granted would be granted once more; a node of \
+         a register that is in Redis already has a directory of its own (`--data DIR`)",
+        directory.display(),
+        without_secret(redis)
+    );
+    Some((holds, hint))
 }
 
 fn connect(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     let options = redis_options(config);
     let store = RedisStore::open(options).map_err(|error| {
         let problem = format!("cannot open the store in Redis: {}", chain(&error));
-        CannotStart::of_node(problem, &error, &config.store.directory)
+        let cannot = CannotStart::of_node(problem, &error, &config.store.directory);
+        match left_behind(config) {
+            Some((_, hint))
+                if matches!(error, StoreError::Foreign(_)) && !nameplate::is_of_redis(&config.store.directory) =>
+            {
+                CannotStart { hint, ..cannot }
+            }
+            Some(_) | None => cannot,
+        }
     })?;
     tracing::info!(survives = store.info().durability, "the register is in Redis");
     Ok(Arc::new(store))

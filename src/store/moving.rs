@@ -16,6 +16,8 @@ use super::{Digest, Epoch, Head, Later, Seq, ShardId, Store, StoreError, Token};
 
 /// In the directory of a node whose register is in Redis: the file in which it notes which one that is.
 pub const REDIS_FILE: &str = "REDIS";
+/// And how the file begins in which it keeps what Redis is not known to have.
+pub(super) const REDO_PREFIX: &str = "REDO-";
 
 /// In which epoch the batches of a copy are: whoever fills a new register is the first who takes its shards. What is of a later one
 /// was written by who served it.

@@ -57,6 +57,22 @@ fn for_whom_a_range_was_kept_and_the_notes_in_a_wider_one_are_not_replaced_unsee
     assert_eq!(beside.methods(), ["network.get", "reserved.add"]);
 }
 
+/// Who was told that he has an address may use it still.
+#[test]
+fn late_claims_that_nobody_named_are_not_given_up_unseen() {
+    let holds = |owner: &str| json!({"scope": "default", "owner": owner, "slot": "0", "address": "10.0.0.5"});
+    let accepted = json!({"accepted": [
+        {"network": "lan", "address": "10.0.0.5", "late": holds("web/0"), "present": holds("db/17")}]});
+    let shown = "all these late claims are given up, also those that nobody has looked at; whoever was told of one may use the \
+                 address:\n  - 10.0.0.5 of `web/0` (scope `default`, slot `0`); `db/17` (scope `default`, slot `0`) has it now\n";
+    let all = server(json!({}), accepted.clone());
+    asks(&all, "cluster accept lan", shown);
+    assert!(run(&all, "cluster accept lan --yes").1.ends_with("gave up 1 late claim; what is present stays\n"));
+    let one = server(json!({}), accepted);
+    assert_eq!(run(&one, "cluster accept lan 10.0.0.5").0, Some(0));
+    assert_eq!(one.methods(), ["cluster.accept"]);
+}
+
 #[test]
 fn a_pool_is_not_cut_unasked_whichever_command_cuts_it() {
     let pools = |range: &str| json!({"pools": [{"range": range, "name": "web"}]});

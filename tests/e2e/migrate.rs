@@ -232,6 +232,8 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     let words = refused(&["migrate", first, last, "--yes"]);
     assert!(words.contains("was moved to"), "{words}");
     server.stop();
+    // Also with the directory that it was moved from, as that of the node.
+    serve(url, Path::new(first)).stop();
 
     // Also from the directory that noted the register in Redis.
     migrate(url, last);

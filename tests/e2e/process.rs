@@ -211,6 +211,52 @@ fn a_redis_that_is_not_there_yet_is_to_be_tried_again_and_one_that_cannot_be_mea
     assert_eq!(no_url.status.code(), Some(1), "{}", text(&no_url.stderr));
 }
 
+/// Each would grant what the other one has granted.
+#[test]
+fn neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in_redis_for_an_empty_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let nowhere = "redis://127.0.0.1:1/0";
+    let redis = ["--redis", nowhere];
+    // What a package started before anybody named Redis has nothing to lose: Redis is looked for.
+    Server::start(&data).stop();
+    assert_eq!(failed(&data, &redis).status.code(), Some(i32::from(allod::serve::EXIT_CANNOT_START_NOW)));
+    let server = Server::start(&data);
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    server.stop();
+    let doctor = |more: &[&str]| {
+        let asked = Command::new(allod()).args(["doctor", "--data"]).arg(&data).args(more).output().unwrap();
+        text(&asked.stdout)
+    };
+    let refused = failed(&data, &redis);
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    let migrate = format!("`allod migrate {} {nowhere}`", data.display());
+    for said in [said, doctor(&redis)] {
+        assert!(
+            said.contains("holds an embedded register (1 batch) that was not moved") && said.contains(&migrate),
+            "{said}"
+        );
+    }
+    // A node of an older release left it behind already: it goes on with its register, and is told.
+    std::fs::write(data.join("REDIS"), format!("a note\nregister {:032x}\n", 7)).unwrap();
+    assert_eq!(failed(&data, &redis).status.code(), Some(i32::from(allod::serve::EXIT_CANNOT_START_NOW)));
+
+    for left in ["META", "nothing"] {
+        let refused = failed(&data, &[]);
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{left}: {said}");
+        for said in [said, doctor(&[])] {
+            assert!(said.contains("is the directory of a node whose register is in Redis"), "{left}: {said}");
+            assert!(said.contains("`--redis URL`") && !said.contains("empty directory"), "{left}: {said}");
+            assert!(!said.contains("name another directory"), "{left}: {said}");
+        }
+        std::fs::remove_dir_all(&data).unwrap();
+        std::fs::create_dir(&data).unwrap();
+        std::fs::write(data.join("REDIS"), format!("a note\nregister {:032x}\n", 7)).unwrap();
+    }
+}
+
 #[test]
 fn other_than_loopback_is_refused_unless_it_is_asked_for() {
     let directory = tempfile::tempdir().unwrap();

@@ -108,6 +108,12 @@ async fn a_register_that_is_written_anew_is_what_it_was_but_for_its_history() {
 
     nodes.redis.ask(&["FLUSHALL"]);
     eventually("it is written anew", || written(&nodes) == 1).await;
+    // Whoever did what the first line says must not end the only process that has it.
+    let logs = nodes.logs();
+    let stopped = logs.lines().find(|line| line.contains("the store is stopped")).unwrap_or_else(|| panic!("{logs}"));
+    assert!(stopped.contains("Leave it running") && !logs.contains("start again"), "{logs}");
+    let whole = logs.lines().find(|line| line.contains(WHOLE)).unwrap();
+    assert!(whole.contains("WARN"), "it is good news: {whole}");
     let mut client = again(&nodes).await;
     let after = everything(&mut client).await;
     for (what, before) in before.as_object().unwrap() {

@@ -150,6 +150,18 @@ impl Cluster {
         Starting::with_arguments(&data, &["serve", "--redis", &self.url, "--node", name, "--data", &data_text])
     }
 
+    /// Starts a process with a secret of its own, on the same register.
+    pub fn begin_with_another_secret(&self, name: &str) -> Starting {
+        use std::os::unix::fs::PermissionsExt;
+        let (data, secret) = (self.directory.join(name), self.directory.join(format!("secret-of-{name}")));
+        std::fs::write(&secret, "a secret that no other node has").unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let (data_text, secret) = (data.display().to_string(), secret.display().to_string());
+        let own = ["--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", &secret];
+        let arguments = ["serve", "--redis", &self.url, "--node", name, "--data", &data_text];
+        Starting::with_arguments(&data, &[&arguments[..], &own[..]].concat())
+    }
+
     fn node(&self, at: usize) -> &Server {
         self.nodes[at].as_ref().expect("the node runs")
     }

@@ -25,6 +25,27 @@ async fn a_node_without_the_secret_is_refused_beside_others_and_never_takes_thei
     insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/29"}]})).await;
 }
 
+/// Nobody could ask it, at every failover anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_another_secret_is_refused_beside_others_and_never_takes_their_register() {
+    let Some(mut nodes) = Nodes::start(2, &[]) else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    let refused = |name: &str, cluster: &Cluster| {
+        let (reason, said) = cluster.begin_with_another_secret(name).ready_or_ended().err().unwrap();
+        assert_eq!(reason, "code 1", "{said}");
+        let names = format!("has another cluster secret than node `{name}`");
+        assert!(said.contains(&names) && said.contains("--cluster-secret-file FILE"), "{said}");
+        assert!(!said.contains("see that Redis and the other nodes run"), "{said}");
+    };
+    refused("typo", &nodes.cluster);
+    nodes.cluster.kill(owner);
+    // While nobody owns it: the other one is there.
+    refused("late", &nodes.cluster);
+    assert_eq!(nodes.cluster.owner_but(Some(owner)).await, 1 - owner);
+    let mut client = nodes.client(1 - owner).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/29"}]})).await;
+}
+
 /// It is alone; then whoever comes is told which of them has no secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_a_secret_serves_alone_and_the_next_one_is_told_who_has_none() {

@@ -5,11 +5,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, FsWord, access, statfs, statvfs};
+use rustix::io::Errno;
 
 use super::{Check, other_shards};
 use crate::actors::committer::chain;
 use crate::config::{Config, StoreKind};
 use crate::core::plural::counted;
+use crate::serve::cannot::READ_ONLY_HINT;
+use crate::serve::opening::{self, hint_of_redis};
 use crate::store::StoreError;
 use crate::store::embedded::{self, nameplate};
 
@@ -39,8 +42,9 @@ pub(super) fn nearest(directory: &Path) -> PathBuf {
 pub(super) fn checks(config: &Config) -> (Vec<Check>, Option<String>) {
     let directory = &config.store.directory;
     let mut checks = vec![place(directory)];
-    // Over Redis only a note is there.
+    // Over Redis only a note is there, or should be.
     if config.store.kind == StoreKind::Redis {
+        checks.extend(left_behind(config));
         return (checks, None);
     }
     checks.push(room(config));
@@ -54,6 +58,17 @@ pub(super) fn checks(config: &Config) -> (Vec<Check>, Option<String>) {
         checks.extend(log(directory));
     }
     (checks, holder)
+}
+
+/// A register in files that a start over Redis would leave behind, or has left behind long ago.
+fn left_behind(config: &Config) -> Option<Check> {
+    let (seen, hint) = opening::left_behind(config)?;
+    if nameplate::is_of_redis(&config.store.directory) {
+        let hint = "see whether what it granted is claimed in the register in Redis (`allod ip claim`), then move its files \
+                    (`META`, `MARK`, `log`, `snap`) elsewhere";
+        return Some(Check::warning("register", seen, hint));
+    }
+    Some(Check::wrong("register", seen, hint))
 }
 
 /// Is all of it there that a start reads? Reads as much as a start does.
@@ -95,7 +110,11 @@ fn place(directory: &Path) -> Check {
         return Check::wrong(CHECK, format!("{} is no directory", near.display()), "name another by `--data DIR`");
     }
     let (mode, user) = (facts.mode() & 0o7777, rustix::process::geteuid().as_raw());
-    if access(&near, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
+    let may = access(&near, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK);
+    if may == Err(Errno::ROFS) {
+        return Check::wrong(CHECK, format!("nobody may write to {}: it is read-only", near.display()), READ_ONLY_HINT);
+    }
+    if may.is_err() {
         let seen = format!(
             "{} (mode {mode:o}) belongs to user {}; user {user} may not write there",
             near.display(),
@@ -171,7 +190,11 @@ fn room_of(kind: FsWord, (free, all): (u64, u64), taken: u64, history: u64) -> C
     let (name, why) = file_system(kind);
     let seen = format!("{name}, {} of {} MB free", free / MB, all / MB);
     if free < ROOM_BYTES_MIN {
-        return Check::wrong("room", seen, "make room: when the disk is full, nothing is granted any more");
+        return Check::wrong(
+            "room",
+            seen,
+            "make room: the log takes 64 MiB at once, and where they are not free nothing is granted any more",
+        );
     }
     if let Some(why) = why {
         return Check::warning("room", seen, why);
@@ -206,6 +229,9 @@ fn register(config: &Config) -> Check {
     let plate = match nameplate::read(directory) {
         Err(error) => {
             let hint = match error {
+                StoreError::Foreign(_) if nameplate::is_of_redis(directory) => {
+                    return Check::wrong("register", chain(&error), hint_of_redis(directory));
+                }
                 StoreError::Foreign(_) if !nameplate::may_be_there(directory) => {
                     "name another directory by `--data DIR` (`store.directory`)"
                 }
@@ -224,6 +250,11 @@ fn register(config: &Config) -> Check {
     let seen = format!("{:032x}, {}", plate.register, counted(u64::from(plate.shards), "shard"));
     if let Some(moved) = plate.moved {
         return Check::wrong("register", format!("{} {}", directory.display(), moved.refusal()), moved.hint());
+    }
+    if nameplate::is_of_redis(directory) {
+        let seen =
+            format!("{} is the directory of a node whose register is in Redis (it has `REDIS`)", directory.display());
+        return Check::wrong("register", seen, hint_of_redis(directory));
     }
     if let Some(wrong) = other_shards(&seen, plate.shards.into(), config) {
         return wrong;
@@ -294,7 +325,6 @@ mod tests {
 
     #[test]
     fn only_where_a_right_is_missing_another_user_is_named_to_look_at_the_log() {
-        use rustix::io::Errno;
         let hint = |errno: Errno| {
             let source = std::sync::Arc::new(std::io::Error::from(errno));
             hint_of_log(&StoreError::Io { context: "reading a segment".into(), source })

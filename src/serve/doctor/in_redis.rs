@@ -112,7 +112,8 @@ fn register(config: &Config, examined: &ExaminedServer) -> Check {
                 format!(
                     "{seen}; it went back: this server acknowledged batch {acknowledged}, and it stands at {stands_at}"
                 ),
-                "bring its data back; or `allod serve --accept-rollback`, once, and claim what is in use",
+                "bring its data back; or `allod serve --accept-rollback`, once, which grants from the first moment: keep the \
+                 clients' way closed until what is in use was claimed (`allod ip claim`)",
             ),
             None => Check::ok("register", seen),
         },

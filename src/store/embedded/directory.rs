@@ -60,6 +60,9 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
             }
         }
     }
+    if let Some(noted) = names.iter().find(|name| moving::is_of_node(name)) {
+        return Err(moving::of_redis(dir, noted));
+    }
     if let Some(other) = names.iter().find(|name| !ours.contains(&name.as_str())) {
         let text = format!("has no META file but has `{other}`: it is no allod register; give an empty directory");
         return Err(problem::foreign(dir, text));

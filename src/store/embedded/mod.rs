@@ -128,10 +128,17 @@ impl EmbeddedStore {
             if let Opening::Target { .. } = options.opening { take_lock(&*disk, dir) } else { lock(&*disk, dir) };
         let lock = LockGuard(locked?);
         let notice = moving::check(&*disk, dir, &options.opening)?;
-        if !initialised(&*disk, dir)? {
+        moving::check_beside_redis(&*disk, dir, &options.opening)?;
+        let is_new = !initialised(&*disk, dir)?;
+        if is_new {
             initialise(&*disk, dir, shards, &options)?;
         }
         let mut meta = Meta::read(&*disk, dir)?;
+        if is_new && options.opening == Opening::Serve {
+            // A disk that is not mounted, or a slip in the name, looks just like this.
+            let (directory, register) = (dir.display(), format!("{:032x}", meta.register));
+            tracing::info!(%directory, register, shards, "began a new, empty register: every address is free in it");
+        }
         moving::check_register(dir, &meta, &options.opening)?;
         let as_it_is = matches!(options.opening, Opening::Source | Opening::Unfinished(_));
         if meta.shards != shards && !as_it_is {

@@ -18,8 +18,8 @@ use super::source::SourceDisk;
 use super::{EmbeddedStore, problem};
 use crate::store::chapters;
 use crate::store::lock::LOCK;
-use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE};
-use crate::store::{Later, StoreError};
+use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX};
+use crate::store::{Later, StoreError, late};
 
 pub(super) const MOVED: &str = "MOVED";
 /// A notice is a line; more than this is none.
@@ -83,6 +83,31 @@ fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path) -> Result<bool, Stor
         )),
         None => Ok(false),
     }
+}
+
+/// Does a node whose register is in Redis keep something of it in a file of this name?
+pub(super) fn is_of_node(name: &str) -> bool {
+    name == REDIS_FILE || [late::PREFIX, REDO_PREFIX].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Why such a directory is no place of an embedded register. In an empty one every address would be free, so none is asked for.
+pub(super) fn of_redis(dir: &Path, noted: &str) -> StoreError {
+    problem::foreign(
+        dir,
+        format_args!(
+            "is the directory of a node whose register is in Redis (it has `{noted}`): `--redis URL` or `store.kind` is missing"
+        ),
+    )
+}
+
+/// Is the register here, and not in Redis? Beside the note of a node whose register is there only a person knows which of the two
+/// goes on: what the package made before anybody named Redis has nothing in it, and would grant every address again.
+pub(super) fn check_beside_redis(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Result<(), StoreError> {
+    let names = disk.list(dir).map_err(problem::io("listing", dir))?;
+    if *opening == Opening::Serve && names.iter().any(|name| name == REDIS_FILE) {
+        return Err(of_redis(dir, REDIS_FILE));
+    }
+    Ok(())
 }
 
 /// Under the lock: refuses what the directory is not for, and makes an empty target ready.

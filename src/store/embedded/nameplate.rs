@@ -7,9 +7,10 @@ use std::path::Path;
 use super::directory::initialised;
 use super::disk::RealDisk;
 use super::meta::{FORMAT, MARK, META, Meta};
-use super::moving;
 use super::segment::LOG;
 use super::snapshot::SNAP;
+use super::{moving, report};
+use crate::core::plural::counted;
 use crate::store::StoreError;
 use crate::store::lock::{FileLock, LOCK};
 use crate::store::moving::MoveNotice;
@@ -56,6 +57,37 @@ pub fn notice(dir: &Path) -> Option<MoveNotice> {
     moving::read(&RealDisk, dir).ok().flatten()
 }
 
+/// A register that would be left behind by a server that keeps its register in Redis from here: it goes on granting whenever the
+/// server is started without Redis again, and what it has granted is free there. Where is it, and how much does it hold, as a
+/// sentence. None where there is none, where it was moved away or is being moved here, and where nobody ever changed anything in
+/// it: a package makes such a one before anybody has said where the register is to be.
+///
+/// Reads as much as a start does, and locks nothing.
+///
+/// # Errors
+/// [`StoreError`] says why it is not known what is there.
+pub fn left_behind(dir: &Path) -> Result<Option<String>, StoreError> {
+    if !dir.exists() || dir.join(moving::MOVED).exists() {
+        return Ok(None);
+    }
+    match initialised(&RealDisk, dir) {
+        Ok(true) => {}
+        // What else is there is a node's own.
+        Ok(false) | Err(StoreError::Foreign(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let batches: u64 = report::look(dir)?.heads.iter().map(|head| head.seq.0).sum();
+    let holds =
+        format!("{} holds an embedded register ({}) that was not moved", dir.display(), counted(batches, "batch"));
+    Ok(Some(holds).filter(|_| batches > 0))
+}
+
+/// Is it the directory of a node whose register is in Redis, as that notes there?
+pub fn is_of_redis(dir: &Path) -> bool {
+    let names = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.into_iter().any(|name| moving::is_of_node(&name.to_string_lossy()))
+}
+
 /// Who has the directory open, as `process 7`. It takes the lock for an instant where nobody has it, together with others
 /// who only look.
 pub fn in_use_by(dir: &Path) -> Option<String> {
@@ -66,6 +98,7 @@ pub fn in_use_by(dir: &Path) -> Option<String> {
 mod tests {
     use super::*;
     use crate::store::embedded::{EmbeddedOptions, EmbeddedStore};
+    use crate::store::moving::REDIS_FILE;
 
     #[test]
     fn a_directory_tells_whose_it_is_and_who_has_it_open() {
@@ -80,5 +113,26 @@ mod tests {
         drop(store);
         assert_eq!(in_use_by(&dir), None);
         EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap();
+    }
+
+    #[test]
+    fn the_directory_of_a_node_whose_register_is_in_redis_is_never_said_to_be_in_want_of_an_empty_one() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in [REDIS_FILE, "LATE-3-0f", "REDO-0f"] {
+            let dir = directory.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::write(dir.join(name), "").unwrap();
+            let refused = EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap_err();
+            let said = refused.to_string();
+            assert!(matches!(refused, StoreError::Foreign(_)) && said.contains("`--redis URL`"), "{said}");
+            assert!(!said.contains("give an empty directory"), "{said}");
+        }
+        // A package had made an empty register there before: every address would be free in it.
+        let dir = directory.path().join("packaged");
+        drop(EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap());
+        std::fs::write(dir.join(REDIS_FILE), "").unwrap();
+        let refused = EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap_err();
+        assert!(matches!(&refused, StoreError::Foreign(said) if said.contains("`--redis URL`")), "{refused}");
+        assert_eq!(left_behind(&dir).unwrap(), None, "nobody ever changed anything in it");
     }
 }

@@ -23,9 +23,22 @@ use crate::store::{Head, StoreError, StoreFigures, StoreHealth};
 const READY: u8 = 0;
 const FULL: u8 = 1;
 const FAILED: u8 = 2;
+const MB: u64 = 1_000_000;
 
 /// What stands in the way where the disk has no more room.
 pub(super) const NO_ROOM: &str = "the disk under the data directory is full";
+
+/// The same with what is wanted and what is free: `df` shows a disk that has some room left.
+fn no_room(wanted: u64, free: Option<u64>) -> String {
+    match free.filter(|free| *free < wanted) {
+        Some(free) => format!(
+            "{NO_ROOM}: the log wants {} MB at once for its next segment, and {} MB are free",
+            wanted.div_ceil(MB),
+            free / MB
+        ),
+        None => NO_ROOM.to_owned(),
+    }
+}
 
 /// A segment of the log that state is made of, and up to where it is durable.
 #[derive(Debug, Clone)]
@@ -164,7 +177,13 @@ impl EmbeddedShared {
     /// Why the next segment could not be made: not every refusal of a disk is a lack of room.
     pub(super) fn note_obstacle(&self, error: &std::io::Error) {
         let is_room = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-        let text = if is_room { NO_ROOM.into() } else { format!("the log cannot be continued ({error})").into() };
+        let text = if is_room {
+            // Of a disk that cannot be asked, as of one that has room by now, it is no news.
+            let free = rustix::fs::statvfs(&self.dir).ok().map(|space| space.f_bavail.saturating_mul(space.f_frsize));
+            no_room(self.options.segment_bytes, free).into()
+        } else {
+            format!("the log cannot be continued ({error})").into()
+        };
         *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
 
@@ -229,4 +248,20 @@ impl EmbeddedShared {
 #[expect(clippy::disallowed_methods, reason = "the store has no other clock, and only retention asks")]
 pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_for_a_segment_is_said_to_have_the_room_that_it_has() {
+        let said = no_room(64 << 20, Some(42 * MB));
+        assert!(said.starts_with(NO_ROOM) && said.contains("wants 68 MB") && said.contains("42 MB are free"), "{said}");
+        // Somebody made room meanwhile, or it cannot be asked.
+        assert_eq!(
+            (no_room(64 << 20, Some(64 << 20)), no_room(64 << 20, None)),
+            (NO_ROOM.to_owned(), NO_ROOM.to_owned())
+        );
+    }
 }

@@ -20,6 +20,11 @@ use crate::store::{ShardId, StoreError};
 /// How long the first answers may take.
 const START_WITHIN: Duration = Duration::from_secs(5);
 
+/// What is said besides where a register is begun by a node that has a secret to share with others (R-10).
+const EXPECTS_OTHERS: &str = ". This node has a cluster secret: if other nodes were here before, this is not their register. Then stop \
+                              it before it grants, and see whether Redis is the right one (`store.redis`, `store.prefix`) or was \
+                              emptied: deploy/README.md has what to do, under \"Redis was emptied\"";
+
 /// What was found, or made, at the start.
 #[derive(Debug)]
 pub(super) struct Begun {
@@ -158,7 +163,12 @@ fn check_register(
         return Err(StoreError::Foreign(text.into()));
     }
     if made {
-        tracing::info!(redis = %place, prefix, shards, "made a new register");
+        let register = format!("{register:032x}");
+        let expects = if options.expects_others { EXPECTS_OTHERS } else { "" };
+        tracing::info!(
+            redis = %place, prefix, register, shards,
+            "began a new, empty register: every address is free in it{expects}"
+        );
     }
     Ok(register)
 }

@@ -89,6 +89,7 @@ mod watch;
 mod whole;
 mod written;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::{Handle, Runtime};
@@ -112,6 +113,7 @@ use self::redo::Redo;
 pub(crate) use self::refusal::TlsRefusal;
 use self::shared::{RedisShared, StoreParts};
 pub use self::tls::{CertificateEnd, TlsEnds, TlsFiles};
+use crate::store::embedded::nameplate;
 use crate::store::late::Lates;
 use crate::store::lock::{self, FileLock};
 use crate::store::moving::{MoveNotice, Opening};
@@ -228,6 +230,9 @@ impl StoreOpening {
         // Before anything in it is read.
         let lock = options.directory.as_deref().map(lock::take_directory).transpose()?;
         let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
+        if let (Some(directory), Some(identity), Opening::Serve) = (&options.directory, &identity, &options.opening) {
+            leaves_nothing_behind(directory, identity)?;
+        }
         Ok(Self { keys, options, place, lock, identity, anew })
     }
 
@@ -237,6 +242,19 @@ impl StoreOpening {
         let begun = begin::begin(&mut link, keys, options, identity.as_ref(), anew.as_deref()).await?;
         Ok((self, begun, link))
     }
+}
+
+/// Refuses to begin with Redis beside a register in the files of the same directory, which would go on whenever Redis is not named
+/// and grants what is granted there. Where that was done long ago it is too late: the node is not kept from its register then.
+fn leaves_nothing_behind(directory: &Path, identity: &IdentityFile) -> Result<(), StoreError> {
+    let Some(holds) = nameplate::left_behind(directory)? else { return Ok(()) };
+    if identity.known.is_none() {
+        return Err(StoreError::Foreign(holds.into()));
+    }
+    tracing::warn!(
+        "{holds}: what that granted may be granted once more by the register in Redis, which this node has kept from here before"
+    );
+    Ok(())
 }
 
 impl RedisStore {

@@ -37,6 +37,8 @@ pub struct RedisOptions {
     pub record_format: Option<Format>,
     /// What it is opened for.
     pub opening: Opening,
+    /// Has it a secret that other nodes share? Then it says more where it begins a register: there may have been one.
+    pub expects_others: bool,
     /// How many replicas must have a change before it is acknowledged.
     pub replicas: u32,
     /// As many as follow when it is opened, instead: for who does a thing once, and need not go on when one of them is gone.
@@ -65,6 +67,7 @@ impl RedisOptions {
             history_bytes: 1 << 30,
             record_format: None,
             opening: Opening::Serve,
+            expects_others: false,
             replicas: 0,
             replicas_that_follow: false,
             degrade: false,

@@ -216,7 +216,7 @@ fn unless_accepted(
         "Redis at {} went back behind what this server acknowledged: shard {} was told of up to batch {} \
          and stands at {there} ({} says so). What is missing may be in use, and would be granted once more. Bring the \
          data of Redis back; or go on from what it has with `--accept-rollback`, once, and claim what is in use \
-         (`allod ip claim`) before others are granted",
+         (`allod ip claim`): it grants from the first moment, so keep the clients' way closed until then",
         link.name(),
         shard.0,
         told.0,

@@ -45,7 +45,7 @@ use super::shared::{RedisShared, locked};
 use super::written;
 use crate::store::{ShardId, StoreError, whole};
 
-pub(super) const PREFIX: &str = "REDO-";
+pub(super) use crate::store::moving::REDO_PREFIX as PREFIX;
 /// How long the disk may take: less than a commit is waited for.
 const DISK_WITHIN: Duration = Duration::from_secs(1);
 /// The same for all that is remembered at the end: up to `store.redis_heal_bytes`.

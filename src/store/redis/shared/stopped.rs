@@ -20,11 +20,27 @@ use crate::store::{Epoch, Seq, ShardId, StoreError, Token};
 /// restarted beside it.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
+/// What to do about data that no node has.
+const BRING_BACK: &str = "Bring its data back, and start again";
+
 impl RedisShared {
     /// What is in Redis cannot be trusted any more: everything is refused from here on.
     pub(in crate::store::redis) fn damaged(&self, problem: String) -> StoreError {
         if self.failure.set(problem.as_str().into()).is_ok() {
             tracing::error!(redis = %self.place, problem, "the store is stopped");
+        }
+        StoreError::Damaged(problem.into())
+    }
+
+    /// The same of the owner of a register of which nothing is there any more. It may be all that anybody has of it: whoever stopped
+    /// this process as it is told to bring the data back would lose that, so nothing of the kind is said before it is tried.
+    fn damaged_in_store_alone(&self, problem: String) -> StoreError {
+        if self.failure.set(problem.as_str().into()).is_ok() {
+            tracing::error!(
+                redis = %self.place,
+                problem,
+                "the store is stopped, and this node has the register in memory. Leave it running: it writes that anew, or says why not"
+            );
         }
         StoreError::Damaged(problem.into())
     }
@@ -36,26 +52,28 @@ impl RedisShared {
         self.emptied(format!("Redis at {place} lost `{key}`, the head of shard {}: {why}", shard.0))
     }
 
-    /// Why a key may be gone, and what to do.
+    /// Why a key may be gone.
     fn why_gone(&self, why: &str) -> String {
         if self.in_cluster {
             return format!(
-                "{why}, or is on another server of the cluster, because the move of its slot broke off. Bring it back \
-                 (`redis-cli --cluster fix` ends a move), and start again"
+                "{why}, or is on another server of the cluster, because the move of its slot broke off (`redis-cli --cluster fix` ends \
+                 one)"
             );
         }
-        format!("{why}; nothing is granted from it. Bring its data back, and start again")
+        format!("{why}; nothing is granted from it")
     }
 
     /// Nothing of the register is there. Who owned it has it in memory, and is told at once; the others give him time.
     fn emptied(&self, problem: String) -> StoreError {
         let since = self.emptied.change(|since| *since.get_or_insert_with(Instant::now));
-        if !self.owned().is_empty() || !self.serves || since.elapsed() > WRITTEN_WITHIN {
-            return self.damaged(problem);
+        match (self.serves, self.owned().is_empty()) {
+            (true, false) => return self.damaged_in_store_alone(problem),
+            (true, true) if since.elapsed() <= WRITTEN_WITHIN => {}
+            (true | false, _) => return self.damaged(format!("{problem}. {BRING_BACK}")),
         }
         let waits = format!(
-            "{problem}. If the node that owned it last lives and has it in memory, it writes it anew; this one waits {} s for that, \
-             and ends then",
+            "{problem}. If the node that owned it last lives and has it in memory, it writes it anew: leave that one running. This one \
+             waits {} s for that, and ends then",
             WRITTEN_WITHIN.as_secs()
         );
         StoreError::Io { context: "asking for the register".into(), source: Arc::new(io::Error::other(waits)) }
@@ -117,7 +135,10 @@ impl RedisShared {
     /// A key that is not there although another says that it is.
     pub(in crate::store::redis) fn lost(&self, key: &str) -> StoreError {
         let why = self.why_gone("it was deleted or thrown away");
-        self.damaged(format!("Redis at {} lost `{key}`, which is part of the register: {why}", self.place))
+        self.damaged(format!(
+            "Redis at {} lost `{key}`, which is part of the register: {why}. {BRING_BACK}",
+            self.place
+        ))
     }
 
     /// Redis has all that was acknowledged here, and this process ends: the next start shall know how far that is. An older copy may
@@ -159,7 +180,7 @@ impl RedisShared {
         self.damaged(format!(
             "Redis at {} went back: shard {} was acknowledged up to batch {acknowledged} and is now {found}. Changes that \
              were acknowledged are missing there; bring its data back, or start with `--accept-rollback` to go on from what it \
-             has",
+             has. That grants from the first moment: keep the clients' way closed until what is in use was claimed",
             self.place, shard.0
         ))
     }

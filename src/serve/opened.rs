@@ -1,0 +1,26 @@
+//! What a node says of the register that it serves from now on: which one it is, where, and how much is in it. A directory that is
+//! not mounted, or a slip in its name, opens as well as the right one, and is told from it by nothing else.
+//!
+//! Neighbour: `keeper`, which says it at the beginning of each tenure.
+
+use crate::actors::service::Shared;
+use crate::core::plural::counted;
+
+/// Says so.
+pub(super) fn say(register: &Shared, place: &str) {
+    let holds = holds(register);
+    let register = format!("{:032x}", register.info.register);
+    tracing::info!(place, register, holds, "the register is open");
+}
+
+/// Networks, and how many addresses of them somebody has.
+fn holds(register: &Shared) -> String {
+    let (mut networks, mut held) = (0_u64, 0_u128);
+    for route in register.routes.all().into_iter().filter(|route| route.name.is_some()) {
+        networks += 1;
+        let figures = route.published.figures.load();
+        let subnets = figures.iter().flat_map(|figures| &figures.subnets);
+        held = subnets.fold(held, |held, subnet| held.saturating_add(subnet.counts.held));
+    }
+    format!("{}, {} held", counted(networks, "network"), counted(held, "address"))
+}
