@@ -41,8 +41,8 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
                     _ => CannotStart::store(problem, &error, StoreKind::Embedded),
                 };
                 match nameplate::notice(directory) {
-                    None if nameplate::is_of_redis(directory) && matches!(error, StoreError::Foreign(_)) => {
-                        CannotStart { hint: hint_of_redis(directory), ..cannot }
+                    None if nameplate::is_of_node(directory) && matches!(error, StoreError::Foreign(_)) => {
+                        CannotStart { hint: hint_of_node(directory), ..cannot }
                     }
                     // It went somewhere else: no other directory helps, and no right to write.
                     Some(notice) if matches!(error, StoreError::Foreign(_)) => {
@@ -95,7 +95,7 @@ pub(super) fn redis_options(config: &Config) -> RedisOptions {
 }
 
 /// What to do about the directory of a node whose register is in Redis that is opened as if it held one.
-pub(super) fn hint_of_redis(directory: &Path) -> String {
+pub(super) fn hint_of_node(directory: &Path) -> String {
     let both = if nameplate::may_be_there(directory) {
         "; if the register in these files is the one that all clients use, move the file `REDIS` elsewhere first"
     } else {
@@ -129,7 +129,7 @@ fn connect(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
         let cannot = CannotStart::of_node(problem, &error, &config.store.directory);
         match left_behind(config) {
             Some((_, hint))
-                if matches!(error, StoreError::Foreign(_)) && !nameplate::is_of_redis(&config.store.directory) =>
+                if matches!(error, StoreError::Foreign(_)) && !nameplate::is_of_node(&config.store.directory) =>
             {
                 CannotStart { hint, ..cannot }
             }

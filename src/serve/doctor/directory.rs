@@ -12,7 +12,7 @@ use crate::actors::committer::chain;
 use crate::config::{Config, StoreKind};
 use crate::core::plural::counted;
 use crate::serve::cannot::READ_ONLY_HINT;
-use crate::serve::opening::{self, hint_of_redis};
+use crate::serve::opening::{self, hint_of_node};
 use crate::store::StoreError;
 use crate::store::embedded::{self, nameplate};
 
@@ -63,7 +63,7 @@ pub(super) fn checks(config: &Config) -> (Vec<Check>, Option<String>) {
 /// A register in files that a start over Redis would leave behind, or has left behind long ago.
 fn left_behind(config: &Config) -> Option<Check> {
     let (seen, hint) = opening::left_behind(config)?;
-    if nameplate::is_of_redis(&config.store.directory) {
+    if nameplate::is_of_node(&config.store.directory) {
         let hint = "see whether what it granted is claimed in the register in Redis (`allod ip claim`), then move its files \
                     (`META`, `MARK`, `log`, `snap`) elsewhere";
         return Some(Check::warning("register", seen, hint));
@@ -229,8 +229,8 @@ fn register(config: &Config) -> Check {
     let plate = match nameplate::read(directory) {
         Err(error) => {
             let hint = match error {
-                StoreError::Foreign(_) if nameplate::is_of_redis(directory) => {
-                    return Check::wrong("register", chain(&error), hint_of_redis(directory));
+                StoreError::Foreign(_) if nameplate::is_of_node(directory) => {
+                    return Check::wrong("register", chain(&error), hint_of_node(directory));
                 }
                 StoreError::Foreign(_) if !nameplate::may_be_there(directory) => {
                     "name another directory by `--data DIR` (`store.directory`)"
@@ -251,10 +251,10 @@ fn register(config: &Config) -> Check {
     if let Some(moved) = plate.moved {
         return Check::wrong("register", format!("{} {}", directory.display(), moved.refusal()), moved.hint());
     }
-    if nameplate::is_of_redis(directory) {
+    if nameplate::is_of_node(directory) {
         let seen =
             format!("{} is the directory of a node whose register is in Redis (it has `REDIS`)", directory.display());
-        return Check::wrong("register", seen, hint_of_redis(directory));
+        return Check::wrong("register", seen, hint_of_node(directory));
     }
     if let Some(wrong) = other_shards(&seen, plate.shards.into(), config) {
         return wrong;

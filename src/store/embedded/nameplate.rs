@@ -83,7 +83,7 @@ pub fn left_behind(dir: &Path) -> Result<Option<String>, StoreError> {
 }
 
 /// Is it the directory of a node whose register is in Redis, as that notes there?
-pub fn is_of_redis(dir: &Path) -> bool {
+pub fn is_of_node(dir: &Path) -> bool {
     let names = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
     names.into_iter().any(|name| moving::is_of_node(&name.to_string_lossy()))
 }
@@ -121,7 +121,7 @@ mod tests {
         for name in [REDIS_FILE, "LATE-3-0f", "REDO-0f"] {
             let dir = directory.path().join(name);
             std::fs::create_dir(&dir).unwrap();
-            std::fs::write(dir.join(name), "").unwrap();
+            std::fs::File::create(dir.join(name)).unwrap();
             let refused = EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap_err();
             let said = refused.to_string();
             assert!(matches!(refused, StoreError::Foreign(_)) && said.contains("`--redis URL`"), "{said}");
@@ -130,7 +130,7 @@ mod tests {
         // A package had made an empty register there before: every address would be free in it.
         let dir = directory.path().join("packaged");
         drop(EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap());
-        std::fs::write(dir.join(REDIS_FILE), "").unwrap();
+        std::fs::File::create(dir.join(REDIS_FILE)).unwrap();
         let refused = EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap_err();
         assert!(matches!(&refused, StoreError::Foreign(said) if said.contains("`--redis URL`")), "{refused}");
         assert_eq!(left_behind(&dir).unwrap(), None, "nobody ever changed anything in it");
