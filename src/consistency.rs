@@ -95,7 +95,15 @@
 //! `a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_is_started_again` and
 //! `what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_meanwhile`. A late claim that was answered by a conflict is
 //! one again where that answer is cut off, too; shown by
-//! `a_conflict_that_was_found_on_a_line_that_is_cut_off_is_claimed_again_until_it_was_decided`. *Otherwise:* only what a node sent
+//! `a_conflict_that_was_found_on_a_line_that_is_cut_off_is_claimed_again_until_it_was_decided`. *A holder renews, and is told of two
+//! hours; the failover loses that, his lease ends by the register, and somebody else is given the address.* So a renewal is a claim,
+//! too: the lease is as long again as he was told, and where it ended meanwhile the address is held again, or there is a conflict;
+//! shown by `what_is_held_for_longer_at_the_end_is_claimed_with_until_when_it_was_held_before`,
+//! `who_was_told_that_his_lease_is_longer_has_it_for_so_long_and_never_for_less`,
+//! `a_renewed_lease_that_ended_here_is_held_again_or_a_conflict_until_the_end_that_was_told`,
+//! `whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_and_history_tells_of_it`. *Otherwise:* a release, and
+//! who uses an address, its labels, its MAC and configuration, are told as cut off and not repeated: nobody can say whether what was
+//! decided since is meant instead. And only what a node sent
 //! itself and has kept is played, the last `store.redis_heal_bytes`, and of the owner before eight batches a shard. What went
 //! back further stops everything, and is not written over: what is there may be all that anybody has, should whoever writes it
 //! end on the way. What lost everything has nothing to lose. *All nodes are stopped, and an older copy of Redis is brought

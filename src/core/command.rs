@@ -206,8 +206,21 @@ pub struct Heal {
     /// What is held, as its holder was told, by first address; at most [`crate::limits::LATE_CLAIMS_MAX`].
     #[serde(deserialize_with = "compact::entries")]
     pub claims: Vec<(Address, Entry)>,
+    /// Those of them that were held before and renewed on the line that was cut off.
+    pub renewed: Vec<LateRenewal>,
     /// Another network of the realm has them by now.
     pub elsewhere: bool,
+}
+
+/// A late claim that is a renewal: what its holder had before is on the line that goes on, too, or was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateRenewal {
+    /// Where.
+    pub address: Address,
+    /// Of which holding.
+    pub generation: Generation,
+    /// Until when it was held before it was renewed: what is free since before that was let go.
+    pub ended: ShardTime,
 }
 
 /// How `network.map` draws.

@@ -445,9 +445,9 @@ impl Outcome {
 /// What became of late claims, each counted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Healing {
-    /// Held again.
+    /// Held again, or for as long again as its holder was told.
     pub healed: u64,
-    /// Held by whom they name, or let go by him since.
+    /// Held by whom they name, let go by him since, or at the end of a lease that was renewed.
     pub standing: u64,
     /// Kept as conflicts.
     pub conflicts: u64,

@@ -9,7 +9,8 @@
 //! file), leave a claim that is asked for once more. It is answered alike, but where its holder let it go in between and
 //! nothing of it cools any more: then it is held again. A network has nothing durable that tells a claim of which it never
 //! heard from one that it gave back and that was let go: both have generations below its next one, and neither leaves a
-//! record. That would take a record of journals with its configuration.
+//! record. That would take a record of journals with its configuration. Likewise, what was renewed on the line that was cut off, and
+//! let go on the one that goes on, is held again where nothing of it cools any more, until the end that its holder was told of.
 //!
 //! Neighbours: `keeper` runs it beside all else; `core::network` decides.
 
@@ -23,6 +24,7 @@ use crate::actors::coordinator::{self, Done, Job, Order};
 use crate::actors::service::Shared;
 use crate::actors::{Fault, NotReadyReason, Told, outlet};
 use crate::core::address::Address;
+use crate::core::command::LateRenewal;
 use crate::core::outcome::{Healing, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::Entry;
@@ -133,7 +135,7 @@ async fn bring_and_dispose(
         tracing::error!(
             shard = late.shard.0,
             others = others.len(),
-            "changes that let go, renewed or configured something were cut off, too, and are not repeated: whoever asked for \
+            "changes that let go, bound or configured something were cut off, too, and are not repeated: whoever asked for \
              them must ask again"
         );
     }
@@ -149,7 +151,17 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
     let mut done = Healing::default();
     // What could not be kept the last time.
     let mut problem = keep_answered(store, late).await.err();
+    let renewals = late.renewals();
     for (network, claims) in late.claims() {
+        let ask = async |some: &[(Address, Entry)], dry_run: bool| {
+            let renewal = |(address, entry): &(Address, Entry)| {
+                let (address, generation) = (*address, entry.generation());
+                let ended = *renewals.get(&(network, address, generation))?;
+                Some(LateRenewal { address, generation, ended })
+            };
+            let renewed = some.iter().filter_map(renewal).collect();
+            ask(server, first, Job::Heal { network, claims: some.to_vec(), renewed }, dry_run).await
+        };
         let mut parts = VecDeque::from(parts(claims));
         while let Some(mut some) = parts.pop_front() {
             // Somebody else may have brought it since: to this owner, before it was served.
@@ -162,9 +174,9 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
                 break;
             }
             // A network does not tell which of them found no room. So that is known before it does anything.
-            let tried = if some.len() > 1 { ask(server, first, network, &some, true).await } else { NOT_TRIED };
+            let tried = if some.len() > 1 { ask(&some, true).await } else { NOT_TRIED };
             let answer = match tried {
-                Ok(Outcome::Healed(Healing { left: 0, .. })) => ask(server, first, network, &some, false).await,
+                Ok(Outcome::Healed(Healing { left: 0, .. })) => ask(&some, false).await,
                 other => other,
             };
             match answer {
@@ -242,17 +254,11 @@ fn parts(claims: Vec<(Address, Entry)>) -> Vec<Vec<(Address, Entry)>> {
 }
 
 /// Asks a network to give back what it can; dry: only what would become of it.
-async fn ask(
-    server: &Server,
-    first: First<'_>,
-    network: NetworkId,
-    claims: &[(Address, Entry)],
-    dry_run: bool,
-) -> Result<Outcome, Box<Fault>> {
+async fn ask(server: &Server, first: First<'_>, job: Job, dry_run: bool) -> Result<Outcome, Box<Fault>> {
     let nobody = || Box::new(Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: 1_000 });
     let reason = format!("acknowledged by node {} before a failover", server.node);
     let order = Order {
-        job: Job::Heal { network, claims: claims.to_vec() },
+        job,
         by: "healing".into(),
         reason: Some(reason.into()),
         deadline: Some(first.map_or_else(|| Instant::now() + ANSWER_WITHIN, |(_, until)| until)),

@@ -19,7 +19,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use self::journal::{Late, OtherChange};
+pub use self::journal::{ClaimName, Late, OtherChange};
 
 use self::format::{answered_text, decode, decode_answered, encode};
 use self::journal::AnsweredClaims;
@@ -105,17 +105,31 @@ impl Lates {
         }
         let bytes = encode(self.register, shard, digest, batches);
         let (_, late) = decode(&bytes).map_err(|what| StoreError::Invalid(format!("a late journal {what}").into()))?;
+        if let Some(known) = &known {
+            *locked(&late.answered) = self.still_answered(known, &late)?;
+        }
         if let Some(path) = self.path(shard, digest) {
             whole::write(&path, &bytes).map_err(whole::io("writing", &path))?;
-        }
-        if let Some(known) = &known {
-            *locked(&late.answered) = locked(&known.answered).clone();
         }
         let late = Arc::new(late);
         let mut pending = self.locked();
         pending.retain(|other| Some(other) != known.as_ref());
         pending.push(Arc::clone(&late));
         Ok(late)
+    }
+
+    /// What was answered of one counts for the one in its place. On disk before that is, where some of it does not.
+    fn still_answered(&self, known: &Late, late: &Late) -> Result<AnsweredClaims, StoreError> {
+        let kept = locked(&known.answered).kept;
+        let mut answered = AnsweredClaims { claims: known.answered_in(late), kept };
+        if answered.claims.len() < kept {
+            if let Some(path) = self.path(late.shard, late.digest).map(|path| beside(&path, ANSWERED)) {
+                let text = answered_text(self.register, late, &answered.claims);
+                whole::write(&path, text.as_bytes()).map_err(whole::io("writing", &path))?;
+            }
+            answered.kept = answered.claims.len();
+        }
+        Ok(answered)
     }
 
     /// All of them, oldest first.
@@ -134,7 +148,8 @@ impl Lates {
 
     fn write_answered(&self, late: &Late) -> Result<(), StoreError> {
         if let Some(longer) = self.longer_than(late) {
-            locked(&longer.answered).claims.extend(locked(&late.answered).claims.iter().copied());
+            let answered = late.answered_in(&longer);
+            locked(&longer.answered).claims.extend(answered);
             return self.write_answered(&longer);
         }
         let (text, count) = {
@@ -267,7 +282,7 @@ pub(super) mod tests {
 
     use super::format::TITLE;
     use super::*;
-    use crate::core::state::{Event, EventKind, Key, Reservation, State, Step};
+    use crate::core::state::{Event, EventKind, Key, Lease, Reservation, State, Step};
     use crate::core::types::{Generation, NetworkId, Scope, ShardTime, SlotKey, WallTime};
     use crate::store::codec::Format;
     use crate::store::{Act, Batch, Epoch, Seq, Token, fence};
@@ -293,15 +308,23 @@ pub(super) mod tests {
 
     /// One batch that grants these in network 7.
     fn granted(addresses: &[&str]) -> Vec<Vec<u8>> {
+        held(addresses, None)
+    }
+
+    /// One that grants them, or that renews what was held until then.
+    fn held(addresses: &[&str], renewed: Option<u64>) -> Vec<Vec<u8>> {
         let step = |(at, address): (usize, &&str)| {
             let address: Address = address.parse().unwrap();
             let owner = format!("owner-{at}");
             let holder = SlotKey { scope: Scope::default(), owner: owner.parse().unwrap(), slot: "0".parse().unwrap() };
             let width = address.family().width();
             let held = Reservation::plain(holder, Generation(77), width, WallTime(1_772_356_360_000));
+            let lease = |ends| Lease { ends: ShardTime(ends), ttl_seconds: std::num::NonZeroU64::MIN };
+            let before = renewed.map(|ends| Arc::new(Reservation { lease: Some(lease(ends)), ..held.clone() }));
             let state = Some(State::Entry(Entry::Held(Arc::new(held))));
-            let event = Some(Event { kind: EventKind::Granted, before: None });
-            Step { key: Key::Address(address), expect: None, state, event }
+            let kind = if before.is_some() { EventKind::Renewed } else { EventKind::Granted };
+            let expect = before.as_ref().map(|before| before.generation.0);
+            Step { key: Key::Address(address), expect, state, event: Some(Event { kind, before }) }
         };
         let steps = addresses.iter().enumerate().map(step).collect();
         let (network, wall, by) = (NetworkId(7), WallTime(0), "anonymous".into());
@@ -430,6 +453,25 @@ pub(super) mod tests {
         }
         std::fs::write(&path, &whole).unwrap();
         assert_eq!(Lates::open(Some(directory.path()), 5, false).unwrap().all().len(), 2);
+    }
+
+    /// Whoever answered that the renewal stands had the grant; by then that is cut off, too.
+    #[test]
+    fn what_was_answered_of_a_renewal_is_no_answer_of_the_grant_where_redis_went_back_further() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Lates::open(Some(directory.path()), 5, false).unwrap();
+        let lates = open();
+        let (grant, renewal) = (granted(&["10.0.0.1"]), held(&["10.0.0.1"], Some(5)));
+        let shorter = lates.add(ShardId(3), Digest(1), &renewal).unwrap();
+        shorter.answered(NetworkId(7), &shorter.claims()[&NetworkId(7)]);
+        lates.keep_answered(&shorter).unwrap();
+        assert!(addresses(&shorter).is_empty());
+        lates.add(ShardId(3), Digest(1), &[grant.clone(), renewal].concat()).unwrap();
+        // Whoever brings the shorter one still, too.
+        lates.keep_answered(&shorter).unwrap();
+        for lates in [&lates, &open()] {
+            assert_eq!(addresses(&lates.all()[0]), ["10.0.0.1"]);
+        }
     }
 
     #[test]

@@ -16,6 +16,11 @@ const LOST: usize = 20;
 /// How many of their addresses somebody else was given meanwhile.
 const TAKEN: usize = 5;
 
+/// Of something that the replica has, too.
+fn renewal(seconds: u32) -> Value {
+    json!({"network": "lan", "owner": "kept/8", "ttl_seconds": seconds})
+}
+
 struct Story {
     nodes: Nodes,
     replica: Redis,
@@ -48,6 +53,7 @@ impl Story {
         for n in 0..10 {
             insist(&mut client, "ip.allocate", &ask(&format!("kept/{n}"))).await;
         }
+        insist(&mut client, "ip.renew", &renewal(3_600)).await;
         eventually("the replica has it", || replica.of_heads("seq") == nodes.redis.of_heads("seq")).await;
         replica.signal("-STOP");
         nodes.redis.ask(&["CLIENT", "KILL", "TYPE", "replica"]);
@@ -96,6 +102,7 @@ impl Story {
 async fn what_a_node_acknowledged_before_another_went_on_without_it_is_given_back_when_it_wakes() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mut story) = Story::begin(directory.path()).await else { return };
+    let renewed = insist(&mut story.nodes.client(0).await, "ip.renew", &renewal(36_000)).await;
     story.go_on().await;
     let mut client = story.nodes.client(1).await;
     let listed = insist(&mut client, "ip.list", &json!({"network": "lan", "owner_prefix": "lost/"})).await;
@@ -106,6 +113,9 @@ async fn what_a_node_acknowledged_before_another_went_on_without_it_is_given_bac
         let again = insist(&mut client, "ip.allocate", &ask(owner)).await;
         assert_eq!((again["created"].clone(), granted(&again)), (json!(false), known.clone()), "{owner}");
     }
+    let got = insist(&mut client, "ip.get", &json!({"address": renewed["address"]})).await;
+    let left = got["reservation"]["expires_in_seconds"].as_u64();
+    assert!(left > Some(30_000), "whoever renewed was told that it is his for longer: {renewed}, and then {got}");
     let conflicts = insist(&mut client, "cluster.conflicts", &json!({})).await;
     assert_eq!(conflicts, json!({"conflicts": []}));
     let history = insist(&mut client, "events.history", &json!({"network": "lan", "owner": "lost/7"})).await;

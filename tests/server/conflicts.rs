@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allod::core::address::Address;
-use allod::core::state::{Details, Entry, Event, EventKind, Key, Reservation, State, Step};
+use allod::core::state::{Details, Entry, Event, EventKind, Key, Lease, Reservation, State, Step};
 use allod::core::types::{Generation, NetworkId, Scope, ShardTime, SlotKey, WallTime};
 use allod::limits::CONFLICTS_MAX;
 use allod::store::late::Late;
@@ -95,6 +95,33 @@ fn what_is_free_is_held_again_and_who_watches_is_told() {
     let next = server.client().ok("ip.allocate", ask("next"));
     assert_eq!(next["address"], "10.0.0.4");
     assert!(next["generation"].as_u64() > Some(78));
+}
+
+#[test]
+fn whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_and_history_tells_of_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let granted = client.ok("ip.allocate", json!({"network": "lan", "owner": "web", "ttl_seconds": 60}));
+    let network = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
+    let mut act = claim("10.0.0.2", "web", granted["generation"].as_u64().unwrap()).act(network);
+    let step = &mut act.steps[0];
+    let Some(State::Entry(Entry::Held(held))) = &step.state else { panic!() };
+    let until = |ends: u64, ttl: u64| {
+        let lease = Some(Lease { ends: ShardTime(ends), ttl_seconds: ttl.try_into().unwrap() });
+        Arc::new(Reservation { lease, ..Reservation::clone(held) })
+    };
+    let (before, after) = (until(1, 60), until(1 << 50, 7_200));
+    step.expect = Some(held.generation.0);
+    step.state = Some(State::Entry(Entry::Held(after)));
+    step.event = Some(Event { kind: EventKind::Renewed, before: Some(before) });
+    put_late(&server, vec![act]);
+    wait_until("nobody deals with it", || server.store.late().is_empty());
+    let history = client.ok("events.history", json!({"network": "lan", "owner": "web"}));
+    let last = history["events"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["type"], &last["by"]), (&json!("renewed"), &json!("healing")), "{history}");
+    server.clock.advance_ms(3_600_000);
+    let again = server.client().ok("ip.get", json!({"address": "10.0.0.2"}));
+    assert_eq!(again["reservation"]["owner"], "web", "{again}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ const COUNTED: [(&str, &str); 13] = [
     ("it went back past a hand-over", "awaited"),
     ("what a failover had cut off was given back", "late claims given back"),
     ("a failover left addresses with two claims", "late claims in conflict"),
-    ("changes that let go, renewed or configured something were cut off", "late changes not repeated"),
+    ("changes that let go, bound or configured something were cut off", "late changes not repeated"),
     ("the register is whole again", "written anew"),
     ("where it stands is looked at once more", "looked at once more"),
     ("whoever took the register", "left to the owner"),

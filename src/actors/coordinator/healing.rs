@@ -9,7 +9,7 @@ use super::{Coordinator, Done, Outcomes, lost};
 use crate::actors::Fault;
 use crate::actors::directory::CatalogCheck;
 use crate::core::address::Address;
-use crate::core::command::{Command, Heal};
+use crate::core::command::{Command, Heal, LateRenewal};
 use crate::core::outcome::{Healing, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Entry, NetworkKind};
@@ -17,13 +17,21 @@ use crate::core::types::NetworkId;
 
 impl Coordinator {
     /// Asks a network for these claims. Where it fails on the way, those before may have been answered: asked again, they stand.
-    pub(super) async fn heal(&self, network: NetworkId, claims: Vec<(Address, Entry)>) -> Outcomes {
+    pub(super) async fn heal(
+        &self,
+        network: NetworkId,
+        claims: Vec<(Address, Entry)>,
+        renewed: Vec<LateRenewal>,
+    ) -> Outcomes {
         let gone = || Refusal::not_found(Missing::Network, network);
         let route = self.shared.routes.by_id(network).ok_or_else(gone)?;
         let Outcome::Network(view) = self.ask_item(&route, self.item(Command::Show, false)).await? else {
             return Err(lost());
         };
-        let command = |claims, elsewhere| Command::Heal(Box::new(Heal { claims, elsewhere }));
+        let command = |claims, elsewhere| {
+            let renewed = renewed.clone();
+            Command::Heal(Box::new(Heal { claims, renewed, elsewhere }))
+        };
         if view.config.kind != NetworkKind::Dynamic {
             return self.ask(&route, command(claims, false)).await.map(Done::Outcome);
         }

@@ -13,7 +13,7 @@ use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::waits::Wait;
 use crate::core::address::{Address, Range};
 use crate::core::catalog::Naming;
-use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef, Target};
+use crate::core::command::{Acquire, Command, Configure, Filter, LateRenewal, NetworkInput, SubnetRef, Target};
 use crate::core::compact;
 use crate::core::deployment::Deployment;
 use crate::core::outcome::{Contested, Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
@@ -273,6 +273,8 @@ pub enum Job {
         /// What; see [`crate::core::command::Heal`].
         #[serde(deserialize_with = "compact::entries")]
         claims: Vec<(Address, Entry)>,
+        /// Those of them that are renewals.
+        renewed: Vec<LateRenewal>,
     },
 }
 

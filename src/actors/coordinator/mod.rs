@@ -185,7 +185,7 @@ impl Coordinator {
             Job::HeldAt { network, filter, at, after, limit } => {
                 self.held_at(network, filter, at, (after, limit)).await
             }
-            Job::Heal { network, claims } => self.heal(network, claims).await,
+            Job::Heal { network, claims, renewed } => self.heal(network, claims, renewed).await,
             Job::Node(job) => {
                 tracing::error!(?job, "an order for the node came to its actors");
                 Err(lost())

@@ -4,10 +4,16 @@
 //!
 //! Nobody is ever put out: between the cut and now, somebody else may have been given the address, or its holder another one.
 //!
+//! A renewal is such a claim, too. Its holder has the address here until his lease from before ends, and was told that it is his for
+//! longer: so that is lengthened, or, where it ended here, held again as if it had been granted. Both lines have one time up to
+//! where they part, and this one counts no more of what came since than has passed: a lease whose end has come by it is over for its
+//! holder, too. Only where the other owner could commit nothing for a while, and that after they had parted, was he told a little
+//! more than is counted here.
+//!
 //! Review notes: is the same claim, once more, the same? As long as its holder has it, or what he let go cools; after that it
 //! is not told from one that is new, so `serve::late` never repeats what was answered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Network;
@@ -18,15 +24,17 @@ use crate::core::command::{Context, Heal};
 use crate::core::outcome::{Contested, Decision, Healing, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{
-    Conflict, Entry, Event, EventKind, Key, NetworkConfig, NetworkKind, Reservation, State, Step,
+    Conflict, Entry, Event, EventKind, Key, Lease, NetworkConfig, NetworkKind, Reservation, State, Step,
 };
 use crate::core::types::{SlotKey, Version};
 use crate::limits::{CONFLICTS_MAX, LEASE_GRACE_SECONDS};
 
 /// What becomes of a late claim.
 enum Fate<'a> {
-    /// Its holder has it, or had it and let it go.
+    /// Its holder has it, had it and let it go, or had it for as long as he was told.
     Stands,
+    /// Its holder has it, and was told that it is his for longer.
+    Longer(&'a Arc<Reservation>),
     /// Nobody has it: these cooling entries make way.
     Free(Vec<(Address, &'a Entry)>),
     /// It cannot be given back; who stands in the way, if that is anybody.
@@ -40,12 +48,22 @@ impl Network {
         let mut conflicts = self.config.conflicts.clone();
         let mut done = Healing::default();
         let (mut taken, mut slots): (Vec<Range>, BTreeSet<&SlotKey>) = (Vec::new(), BTreeSet::new());
+        let mut lengthened: BTreeMap<Address, Arc<Reservation>> = BTreeMap::new();
         for (address, late) in claims_of(ask) {
             let range = covered(address, late.prefix_length);
             let asked_before = taken.iter().any(|other| other.overlaps(range)) || slots.contains(&late.holder);
             let fate = if asked_before { Fate::Contested(None) } else { self.fate_of(address, late, ask, context) };
             match fate {
                 Fate::Stands => done.standing += 1,
+                Fate::Longer(held) => {
+                    let held = lengthened.get(&address).unwrap_or(held);
+                    if let Some(lease) = self.longer(held, late, context) {
+                        let longer = Reservation { lease, ..Reservation::clone(held) };
+                        let longer = draft.change(address, held, longer, EventKind::Renewed);
+                        lengthened.insert(address, longer);
+                    }
+                    done.healed += 1;
+                }
                 Fate::Free(cooling) => {
                     for (other, entry) in cooling.iter().filter(|(other, _)| *other != address) {
                         draft.put(*other, Some(*entry), None, None);
@@ -78,15 +96,29 @@ impl Network {
 
     fn fate_of(&self, address: Address, late: &Reservation, ask: &Heal, context: Context) -> Fate<'_> {
         let range = covered(address, late.prefix_length);
+        if let Some(Entry::Held(held)) = self.holdings.at(address)
+            && held.holder == late.holder
+            && is_as_long(held, late)
+        {
+            return if self.longer(held, late, context).is_some() { Fate::Longer(held) } else { Fate::Stands };
+        }
+        let renewal = ask.renewed.iter().find(|it| (it.address, it.generation) == (address, late.generation));
+        let is_over = late.lease.is_some_and(|lease| self.holdings.end_of(lease) <= context.now);
+        if renewal.is_some() && is_over {
+            return Fate::Stands;
+        }
+        // Of this very holding: it was known here, and was let go. What was renewed may have come to its end from before instead, and
+        // where nothing of it cools any more it is taken to have: then it is held too long, and not by two.
+        let was_let_go = |entry: &Entry| match entry {
+            Entry::Held(_) => false,
+            Entry::Released(released) => renewal.is_none_or(|renewal| released.released_at < renewal.ended),
+            Entry::Declined(_) => true,
+        };
         let mut cooling = Vec::new();
         for (at, entry) in self.holdings.overlapping(range) {
             match entry {
-                Entry::Held(held) if at == address && held.holder == late.holder && is_as_long(held, late) => {
-                    return Fate::Stands;
-                }
                 Entry::Held(held) => return Fate::Contested(Some((at, held))),
-                // Of this very holding: it was known here, and was let go.
-                Entry::Released(released) if at == address && released.generation == late.generation => {
+                entry if at == address && entry.generation() == late.generation && was_let_go(entry) => {
                     return Fate::Stands;
                 }
                 Entry::Released(_)
@@ -119,6 +151,13 @@ impl Network {
             });
         let is_block = Cidr::new(address, late.prefix_length).is_some();
         if has_place && is_block && !self.config.closed { Fate::Free(cooling) } else { Fate::Contested(None) }
+    }
+
+    /// The lease that its holder was told of, where that is longer than the one that he has; none in it: for good.
+    fn longer(&self, held: &Reservation, late: &Reservation, context: Context) -> Option<Option<Lease>> {
+        let has = held.lease?;
+        let is_longer = late.lease.is_none_or(|told| told.ends > self.holdings.end_of(has));
+        is_longer.then(|| as_it_was(late, context).lease)
     }
 
     /// What the history tells of a late claim at an address, behind these steps: the claim, and what lies there, which stays as

@@ -1,5 +1,9 @@
-//! What one late journal says: what was granted in it, is held at its end, and is to be claimed again. And late claims of before,
-//! which were answered in it by a conflict: that is cut off with it, and whoever brought them is done with them.
+//! What one late journal says: what was granted or renewed in it, is held at its end, and is to be claimed again. And late claims
+//! of before, which were answered in it by a conflict: that is cut off with it, and whoever brought them is done with them.
+//!
+//! What is no claim is told, and not repeated. A release errs on the safe side: whoever let go holds it still. So does an end that
+//! was made earlier, what was declined, and what became obsolete. Of who uses an address, its labels, its MAC and what is configured,
+//! nobody can say whether what was decided since on the line that goes on is meant instead: whoever asked must ask again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -10,7 +14,7 @@ use super::super::{Act, Batch, Digest, ShardId};
 use super::locked;
 use crate::core::address::Address;
 use crate::core::state::{Conflict, Entry, Event, EventKind, Key, Reservation, State, Step};
-use crate::core::types::{Generation, NetworkId, SlotKey};
+use crate::core::types::{Generation, NetworkId, ShardTime, SlotKey};
 
 /// What was acknowledged of one shard, behind the last that the register has.
 #[derive(Debug)]
@@ -41,7 +45,7 @@ pub struct OtherChange {
 
 /// A claim by name: in which network, of which address, under which generation. At one address there may be several: who held it
 /// at the end, and those whose claim was in conflict with that.
-pub(super) type ClaimName = (NetworkId, Address, Generation);
+pub type ClaimName = (NetworkId, Address, Generation);
 
 /// Claims of which it is known what became of them.
 #[derive(Debug, Default, Clone)]
@@ -77,13 +81,23 @@ impl Late {
         locked(&self.answered).claims.contains(&(network, *address, entry.generation()))
     }
 
-    /// What is to be claimed again, by network: what was granted in it, is held at its end, and was not answered; and behind that
-    /// what was found there to be in conflict and was not decided.
+    /// What was answered of it and is of another one that ends as it does and begins earlier. Whoever said that a renewal stands had
+    /// the grant; where that is in the other, it was cut off as well since, and is asked for.
+    pub(super) fn answered_in(&self, longer: &Self) -> BTreeSet<ClaimName> {
+        let (here, there) = (self.renewals(), longer.renewals());
+        let answered = locked(&self.answered).claims.clone().into_iter();
+        answered.filter(|name| !here.contains_key(name) || there.contains_key(name)).collect()
+    }
+
+    /// What is to be claimed again, by network: what was granted or renewed in it, is held at its end, and was not answered; and
+    /// behind that what was found there to be in conflict and was not decided.
     pub fn claims(&self) -> BTreeMap<NetworkId, Vec<(Address, Entry)>> {
         let mut claims: BTreeMap<NetworkId, Vec<(Address, Entry)>> = BTreeMap::new();
-        let Reduced { held, contested, .. } = self.reduced();
+        let Reduced { held, renewed, contested, .. } = self.reduced();
         let answered = locked(&self.answered);
-        let held = held.into_iter().map(|((network, address), entry)| ((network, address, entry.generation()), entry));
+        let renewed = renewed.into_iter().map(|(place, (entry, _))| (place, entry));
+        let held = held.into_iter().chain(renewed);
+        let held = held.map(|((network, address), entry)| ((network, address, entry.generation()), entry));
         let contested = contested.into_iter().map(|(name, late)| (name, Entry::Held(late)));
         for ((network, address, _), entry) in held.chain(contested).filter(|(name, _)| !answered.claims.contains(name))
         {
@@ -92,8 +106,14 @@ impl Late {
         claims
     }
 
-    /// The changes in it that were none of these, in order: what let go, renewed, bound or changed something that was there before,
-    /// and configuration.
+    /// Which of these are renewals: until when each was held before.
+    pub fn renewals(&self) -> BTreeMap<ClaimName, ShardTime> {
+        let renewed = self.reduced().renewed.into_iter();
+        renewed.map(|((network, address), (entry, ended))| ((network, address, entry.generation()), ended)).collect()
+    }
+
+    /// The changes in it that were none of these, in order: what let go, bound or changed something that was there before, and
+    /// configuration.
     pub fn others(&self) -> Vec<OtherChange> {
         self.reduced().others
     }
@@ -109,6 +129,8 @@ impl Late {
 #[derive(Default)]
 struct Reduced {
     held: BTreeMap<(NetworkId, Address), Entry>,
+    /// What was held before and is held for longer, and until when it was held before.
+    renewed: BTreeMap<(NetworkId, Address), (Entry, ShardTime)>,
     /// Claims of before, that were answered in it by a conflict.
     contested: BTreeMap<ClaimName, Arc<Reservation>>,
     others: Vec<OtherChange>,
@@ -156,27 +178,47 @@ impl Reduced {
 
     fn step(&mut self, act: &Act, address: Address, step: &Step) {
         let place = (act.network, address);
-        let held = &mut self.held;
+        let (held, renewed) = (&mut self.held, &mut self.renewed);
         match &step.state {
             // With its subnet it came from another network. That was cut off, too: it is there still.
             Some(State::Entry(Entry::Held(_))) if is_moved(step, false) => self.other(act, step),
+            // A renewal of what goes with its subnet to another network is one where it was.
+            None if is_moved(step, true) && renewed.contains_key(&place) => self.other(act, step),
             // And there it is claimed, where it was granted in it.
             None if is_moved(step, true) && held.contains_key(&place) => {}
             None if is_moved(step, true) => self.other(act, step),
             Some(State::Entry(entry @ Entry::Held(reservation))) => {
                 // Under a generation that was given in it, or on something that was.
                 if step.expect != Some(reservation.generation.0) || held.contains_key(&place) {
+                    renewed.remove(&place);
                     held.insert(place, entry.clone());
-                } else {
+                    return;
+                }
+                // Whatever else is changed of it is told, as of what was not renewed.
+                let lengthened = lengthened(step, reservation);
+                match (renewed.get_mut(&place), lengthened) {
+                    (Some((known, _)), _) => known.clone_from(entry),
+                    (None, Some(ended)) => drop(renewed.insert(place, (entry.clone(), ended))),
+                    (None, None) => {}
+                }
+                if lengthened.is_none() {
                     self.other(act, step);
                 }
             }
             Some(_) | None if held.remove(&place).is_some() => {}
+            // It is let go of what was held before, too.
+            Some(_) | None if renewed.remove(&place).is_some() => self.other(act, step),
             // What was granted over something that cooled, or cools no more, is nothing by itself.
             Some(_) | None if step.event.is_none() => {}
             Some(_) | None => self.other(act, step),
         }
     }
+}
+
+/// Is it held for longer behind this step? Until when it was held before.
+fn lengthened(step: &Step, after: &Reservation) -> Option<ShardTime> {
+    let before = step.event.as_ref()?.before.as_ref()?.lease?;
+    after.lease.is_none_or(|lease| lease.ends > before.ends).then_some(before.ends)
 }
 
 /// Does a reservation go from one network to another with its subnet? A transfer within a network tells who had it.
@@ -189,7 +231,7 @@ fn is_moved(step: &Step, leaves: bool) -> bool {
 mod tests {
     use super::super::tests::first_batch;
     use super::*;
-    use crate::core::state::NetworkConfig;
+    use crate::core::state::{Lease, NetworkConfig};
     use crate::core::types::{Scope, WallTime};
     use crate::store::codec::samples::sample_config;
 
@@ -247,6 +289,46 @@ mod tests {
         assert_eq!(claims_of(&acts), (all.to_vec(), 1));
         acts.push(vec![told(at("10.0.0.1"), Some(&present)), noted(Vec::new(), Some(EventKind::NetworkChanged))]);
         assert_eq!(claims_of(&acts), (all[..2].to_vec(), 2), "it was given up");
+    }
+
+    /// Whoever was told that it is his for longer is told so again, whatever else is changed of it; but not whoever let go.
+    #[test]
+    fn what_is_held_for_longer_at_the_end_is_claimed_with_until_when_it_was_held_before() {
+        let network = NetworkId(7);
+        let ttl_seconds = std::num::NonZeroU64::MIN;
+        let until = |ends: Option<u64>| {
+            let lease = ends.map(|ends| Lease { ends: ShardTime(ends), ttl_seconds });
+            Arc::new(Reservation { lease, ..Reservation::clone(&held("web", 77)) })
+        };
+        let change = |kind, before: Option<u64>, after: Option<u64>| Step {
+            key: Key::Address("10.0.0.1".parse().unwrap()),
+            expect: Some(77),
+            state: Some(State::Entry(Entry::Held(until(after)))),
+            event: Some(Event { kind, before: Some(until(before)) }),
+        };
+        let let_go = |before: Option<u64>| Step { state: None, ..change(EventKind::Released, before, None) };
+        let claimed = |steps: &[Step]| {
+            let acts = steps.iter().map(|step| act((network, vec![step.clone()]))).collect();
+            let late = Late::new(ShardId(3), Digest(1), vec![first_batch(acts)]);
+            let claims = late.claims().remove(&network).unwrap_or_default();
+            let ends = claims.iter().map(|(_, entry)| entry.held().unwrap().lease.map(|lease| lease.ends.0));
+            let before: Vec<u64> = late.renewals().into_values().map(|ended| ended.0).collect();
+            (ends.collect::<Vec<_>>(), before, late.others().len())
+        };
+        let renew = |before, after| change(EventKind::Renewed, before, after);
+        let (first, again) = (renew(Some(60), Some(115)), renew(Some(115), Some(170)));
+        assert_eq!(claimed(std::slice::from_ref(&first)), (vec![Some(115)], vec![60], 0));
+        assert_eq!(claimed(&[first.clone(), again.clone()]), (vec![Some(170)], vec![60], 0));
+        assert_eq!(claimed(&[renew(Some(60), None)]), (vec![None], vec![60], 0), "for good");
+        let bound = change(EventKind::Bound, Some(115), Some(115));
+        assert_eq!(claimed(&[first.clone(), bound, again]), (vec![Some(170)], vec![60], 1));
+        assert_eq!(claimed(&[first.clone(), let_go(Some(115))]), (vec![], vec![], 1));
+        assert_eq!(claimed(&[renew(Some(60), Some(50))]), (vec![], vec![], 1), "it is his for longer there");
+        assert_eq!(claimed(&[renew(None, Some(50))]), (vec![], vec![], 1));
+        // Somebody else has it in the end, under a generation of his own.
+        let mut given = change(EventKind::Transferred, Some(115), None);
+        given.state = Some(State::Entry(Entry::Held(held("db", 78))));
+        assert_eq!(claimed(&[first, given]), (vec![None], vec![], 0));
     }
 
     /// What moved with its subnet, on a line that is cut off, is where it was: nobody claims it where it came to, and what

@@ -16,7 +16,10 @@ fn late_block(at: &str, prefix_length: u8, owner: &str, generation: u64) -> (Add
 }
 
 fn heal(net: &mut Net, claims: &[(Address, Entry)]) -> Healing {
-    match net.run(&Command::Heal(Box::new(Heal { claims: claims.to_vec(), elsewhere: false }))).unwrap() {
+    match net
+        .run(&Command::Heal(Box::new(Heal { claims: claims.to_vec(), renewed: Vec::new(), elsewhere: false })))
+        .unwrap()
+    {
         Outcome::Healed(done) => done,
         other => panic!("{other:?}"),
     }
@@ -103,7 +106,11 @@ fn the_history_tells_of_both_claims_and_of_what_was_given_back() {
     let mut net = Net::new(&["10.0.0.0/24"]);
     heal(&mut net, &[late("10.0.0.5", "web", 50)]);
     let context = net.context();
-    let ask = Heal { claims: vec![late("10.0.0.5", "other", 60), late("10.0.0.6", "db", 61)], elsewhere: false };
+    let ask = Heal {
+        claims: vec![late("10.0.0.5", "other", 60), late("10.0.0.6", "db", 61)],
+        renewed: Vec::new(),
+        elsewhere: false,
+    };
     let decision = net.network.decide(&Command::Heal(Box::new(ask)), context).unwrap();
     let told: Vec<_> = decision.steps.iter().filter_map(|step| Some((step.key, step.event.as_ref()?))).collect();
     assert_eq!(told.iter().map(|(_, event)| event.kind).collect::<Vec<_>>(), [EventKind::Conflict, EventKind::Healed]);
@@ -136,6 +143,103 @@ fn a_lease_that_ended_meanwhile_leaves_its_holder_time_to_renew_it() {
     assert_eq!(held.lease.unwrap().ends, ShardTime(net.now + 10_000));
 }
 
+/// Until when an address is held; none: by nobody, or for good.
+fn ends_at(net: &Net, at: &str) -> Option<u64> {
+    Some(net.network.holdings.at(address(at))?.held()?.lease?.ends.0)
+}
+
+/// `web` was given this address for an hour, and told on the line that was cut off that it is his until then.
+fn renewed(net: &mut Net, ends: Option<u64>) -> (Heal, u64) {
+    let mut ask = wish("web");
+    ask.options.ttl_seconds = Some(3_600);
+    let view = net.ask(ask).unwrap().view;
+    let (at, held) = (view.address, view.reservation);
+    let ended = held.lease.unwrap().ends;
+    let ttl_seconds = std::num::NonZeroU64::new(3_600).unwrap();
+    let lease = ends.map(|more| Lease { ends: ShardTime(ended.0 + more), ttl_seconds });
+    let renewal = LateRenewal { address: at, generation: held.generation, ended };
+    let claims = vec![(at, Entry::Held(Arc::new(Reservation { lease, ..Reservation::clone(&held) })))];
+    (Heal { claims, renewed: vec![renewal], elsewhere: false }, ended.0)
+}
+
+fn brought(net: &mut Net, ask: &Heal) -> Healing {
+    match net.run(&Command::Heal(Box::new(ask.clone()))).unwrap() {
+        Outcome::Healed(done) => done,
+        other => panic!("{other:?}"),
+    }
+}
+
+const MORE: u64 = 55 * 60 * 1_000;
+
+#[test]
+fn who_was_told_that_his_lease_is_longer_has_it_for_so_long_and_never_for_less() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    let (ask, ended) = renewed(&mut net, Some(MORE));
+    let command = Command::Heal(Box::new(ask.clone()));
+    let context = net.context();
+    let kinds = |decision: &Decision| -> Vec<EventKind> {
+        decision.steps.iter().map(|step| step.event.as_ref().unwrap().kind).collect()
+    };
+    assert_eq!(kinds(&net.network.decide(&command, context).unwrap()), [EventKind::Renewed]);
+    assert_eq!(brought(&mut net, &ask), healing(1, 0, 0));
+    assert_eq!(ends_at(&net, "10.0.0.1"), Some(ended + MORE));
+    // Brought again it is the same.
+    assert_eq!(brought(&mut net, &ask), healing(0, 1, 0));
+    // Renewed here since, for longer.
+    net.now += 2 * MORE;
+    net.run(&Command::Renew(Box::new(target("web")), Some(7_200))).unwrap();
+    let longer = ends_at(&net, "10.0.0.1");
+    assert_eq!(brought(&mut net, &ask), healing(0, 1, 0));
+    assert_eq!(ends_at(&net, "10.0.0.1"), longer);
+    // He was told that it is his for good.
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    let (ask, _) = renewed(&mut net, None);
+    assert_eq!(brought(&mut net, &ask), healing(1, 0, 0));
+    assert_eq!((ends_at(&net, "10.0.0.1"), net.network.holdings.held()), (None, 1));
+    assert_eq!(brought(&mut net, &ask), healing(0, 1, 0));
+}
+
+/// Between the end that is known here and the one that he was told of, somebody else may have come.
+#[test]
+fn a_renewed_lease_that_ended_here_is_held_again_or_a_conflict_until_the_end_that_was_told() {
+    for cooldown in [0, 7_200] {
+        let cools = |config: &mut NetworkConfig| config.cooldown_seconds = cooldown;
+        let mut net = Net::with(cools, vec![subnet("10.0.0.0/24", 0)]);
+        let (ask, ended) = renewed(&mut net, Some(MORE));
+        net.now = ended + 1;
+        net.run(&Command::Expire).unwrap();
+        assert_eq!(held_at(&net, "10.0.0.1"), None);
+        assert_eq!(brought(&mut net, &ask), healing(1, 0, 0), "cooldown {cooldown}");
+        assert_eq!(ends_at(&net, "10.0.0.1"), Some(ended + MORE));
+        // Over by now, here and for its holder.
+        net.now = ended + MORE + 1;
+        net.run(&Command::Expire).unwrap();
+        assert_eq!(brought(&mut net, &ask), healing(0, 1, 0), "cooldown {cooldown}");
+        assert_eq!(held_at(&net, "10.0.0.1"), None);
+    }
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    let (ask, ended) = renewed(&mut net, Some(MORE));
+    net.now = ended + 1;
+    net.run(&Command::Expire).unwrap();
+    net.allocate("other");
+    assert_eq!(brought(&mut net, &ask), healing(0, 0, 1));
+    assert_eq!(held_at(&net, "10.0.0.1").unwrap().0, "other");
+}
+
+/// Its end had not come, so it did not end: its holder let go of it. Where nothing tells that any more it is held again.
+#[test]
+fn what_was_renewed_and_let_go_here_before_its_end_is_not_held_again_while_it_cools() {
+    for (cooldown, became) in [(7_200, healing(0, 1, 0)), (0, healing(1, 0, 0))] {
+        let cools = |config: &mut NetworkConfig| config.cooldown_seconds = cooldown;
+        let mut net = Net::with(cools, vec![subnet("10.0.0.0/24", 0)]);
+        let (ask, ended) = renewed(&mut net, Some(MORE));
+        assert_eq!(net.release("web"), 1);
+        net.now = ended + 1;
+        assert_eq!(brought(&mut net, &ask), became, "cooldown {cooldown}");
+        assert_eq!(net.network.holdings.held(), became.healed);
+    }
+}
+
 /// Whoever looks for what became of an address that he was told is his looks for that address.
 #[test]
 fn the_history_of_a_late_address_tells_of_its_conflict_and_of_who_gave_it_up_whatever_lies_there() {
@@ -165,7 +269,8 @@ fn the_history_of_a_late_address_tells_of_its_conflict_and_of_who_gave_it_up_wha
         conflicts.map(|step| (step.key, before(step).holder.owner.to_string(), owner(&step.state))).collect()
     };
     let entries = net.network.entries();
-    let ask = Heal { claims: claims.iter().map(|(claim, _)| claim.clone()).collect(), elsewhere: false };
+    let ask =
+        Heal { claims: claims.iter().map(|(claim, _)| claim.clone()).collect(), renewed: Vec::new(), elsewhere: false };
     let command = Command::Heal(Box::new(ask));
     let context = net.context();
     let decision = net.network.decide(&command, context).unwrap();
