@@ -11,7 +11,7 @@
 //!
 //! **Time.** A shard's time goes on after a restart from its last batch. So that an idle spell before a crash does not
 //! lengthen every lease, a batch without changes is written for a shard in which something is due, every
-//! [`TIME_MARK_SECONDS`], sooner the less is left of it ([`lags_at_most_ms`]), and before the end.
+//! [`TIME_MARK_SECONDS`], sooner the less is left of it (`lags_at_most_ms`), and before the end.
 //!
 //! **Proof.** Where holding the store open is no proof of ownership, answers without a change wait for one too
 //! a group names the shards whose networks only answer, and the store confirms their last acknowledged
