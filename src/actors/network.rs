@@ -446,6 +446,7 @@ impl NetworkActor {
         let Some(image) = image else {
             // It was never made durable, or its deletion was.
             (self.phase, self.incarnation) = (Phase::Gone, incarnation);
+            self.uses_nothing();
             self.refuse_waiters_as_gone();
             self.run_deferred(ctx);
             self.shared.gone(Gone { id: self.id() });

@@ -224,3 +224,22 @@ fn a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_
     let subnets = client.ok("network.get", json!({"network": "m"}))["subnets"].clone();
     assert_eq!(subnets.as_array().map(Vec::len), Some(2), "{subnets}");
 }
+
+/// Nobody knows whether it was deleted; it was, and holds nothing that it used.
+#[test]
+fn a_network_that_was_deleted_in_doubt_keeps_no_mac_from_others() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    let ask = |network: &str| json!({"network": network, "owner": "a", "mac": "02:00:00:00:00:01"});
+    client.ok("ip.allocate", ask("n"));
+    assert_eq!(client.kind("ip.allocate", ask("m")), "already_in_use");
+    server.store.always(Fault::UnknownApplied);
+    let deleted = client.call("network.delete", json!({"network": "n", "purge": true}));
+    server.store.always(Fault::None);
+    assert_eq!(deleted["error"]["data"]["applied"], "unknown", "{deleted}");
+    let refused = |answer: &Value| !answer["error"].is_null();
+    client.ok_after("ip.allocate", &ask("m"), 200, refused);
+}

@@ -209,6 +209,13 @@ impl NetworkActor {
         self.shared.recorded.replace(realm, self.id(), self.network.recorded());
     }
 
+    /// It is no more: what it used is free.
+    pub(super) fn uses_nothing(&self) {
+        let realm = &self.network.config().realm;
+        self.shared.macs.replace(realm, self.id(), std::iter::empty());
+        self.shared.recorded.replace(realm, self.id(), std::iter::empty());
+    }
+
     /// Tells what steps of this unit write down of what the infrastructure picked, and what they let go.
     pub(super) fn note_recorded(&self, steps: &[Step], unit: u64) {
         let config = self.network.config();

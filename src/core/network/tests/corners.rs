@@ -245,7 +245,9 @@ fn where_nothing_is_given_because_it_drains_or_is_too_small_it_is_said() {
     net.allocate("b");
     let refused = net.try_allocate("c").unwrap_err().to_string();
     assert!(refused.contains("(1 of 2 pools are draining): "), "{refused}");
-    let mut net = Net::new(&["10.0.0.0/26"]);
+    let mut small = subnet("10.0.0.0/24", 0);
+    small.pools[0].range = "10.0.0.64-10.0.0.127".parse().unwrap();
+    let mut net = Net::with(|_| {}, vec![small]);
     let refused = net.block("a", 25).unwrap_err().to_string();
     assert!(refused.contains("(a /25 block, which no pool has room for, whatever is free): 0 of "), "{refused}");
 }
