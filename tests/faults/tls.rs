@@ -92,7 +92,9 @@ async fn over_tls_a_node_grants_and_knows_it_again_when_it_was_killed() {
 
     // Whoever looks at all of it sees that it is so, too.
     let file = configuration(nodes.directory.path(), &store).display().to_string();
-    let looked = nodes.cluster.allod(0, &["doctor", "--redis", &url, "--config", &file, "--format", "json"]);
+    let place = nodes.directory.path().join("looks").display().to_string();
+    let asked = ["doctor", "--redis", &url, "--config", &file, "--data", &place, "--format", "json"];
+    let looked = nodes.cluster.allod(0, &asked);
     assert!(looked.contains("over TLS, a call takes") && looked.contains("store.redis_ca = "), "{looked}");
 }
 
@@ -199,7 +201,9 @@ async fn a_certificate_that_is_exchanged_on_disk_is_shown_at_the_next_connection
     let told = format!("the certificate of 127.0.0.1:{} expires at ", nodes.redis.port());
     assert!(nodes.cluster.log(0).contains(&told), "{}", nodes.logs());
     let file = configuration(nodes.directory.path(), &store).display().to_string();
-    let looked = nodes.cluster.allod(0, &["doctor", "--redis", &nodes.redis.url(), "--config", &file]);
+    let place = nodes.directory.path().join("looks").display().to_string();
+    let asked = ["doctor", "--redis", &nodes.redis.url(), "--config", &file, "--data", &place];
+    let looked = nodes.cluster.allod(0, &asked);
     assert!(looked.contains(&told) && looked.contains("`store.redis_certificate` expires at "), "{looked}");
 
     // Of 2099 and 2100, the first of January, since 1970.

@@ -21,6 +21,9 @@ impl Server {
     pub fn follow(&self, primary: &Server) {
         let () = self.ask(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
         until("the replica follows", || self.ask::<String>(&["INFO", "replication"]).contains("master_link_status:up"));
+        // The primary counts it once it has said how far it is.
+        let online = format!("port={},state=online", self.port);
+        until("the replica counts", || primary.ask::<String>(&["INFO", "replication"]).contains(&online));
     }
 
     /// Stops it as it is, or lets it go on: `-STOP`, `-CONT`.
