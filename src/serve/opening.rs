@@ -127,13 +127,13 @@ fn connect(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     let store = RedisStore::open(options).map_err(|error| {
         let problem = format!("cannot open the store in Redis: {}", chain(&error));
         let cannot = CannotStart::of_node(problem, &error, &config.store.directory);
+        // To look is to read all of the log: not at each start that does not reach Redis.
+        if !matches!(error, StoreError::Foreign(_)) || nameplate::is_of_node(&config.store.directory) {
+            return cannot;
+        }
         match left_behind(config) {
-            Some((_, hint))
-                if matches!(error, StoreError::Foreign(_)) && !nameplate::is_of_node(&config.store.directory) =>
-            {
-                CannotStart { hint, ..cannot }
-            }
-            Some(_) | None => cannot,
+            Some((_, hint)) => CannotStart { hint, ..cannot },
+            None => cannot,
         }
     })?;
     tracing::info!(survives = store.info().durability, "the register is in Redis");

@@ -268,9 +268,11 @@ impl Coordinator {
                 Some((CatalogCheck::Space(None), intent(None, vec![(new_id(), input.cidr)])))
             }
             Configure::SubnetModify { subnet, set } => match set.cidr {
-                Some(cidr) => find_subnet(&self.show(route).await?.subnets, subnet).map(|present| {
-                    (CatalogCheck::Space(Some((route.id, present))), intent(None, vec![(present, cidr)]))
-                }),
+                Some(cidr) => {
+                    find_subnet(&self.show(route).await?.subnets, subnet).map(|present| present.id).map(|present| {
+                        (CatalogCheck::Space(Some((route.id, present))), intent(None, vec![(present, cidr)]))
+                    })
+                }
                 None => None,
             },
             Configure::Delete { .. }
@@ -299,15 +301,14 @@ impl Coordinator {
     }
 }
 
-pub(super) fn find_subnet(subnets: &[Arc<SubnetConfig>], wanted: &SubnetRef) -> Option<SubnetId> {
-    let found = match wanted {
+pub(super) fn find_subnet<'a>(subnets: &'a [Arc<SubnetConfig>], wanted: &SubnetRef) -> Option<&'a Arc<SubnetConfig>> {
+    match wanted {
         SubnetRef::Cidr(cidr) => subnets.iter().find(|subnet| subnet.cidr == *cidr),
         SubnetRef::Named(text) => subnets
             .iter()
             .find(|subnet| subnet.name.as_ref().is_some_and(|name| name.as_str() == text))
             .or_else(|| subnets.iter().find(|subnet| Some(subnet.id) == text.parse().ok())),
-    };
-    found.map(|subnet| subnet.id)
+    }
 }
 
 /// Refusals of the network that are answered before an overlap or a taken name that the catalog finds.

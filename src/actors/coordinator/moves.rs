@@ -66,8 +66,7 @@ impl Coordinator {
         let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await?;
         // Nobody else changes what it is until the lock ends.
         let view = self.show(&from).await?;
-        let known = find_subnet(&view.subnets, &subnet);
-        let known = view.subnets.iter().find(|subnet| Some(subnet.id) == known).map(|subnet| (subnet.id, subnet.cidr));
+        let known = find_subnet(&view.subnets, &subnet).map(|subnet| (subnet.id, subnet.cidr));
         // Before the networks are held: what it waits for may need one of them.
         let spaced = match known {
             Some(space) => self.space_in(&mut act, [&from, &to], space).await,
@@ -142,9 +141,7 @@ impl Coordinator {
         }
         Ok(None)
     }
-}
 
-impl Coordinator {
     /// Notes what the target takes. Refused: its realm has no space for it.
     async fn space_in(
         &self,
@@ -171,8 +168,7 @@ impl Coordinator {
         let Ok((_, Outcome::Network(view))) = holds.decide(self, from, Command::Show, transaction).await else {
             return (fault, Some(from));
         };
-        let found = find_subnet(&view.subnets, subnet);
-        let Some(subnet) = view.subnets.iter().find(|subnet| late && Some(subnet.id) == found) else {
+        let Some(subnet) = find_subnet(&view.subnets, subnet).filter(|_| late) else {
             return (fault, Some(from));
         };
         // What stands against reservations comes behind what was refused already.

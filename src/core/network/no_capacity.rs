@@ -15,23 +15,36 @@ const DUE_LOOKED_AT_MAX: usize = 1_000;
 /// Pools of which a refusal for want of room tells each. The sums are over all.
 const REFUSAL_POOLS_MAX: usize = 256;
 
+/// The dynamic pools that a wish may draw from.
+#[derive(Default)]
+struct Offered {
+    pools: usize,
+    /// Those of which nothing is given, as they drain.
+    draining: usize,
+    /// Is one of them large enough for the block that is wished, if one is?
+    holds_block: bool,
+}
+
 impl Network {
     /// Why there is no room, pool by pool.
     pub(super) fn no_capacity(&self, draft: &Draft<'_>, wish: &Wish, selection: &Selection) -> Refusal {
         let mut sum = Counts::default();
-        let (mut pools, mut dynamic) = (Vec::new(), 0);
+        let (mut pools, mut offered) = (Vec::new(), Offered::default());
         let sets = selection.sets_of(self);
         for index in self.layout.all().intersection(sets) {
             if self.pool_config(index).kind == PoolKind::Dynamic {
                 sum += self.layout.pools[index].counts;
-                dynamic += 1;
-                if dynamic <= REFUSAL_POOLS_MAX {
+                offered.pools += 1;
+                offered.draining += usize::from(self.layout.pools[index].draining);
+                offered.holds_block |=
+                    wish.prefix_length.is_none_or(|it| holds_block(self.pool_config(index).range, it));
+                if offered.pools <= REFUSAL_POOLS_MAX {
                     pools.push(self.pool_usage(index));
                 }
             }
         }
         let here = |range: &Range| self.layout.pool_of(range.first()).is_some_and(|pool| self.draws_from(pool, sets));
-        let narrowed_by = self.narrowed_by(wish, selection, dynamic, draft.taken_so_far().filter(here).count());
+        let narrowed_by = self.narrowed_by(wish, selection, &offered, draft.taken_so_far().filter(here).count());
         let comes_back = |address: Address| {
             self.layout.pool_of(address).is_some_and(|pool| {
                 self.draws_from(pool, sets) && self.layout.pools[pool].is_unblocked(Range::single(address))
@@ -65,7 +78,8 @@ impl Network {
         }))
     }
 
-    fn narrowed_by(&self, wish: &Wish, selection: &Selection, pools: usize, granted: usize) -> Option<String> {
+    fn narrowed_by(&self, wish: &Wish, selection: &Selection, offered: &Offered, granted: usize) -> Option<String> {
+        let pools = offered.pools;
         let mut parts = Vec::new();
         if let Some(family) = wish.family {
             parts.push(family.to_string());
@@ -85,19 +99,12 @@ impl Network {
             // What is counted is what others hold.
             parts.push(format!("beside {granted} that this request asks for, too"));
         }
-        let sets = selection.sets_of(self);
-        let all = self.layout.all();
-        let fit = || all.intersection(sets).filter(|&index| self.pool_config(index).kind == PoolKind::Dynamic);
-        let draining = fit().filter(|&index| self.is_draining(index)).count();
-        match draining {
+        match offered.draining {
             0 => {}
             all if all == pools => parts.push("draining: nothing of it is given before `draining` is false".to_owned()),
             some => parts.push(format!("{some} of {pools} pools are draining")),
         }
-        if let Some(length) = wish.prefix_length
-            && pools > 0
-            && !fit().any(|index| holds_block(self.pool_config(index).range, length))
-        {
+        if pools > 0 && !offered.holds_block {
             parts.push("which no pool has room for, whatever is free".to_owned());
         }
         if pools > REFUSAL_POOLS_MAX {
@@ -110,10 +117,6 @@ impl Network {
             return Some(narrowed + why);
         }
         (!parts.is_empty()).then(|| parts.join(", "))
-    }
-
-    fn is_draining(&self, pool: usize) -> bool {
-        self.pool_config(pool).draining || self.subnets[self.layout.pools[pool].subnet].draining
     }
 
     /// Why no pool can ever give what is wished, whatever is free, and what to do. `any`: nothing narrows the wish.

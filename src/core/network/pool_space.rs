@@ -31,7 +31,8 @@ pub(super) struct PoolSpace {
     pub(super) open: bool,
     /// Reserved and unusable addresses: never granted automatically.
     pub(super) blocked: Spans,
-    draining: bool,
+    /// It drains, or its subnet does.
+    pub(super) draining: bool,
     pub(super) free: Space,
     pub(super) fresh: Option<Space>,
     pub(super) yielding: Option<Space>,

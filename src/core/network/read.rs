@@ -147,8 +147,7 @@ impl Network {
     pub(super) fn pool_usage(&self, index: usize) -> PoolUsage {
         let space = &self.layout.pools[index];
         let config = self.pool_config(index);
-        let draining = config.draining || self.subnets[space.subnet].draining;
-        let largest = space.free.largest_order().filter(|_| !draining);
+        let largest = space.free.largest_order().filter(|_| !space.draining);
         PoolUsage {
             range: space.range,
             name: config.name.clone(),
@@ -244,12 +243,7 @@ impl Network {
     fn runs(&self, index: usize) -> Box<dyn Iterator<Item = (u128, u128, bool)> + '_> {
         let space = &self.layout.pools[index];
         let (first, last) = (space.range.first().bits(), space.range.last().bits());
-        let config = self.pool_config(index);
-        if config.draining || self.subnets[space.subnet].draining {
-            Box::new(std::iter::once((first, last, true)))
-        } else {
-            Box::new(space.free.runs(first))
-        }
+        if space.draining { Box::new(std::iter::once((first, last, true))) } else { Box::new(space.free.runs(first)) }
     }
 
     fn draw_text(&self, index: usize) -> Result<Drawing, Refusal> {
@@ -295,7 +289,6 @@ impl Network {
                 format!("must be 0 to {} for pool {range}", family.width()),
             ));
         };
-        let draining = self.pool_config(index).draining || self.subnets[space.subnet].draining;
         let mut cells = Vec::new();
         let mut done_to = None;
         for (first, last, taken) in self.runs(index) {
@@ -315,7 +308,8 @@ impl Network {
                     let end = base | host_mask(order);
                     let cell = Range::of_bits(family, base.max(range.first().bits()), end.min(range.last().bits()));
                     let held = self.held_in(cell);
-                    let free = if draining { 0 } else { space.free.free_in(cell.first().bits(), cell.last().bits()) };
+                    let free =
+                        if space.draining { 0 } else { space.free.free_in(cell.first().bits(), cell.last().bits()) };
                     cells.push((Address::new(family, base), held, cell.size() - held - free, free));
                     done_to = Some(base);
                 }

@@ -99,8 +99,7 @@ fn certificates(config: &Config) -> Vec<Check> {
     }
     // Whether they can be read was looked at with the rest of the configuration.
     let near = config.store.tls_files().ends().map(|ends| ends.near()).unwrap_or_default();
-    let told = near.iter().map(|problem| problem.split_once(": ").unwrap_or((problem, "")));
-    told.map(|(seen, hint)| Check::warning("redis", seen, hint)).collect()
+    near.into_iter().map(Check::of_near_end).collect()
 }
 
 #[cfg(test)]

@@ -26,10 +26,7 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
         }
     };
     let mut checks = vec![reached(&examined)];
-    if let Some(problem) = &examined.certificate_ends {
-        let (seen, hint) = problem.split_once(": ").unwrap_or((problem, ""));
-        checks.push(Check::warning(CHECK, seen, hint));
-    }
+    checks.extend(examined.certificate_ends.clone().map(Check::of_near_end));
     if !examined.is_known {
         checks.push(Check::warning(
             CHECK,

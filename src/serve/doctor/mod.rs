@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::actors::clock::{Clock, SystemClock};
 use crate::config::{Config, Sources, StoreKind};
+use crate::store::redis::NearEnd;
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -51,6 +52,11 @@ impl Check {
     /// Somebody should look.
     pub fn warning(check: &'static str, seen: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { check, state: CheckState::Warning, seen: seen.into(), hint: hint.into() }
+    }
+
+    /// A certificate of TLS to Redis has ended, or will soon.
+    fn of_near_end(NearEnd { seen, hint }: NearEnd) -> Self {
+        Self::warning("redis", seen, hint)
     }
 
     /// Nodes of several releases were seen.

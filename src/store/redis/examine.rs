@@ -12,7 +12,7 @@ use super::place::RedisPlace;
 use super::reach::{self, RedisReach};
 use super::server::{self, ServerFacts};
 pub use super::server::{Finding, Memory};
-use super::{RedisOptions, checks, moving, runtime};
+use super::{NearEnd, RedisOptions, checks, moving, runtime};
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
 use crate::store::moving::MoveNotice;
@@ -53,8 +53,8 @@ pub struct ExaminedServer {
     pub place: String,
     /// Whether all that was said there is encrypted.
     pub is_over_tls: bool,
-    /// When its certificate ends, if that is soon: a sentence.
-    pub certificate_ends: Option<String>,
+    /// When its certificate ends, if that is soon.
+    pub certificate_ends: Option<NearEnd>,
     /// What it is, with its version: `Valkey 8.0.1`.
     pub engine: String,
     /// Whether INFO is permitted; else nothing is known but what follows it.

@@ -236,11 +236,7 @@ impl Link {
         let (connection, number) = self.connected().await?;
         let answer = begin(connection, Arc::new(call.clone())).await;
         let reading = match beside {
-            Some(command) => {
-                let mut pipeline = Pipeline::with_capacity(1);
-                pipeline.add_command(command);
-                self.begin_read(pipeline).await.ok()
-            }
+            Some(command) => self.begin_ask(command).await.ok(),
             None => None,
         };
         let (result, broken) = finish(answer, within, &Arc::clone(self.name())).await;
@@ -291,9 +287,20 @@ impl Link {
 
     /// As [`Link::read`], one command.
     pub(super) async fn ask(&mut self, command: Cmd, within: Duration) -> Result<Value, StoreError> {
+        let asked = self.begin_ask(command).await?;
+        self.finish_ask(asked, within).await
+    }
+
+    /// As [`Link::begin_read`], one command.
+    pub(super) async fn begin_ask(&mut self, command: Cmd) -> Result<PendingReads, StoreError> {
         let mut pipeline = Pipeline::with_capacity(1);
         pipeline.add_command(command);
-        let mut values = self.read(&pipeline, within).await?;
+        self.begin_read(pipeline).await
+    }
+
+    /// As [`Link::finish_read`], of one command.
+    pub(super) async fn finish_ask(&mut self, asked: PendingReads, within: Duration) -> Result<Value, StoreError> {
+        let mut values = self.finish_read(asked, within).await?;
         values.pop().ok_or_else(|| strange(self.name(), "an answer was empty"))
     }
 }

@@ -112,7 +112,7 @@ pub use self::place::{check_url, is_over_tls};
 use self::redo::Redo;
 pub(crate) use self::refusal::TlsRefusal;
 use self::shared::{RedisShared, StoreParts};
-pub use self::tls::{CertificateEnd, TlsEnds, TlsFiles};
+pub use self::tls::{CertificateEnd, NearEnd, TlsEnds, TlsFiles};
 use crate::store::embedded::nameplate;
 use crate::store::late::Lates;
 use crate::store::lock::{self, FileLock};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::checks::{self, RegisterOwner, newer};
@@ -130,9 +130,7 @@ async fn run_and_left(link: &mut Link, left: Option<Cmd>) -> (Option<String>, An
     // Each by itself: Redis may refuse one of them.
     let mut asked = Vec::with_capacity(2);
     for command in std::iter::once(info).chain(left) {
-        let mut pipeline = Pipeline::with_capacity(1);
-        pipeline.add_command(command);
-        asked.push(link.begin_read(pipeline).await);
+        asked.push(link.begin_ask(command).await);
     }
     let mut answers = Vec::with_capacity(2);
     for reading in asked {
@@ -152,10 +150,9 @@ async fn run_and_left(link: &mut Link, left: Option<Cmd>) -> (Option<String>, An
     (run, answers.next())
 }
 
-/// The answer of one command.
+/// The answer of one command, or in words why there is none.
 async fn only(link: &mut Link, reading: PendingReads) -> Result<Value, String> {
-    let answer = link.finish_read(reading, ANSWER_WITHIN).await.map_err(|error| error.to_string());
-    answer.and_then(|mut values| values.pop().ok_or_else(|| "an answer was empty".to_owned()))
+    link.finish_ask(reading, ANSWER_WITHIN).await.map_err(|error| error.to_string())
 }
 
 fn leaves(shared: &RedisShared, why: &str) -> StoreError {

@@ -14,7 +14,7 @@ mod files;
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
@@ -27,11 +27,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-pub use self::ends::CertificateEnd;
 use self::ends::end_of;
+pub use self::ends::{CertificateEnd, NearEnd};
 use self::files::TlsStamps;
 pub use self::files::{TlsEnds, TlsFiles};
 use super::refusal::{TlsRefusal, Whom};
+use super::shared::locked;
 use crate::telemetry::Seldom;
 
 /// Longest first answer that is read: the line that refuses a connection.
@@ -56,15 +57,15 @@ struct Held {
     read: TlsStamps,
     /// As they were when they could not be used last.
     unfit: Option<TlsStamps>,
-    /// What the server that was reached last shows, in words, if that ends soon.
-    others_end: Option<String>,
+    /// What the server that was reached last shows, if that ends soon.
+    others_end: Option<NearEnd>,
 }
 
 impl Held {
     /// Reads them. Their stamps are of before: who writes beside it changes them.
     fn of(files: &TlsFiles, read: TlsStamps) -> Result<Self, String> {
-        let connector = TlsConnector::from(Arc::new(files.read()?));
-        Ok(Self { connector, ends: files.ends()?, read, unfit: None, others_end: None })
+        let (client, ends) = files.read()?;
+        Ok(Self { connector: TlsConnector::from(Arc::new(client)), ends, read, unfit: None, others_end: None })
     }
 }
 
@@ -87,17 +88,17 @@ impl RedisTls {
 
     /// When what was read ends.
     pub(super) fn ends(&self) -> TlsEnds {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).ends
+        locked(&self.held).ends
     }
 
-    /// What the server that was reached last shows, if that ends soon: a sentence.
-    pub(super) fn others_end(&self) -> Option<String> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).others_end.clone()
+    /// What the server that was reached last shows, if that ends soon.
+    pub(super) fn others_end(&self) -> Option<NearEnd> {
+        locked(&self.held).others_end.clone()
     }
 
     /// Reads what lies in the files now. Where that cannot be used, what was read of them before stays.
     pub(super) fn look(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = locked(&self.held);
         let stamps = self.files.stamps();
         if stamps != held.read && held.unfit.as_ref() != Some(&stamps) {
             match Held::of(&self.files, stamps.clone()) {
@@ -124,20 +125,23 @@ impl RedisTls {
 
     fn connector(&self) -> TlsConnector {
         self.look();
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).connector.clone()
+        locked(&self.held).connector.clone()
     }
 
     /// Looks how long what a server shows will do.
     fn see(&self, whom: &Whom<'_>, stream: &TlsStream<TcpStream>) {
         let shown = stream.get_ref().1.peer_certificates().and_then(|shown| shown.first());
         let ends = shown.and_then(end_of).and_then(CertificateEnd::near);
-        let problem = ends.map(|ends| format!("the certificate of {} {ends}: give Redis a new one", whom.at()));
-        if let Some(problem) = &problem
+        let near = ends.map(|ends| {
+            let seen = format!("the certificate of {} {ends}", whom.at());
+            NearEnd { seen, hint: "give Redis a new one" }
+        });
+        if let Some(near) = &near
             && self.others_end.turn().is_some()
         {
-            tracing::warn!("{problem}");
+            tracing::warn!("{near}");
         }
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).others_end = problem;
+        locked(&self.held).others_end = near;
     }
 
     /// A connection that is there by then, and over which one answer came.

@@ -1,6 +1,7 @@
 //! When certificates end. A register is lost to its nodes when one does, all of them at once, and only at the next connection:
 //! so it is told before.
 
+use std::fmt;
 use std::time::Duration;
 
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
@@ -35,6 +36,21 @@ impl CertificateEnd {
             (days, _) => format!("{days} days"),
         };
         Some(format!("expires at {at}, in {left}"))
+    }
+}
+
+/// A certificate that has ended, or will soon, as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NearEnd {
+    /// Which, and when.
+    pub seen: String,
+    /// What to do.
+    pub hint: &'static str,
+}
+
+impl fmt::Display for NearEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.seen, self.hint)
     }
 }
 

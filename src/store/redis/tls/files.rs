@@ -8,7 +8,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-use super::ends::{CertificateEnd, end_of};
+use super::ends::{CertificateEnd, NearEnd, end_of};
 
 /// The files that TLS to Redis needs. An empty path is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,8 +27,8 @@ impl TlsFiles {
     /// # Errors
     /// A sentence that names the setting, what it is and what is allowed.
     pub fn check(&self) -> Result<(), String> {
-        let roots = self.roots()?.unwrap_or_else(RootCertStore::empty);
-        self.client(roots).map(drop)
+        let Found { roots, shown, .. } = self.found()?;
+        self.client(roots.unwrap_or_else(RootCertStore::empty), shown).map(drop)
     }
 
     /// When what lies in them ends.
@@ -36,22 +36,16 @@ impl TlsFiles {
     /// # Errors
     /// As of [`TlsFiles::check`].
     pub fn ends(&self) -> Result<TlsEnds, String> {
-        let of = |setting: Setting<'_>| -> Result<Vec<CertificateEnd>, String> {
-            let named = if is_none(setting.path) { Vec::new() } else { setting.certificates()? };
-            Ok(named.iter().filter_map(end_of).collect())
-        };
-        // Of several who sign one may have ended long ago: the last to end counts. Of what is shown the first is this server's own.
-        let ca = of(self.ca())?.into_iter().max();
-        let certificate = of(self.certificate())?.into_iter().next();
-        Ok(TlsEnds { ca, certificate })
+        self.found().map(|found| found.ends)
     }
 
-    /// What a handshake needs.
+    /// What a handshake needs, and when that ends.
     ///
     /// # Errors
     /// As of [`TlsFiles::check`]; or the system trusts nobody.
-    pub(super) fn read(&self) -> Result<ClientConfig, String> {
-        self.client(self.roots()?.map_or_else(roots_of_system, Ok)?)
+    pub(super) fn read(&self) -> Result<(ClientConfig, TlsEnds), String> {
+        let Found { roots, shown, ends } = self.found()?;
+        Ok((self.client(roots.map_or_else(roots_of_system, Ok)?, shown)?, ends))
     }
 
     /// How they stand on disk.
@@ -71,36 +65,59 @@ impl TlsFiles {
         Setting { key: "store.redis_certificate", path, allowed: "a file of certificates (PEM)" }
     }
 
-    /// Whom the file names; none where there is none.
-    pub(super) fn roots(&self) -> Result<Option<RootCertStore>, String> {
-        let setting = self.ca();
-        if is_none(setting.path) {
-            return Ok(None);
+    /// Reads the certificates, each file once.
+    pub(super) fn found(&self) -> Result<Found, String> {
+        let mut found = Found::default();
+        let signers = self.ca();
+        if !is_none(signers.path) {
+            let mut roots = RootCertStore::empty();
+            for certificate in signers.certificates()? {
+                // Of several who sign one may have ended long ago: the last to end counts.
+                found.ends.ca = found.ends.ca.max(end_of(&certificate));
+                roots
+                    .add(certificate)
+                    .map_err(|_| signers.wrong("which has something else where a certificate is to be"))?;
+            }
+            found.roots = Some(roots);
         }
-        let mut roots = RootCertStore::empty();
-        for certificate in setting.certificates()? {
-            roots
-                .add(certificate)
-                .map_err(|_| setting.wrong("which has something else where a certificate is to be"))?;
+        if self.shows() {
+            found.shown = self.certificate().certificates()?;
+            // The first is this server's own.
+            found.ends.certificate = found.shown.first().and_then(end_of);
         }
-        Ok(Some(roots))
+        Ok(found)
     }
 
-    fn client(&self, roots: RootCertStore) -> Result<ClientConfig, String> {
+    /// Is Redis shown a certificate?
+    fn shows(&self) -> bool {
+        !(is_none(&self.certificate) && is_none(&self.key))
+    }
+
+    fn client(&self, roots: RootCertStore, shown: Vec<CertificateDer<'static>>) -> Result<ClientConfig, String> {
         // Named here: no provider is chosen by what other crates of the program happen to bring along.
         let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
         let builder = builder.with_root_certificates(roots);
-        if is_none(&self.certificate) && is_none(&self.key) {
+        if !self.shows() {
             return Ok(builder.with_no_client_auth());
         }
         let certificate = self.certificate();
         let allowed = "a file with a private key (PEM) that is not encrypted";
         let key = Setting { key: "store.redis_key", path: &self.key, allowed };
-        builder.with_client_auth_cert(certificate.certificates()?, key.private_key()?).map_err(|error| {
+        builder.with_client_auth_cert(shown, key.private_key()?).map_err(|error| {
             key.wrong(&format!("which does not fit `{}`, {:?} ({error})", certificate.key, certificate.path))
         })
     }
+}
+
+/// What was read of the files.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Whom the file names; none where there is none.
+    pub(super) roots: Option<RootCertStore>,
+    /// What Redis is shown.
+    shown: Vec<CertificateDer<'static>>,
+    ends: TlsEnds,
 }
 
 /// When the certificates of the files end; none where there is no file.
@@ -113,14 +130,12 @@ pub struct TlsEnds {
 }
 
 impl TlsEnds {
-    /// What has ended, or will soon, with what to do: sentences.
-    pub fn near(&self) -> Vec<String> {
+    /// What has ended, or will soon.
+    pub fn near(&self) -> Vec<NearEnd> {
         let ends = [("store.redis_ca", self.ca), ("store.redis_certificate", self.certificate)];
         let near = ends.into_iter().filter_map(|(key, end)| Some((key, end?.near()?)));
-        near.map(|(key, ends)| {
-            format!("the certificate of `{key}` {ends}: put another one into the file, which is read again by itself")
-        })
-        .collect()
+        let hint = "put another one into the file, which is read again by itself";
+        near.map(|(key, ends)| NearEnd { seen: format!("the certificate of `{key}` {ends}"), hint }).collect()
     }
 }
 

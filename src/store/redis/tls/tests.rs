@@ -30,7 +30,7 @@ fn files_that_are_what_they_are_to_be_are_taken() {
     let file = directory.path().join("both.pem");
     std::fs::write(&file, both).unwrap();
     only_ca(&file).check().unwrap();
-    assert_eq!(only_ca(&file).roots().unwrap().unwrap().len(), 2);
+    assert_eq!(only_ca(&file).found().unwrap().roots.unwrap().len(), 2);
 }
 
 #[test]
@@ -96,12 +96,12 @@ fn what_the_files_have_ends_when_the_last_signer_and_the_first_certificate_do() 
     std::fs::write(&file, all).unwrap();
     let ends = TlsFiles { ca: file.clone(), certificate: file, key: soon.key.clone() }.ends().unwrap();
     assert_eq!(ends.ca, ends.certificate);
-    let told = ends.near();
+    let told: Vec<String> = ends.near().iter().map(NearEnd::to_string).collect();
     let says = |key: &str| told.iter().any(|told| told.contains(&format!("certificate of `{key}` expires at ")));
     assert!(says("store.redis_ca") && says("store.redis_certificate"), "{told:?}");
     let ends = TlsFiles { ca: ca.own.certificate.clone(), certificate: old.certificate, key: old.key }.ends().unwrap();
     assert!(ends.ca > ends.certificate);
-    let told = ends.near().concat();
+    let told: String = ends.near().iter().map(NearEnd::to_string).collect();
     assert!(
         told.starts_with("the certificate of `store.redis_certificate` has expired at 2001-01-01T00:00:00Z: put"),
         "{told}"
