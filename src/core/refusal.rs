@@ -373,6 +373,9 @@ impl Refusal {
         }
     }
 
+    /// Where want of room stands in that order.
+    pub(crate) const OF_NO_CAPACITY: u8 = 12;
+
     /// Place in the protocol's order of precedence, and in [`KINDS`]: where several apply, the lowest is answered.
     pub fn precedence(&self) -> u8 {
         match self {
@@ -388,7 +391,7 @@ impl Refusal {
             Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => 9,
             Refusal::Reserved { .. } => 10,
             Refusal::QuotaExceeded { .. } => 11,
-            Refusal::NotEnoughCapacity(_) => 12,
+            Refusal::NotEnoughCapacity(_) => Self::OF_NO_CAPACITY,
             Refusal::Brake { .. } => 13,
             Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => refusal.precedence(),
         }

@@ -116,6 +116,7 @@ impl Network {
         for (wish, course) in both.clone().filter(|(w, _)| named(w)).chain(both.filter(|(w, _)| !named(w))) {
             changed |= matches!(course, Some(Course::Grant(_)));
             let Some(course) = course else { continue };
+            draft.room_is_untold = refused.before_want_of_room(wish.place);
             let done = self.carry_out(ask, wish, course, (&fates, let_go), &mut draft);
             if let Err(refusal) = &done {
                 self.count_refused(&mut draft, &holder_of(ask, wish), refusal);
@@ -426,6 +427,11 @@ impl WishRefusals {
                 None
             }
         }
+    }
+
+    /// Is something refused already that is told before a want of room at this place?
+    fn before_want_of_room(&self, place: usize) -> bool {
+        self.first.as_ref().is_some_and(|(rank, at, _)| (*rank, *at) < (Refusal::OF_NO_CAPACITY, place))
     }
 
     fn end(self) -> Result<(), Refusal> {

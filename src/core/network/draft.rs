@@ -9,6 +9,7 @@
 mod granting;
 mod letting_go;
 mod mac;
+mod searched;
 mod sum;
 mod taken;
 
@@ -17,26 +18,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+pub(super) use self::searched::Freed;
+use self::searched::Searched;
 use self::sum::Sum;
 use self::taken::Taken;
 use super::Network;
 use super::holdings::covered;
-use super::rested::Rank;
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::Context;
 use crate::core::outcome::{Decision, Outcome, View};
 use crate::core::refusal::HeldBy;
 use crate::core::state::{Entry, Event, EventKind, Key, Lease, Reservation, State, Step};
 use crate::core::types::{Mac, Owner, Scope, SlotKey};
-
-/// Freed addresses that are looked through in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Freed {
-    /// Past their cooldown.
-    Rested,
-    /// Cooling.
-    Cooling,
-}
 
 /// Steps so far.
 pub(super) struct Draft<'a> {
@@ -49,8 +42,7 @@ pub(super) struct Draft<'a> {
     ledger: Option<Box<Ledger>>,
     /// Promises of the network are made anew here, or not: those of before count no more.
     promises_anew: bool,
-    /// How far the freed addresses of a pool were looked through, in the order in which they were freed: up to there this
-    /// request has taken them all. Without it, each of many grants would look at what the ones before it took.
+    /// What was looked through in vain.
     searched: RefCell<Option<Box<Searched>>>,
     next_generation: u64,
     /// Lease of the next grant in place of the one that its options ask for.
@@ -59,12 +51,11 @@ pub(super) struct Draft<'a> {
     pub(super) granted_by: Option<NonZeroU64>,
     /// Holdings that became obsolete because a promise was kept.
     pub(super) displaced: u64,
+    /// Something else is refused that is told before any want of room of what comes next: nobody is told of that.
+    pub(super) room_is_untold: bool,
     /// Everything of the deployment, or of one of its owners, is let go, but for what is asked for: promises among that end.
     pub(super) letting_go: Option<(Scope, Option<Owner>)>,
 }
-
-/// How far the freed addresses of each pool were looked through.
-type Searched = BTreeMap<(Address, Freed), (Rank, u128)>;
 
 /// What a request comes to that lets go, grants several times, or is limited.
 #[derive(Default)]
@@ -104,6 +95,7 @@ impl<'a> Draft<'a> {
             carried_lease: None,
             granted_by: None,
             displaced: 0,
+            room_is_untold: false,
             letting_go: None,
         }
     }
@@ -124,16 +116,6 @@ impl<'a> Draft<'a> {
     /// Where what this draft has granted of `range`, and without a gap behind it, ends.
     pub(super) fn taken_until(&self, range: Range) -> Option<Address> {
         self.taken.until(range)
-    }
-
-    /// The last place of a pool's freed addresses, by its first address, at which nothing is left for this request.
-    pub(super) fn searched(&self, pool: Address, freed: Freed) -> Option<(Rank, u128)> {
-        self.searched.borrow().as_ref()?.get(&(pool, freed)).copied()
-    }
-
-    /// Nothing is left at this place, nor at those before it. That stays so: a request only takes.
-    pub(super) fn nothing_left(&self, pool: Address, freed: Freed, place: (Rank, u128)) {
-        self.searched.borrow_mut().get_or_insert_default().insert((pool, freed), place);
     }
 
     /// What was granted here so far.

@@ -55,6 +55,10 @@ impl Network {
         let mut refusals: Vec<(usize, Refusal)> = Vec::new();
         let named = ask.items.iter().filter(|item| item.address.is_some());
         for item in named.chain(ask.items.iter().filter(|item| item.address.is_none())) {
+            let before = |(index, refusal): &(usize, Refusal)| {
+                (refusal.precedence(), *index) < (Refusal::OF_NO_CAPACITY, item.index)
+            };
+            draft.room_is_untold = item.optional || refusals.iter().any(before);
             match self.acquire_item(&mut draft, ask, item, &options) {
                 Ok(grant) => grants.push((item.index, grant)),
                 Err(Refusal::NotEnoughCapacity(_)) if item.optional => {}

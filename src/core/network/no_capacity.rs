@@ -8,7 +8,7 @@ use crate::core::command::{PoolRef, Wish};
 use crate::core::outcome::Counts;
 use crate::core::refusal::{NoCapacity, Refusal};
 use crate::core::state::{NetworkKind, PoolKind};
-use crate::core::types::WallTime;
+use crate::core::types::{ShardTime, WallTime};
 
 /// Entries of each kind among which it is looked for the first that gives room by itself.
 const DUE_LOOKED_AT_MAX: usize = 1_000;
@@ -26,8 +26,13 @@ struct Offered {
 }
 
 impl Network {
-    /// Why there is no room, pool by pool.
+    /// Why there is no room, pool by pool. Cost: O(pools, and what the draft granted), so that of the many wants of one request only
+    /// the one that is told is looked into.
     pub(super) fn no_capacity(&self, draft: &Draft<'_>, wish: &Wish, selection: &Selection) -> Refusal {
+        let plain = NoCapacity::plain(self.config.name.clone());
+        if draft.room_is_untold {
+            return Refusal::NotEnoughCapacity(Box::new(plain));
+        }
         let mut sum = Counts::default();
         let (mut pools, mut offered) = (Vec::new(), Offered::default());
         let sets = selection.sets_of(self);
@@ -53,17 +58,18 @@ impl Network {
         let cooling = self.holdings.cooling().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
         let declined = self.holdings.declined().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
         let leases = self.holdings.leases().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
+        let cooled = |released_at: ShardTime| released_at.after_seconds(self.config.cooldown_seconds);
         let due = [
-            cooling.map(|(released_at, _)| released_at.after_seconds(self.config.cooldown_seconds)),
+            cooling.map(|(released_at, _)| cooled(released_at)),
             declined.map(|(until, _)| until),
-            leases.map(|(ends, _)| ends),
+            // It cools behind its lease, unless it yields meanwhile.
+            leases.map(|(ends, _)| if self.config.cooldown_yields { ends } else { cooled(ends) }),
         ];
         let next = due.into_iter().flatten().min().map(|at| {
             let wait = at.0.saturating_sub(draft.context.now.0);
             (WallTime(draft.context.wall.0 + wait), at)
         });
         Refusal::NotEnoughCapacity(Box::new(NoCapacity {
-            network: self.config.name.clone(),
             size: sum.size,
             held: sum.held,
             obsolete: sum.obsolete,
@@ -74,7 +80,7 @@ impl Network {
             pools,
             narrowed_by,
             is_of_blocks: wish.prefix_length.is_some(),
-            waited_ms: None,
+            ..plain
         }))
     }
 

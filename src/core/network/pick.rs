@@ -163,8 +163,31 @@ impl Network {
     }
 
     fn pick_free(&self, draft: &Draft<'_>, selection: &Selection) -> Option<Range> {
-        let single = selection.prefix_length.is_none();
-        let pools = if single { &self.layout.room } else { &self.layout.open };
+        if selection.prefix_length.is_some() {
+            return self.find_free(&self.layout.open, draft, selection, |_| {});
+        }
+        let mut room = draft.take_room();
+        let mut emptied = Vec::new();
+        let found =
+            self.find_free(room.as_ref().unwrap_or(&self.layout.room), draft, selection, |index| emptied.push(index));
+        if !emptied.is_empty() {
+            let room = room.get_or_insert_with(|| self.layout.room.clone());
+            emptied.into_iter().for_each(|index| room.set(index, false));
+        }
+        if let Some(room) = room {
+            draft.give_room(room);
+        }
+        found
+    }
+
+    /// The first that is free in one of these pools, in drawing order; tells of each that has nothing, for this draft.
+    fn find_free(
+        &self,
+        pools: &PoolSet,
+        draft: &Draft<'_>,
+        selection: &Selection,
+        mut has_nothing: impl FnMut(usize),
+    ) -> Option<Range> {
         pools.find_in(selection.sets_of(self), |index| {
             let pool = &self.layout.pools[index];
             let family = pool.range.family();
@@ -175,6 +198,9 @@ impl Network {
                 (Policy::Random, _) => random_block(pool, draft, order),
                 (Policy::Oldest, _) => oldest(pool, draft, order),
             };
+            if first.is_none() {
+                has_nothing(index);
+            }
             first.map(|first| block(family, first, order))
         })
     }
@@ -185,12 +211,16 @@ impl Network {
         // Single addresses: the one that cools longest, over all pools that may be drawn from. Pools come in the order of
         // what cools longest in each, so that as a rule the first one has it.
         let mut longest: Option<(ShardTime, usize, Address)> = None;
-        for &(first_released, index) in &self.layout.cooling_longest {
+        let mut behind = draft.cooled();
+        let mut all_before = true;
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        for &(first_released, index) in self.layout.cooling_longest.range((from, Bound::Unbounded)) {
             if longest.is_some_and(|(released_at, found, _)| (released_at, found) < (first_released, index)) {
                 break;
             }
             let pool = &self.layout.pools[index];
             if !self.draws_from(index, sets) || selection.order(pool.range.family()) != Some(0) {
+                all_before = false;
                 continue;
             }
             let place = draft.searched(pool.range.first(), Freed::Cooling);
@@ -202,8 +232,13 @@ impl Network {
                 }
                 found.map(|address| (released_at, index, address))
             });
+            all_before &= candidate.is_none();
+            if all_before {
+                behind = Some((first_released, index));
+            }
             longest = longest.into_iter().chain(candidate).min();
         }
+        draft.cooled_until(behind);
         if let Some((_, _, address)) = longest {
             return Some(Range::single(address));
         }

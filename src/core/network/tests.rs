@@ -5,6 +5,7 @@ mod ends;
 mod heal;
 mod lists;
 mod loading;
+mod many;
 mod policies;
 mod promises;
 mod reaching;

@@ -55,6 +55,26 @@ pub struct NoCapacity {
 }
 
 impl NoCapacity {
+    /// Of a network, without anything that would have to be counted.
+    pub fn plain(network: Name) -> Self {
+        Self {
+            network,
+            size: 0,
+            held: 0,
+            obsolete: 0,
+            reserved: 0,
+            cooling: 0,
+            declined: 0,
+            next_free_at: None,
+            pools: Vec::new(),
+            narrowed_by: None,
+            is_of_blocks: false,
+            waited_ms: None,
+        }
+    }
+}
+
+impl NoCapacity {
     /// What there is none of.
     pub(super) fn sought(&self) -> &'static str {
         if self.is_of_blocks { "block of that size" } else { "address" }

@@ -7,7 +7,7 @@ fn cooling(subnets: Vec<SubnetConfig>) -> Net {
     Net::with(|config| config.cooldown_seconds = 60, subnets)
 }
 
-fn run_acquire(net: &mut Net, ask: Acquire) -> Result<Vec<String>, Refusal> {
+pub(super) fn run_acquire(net: &mut Net, ask: Acquire) -> Result<Vec<String>, Refusal> {
     match net.run(&Command::Acquire(Box::new(ask)))? {
         Outcome::Acquired { grants, .. } => Ok(grants.iter().map(|(_, g)| g.view.address.to_string()).collect()),
         other => panic!("{other:?}"),

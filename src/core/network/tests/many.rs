@@ -1,0 +1,85 @@
+//! Facts about requests that take much at once, of many pools.
+
+use super::super::draft::Draft;
+use super::corners::run_acquire;
+use super::*;
+
+/// A /24 with a pool for each of so many addresses.
+fn scattered(count: u8, change: impl FnOnce(&mut NetworkConfig)) -> Net {
+    let pools = (1..=count).map(|at| pool(&format!("10.0.0.{}", 2 * at), PoolKind::Dynamic)).collect();
+    Net::with(change, vec![SubnetConfig { pools, ..subnet("10.0.0.0/24", 0) }])
+}
+
+/// Of many wishes each would look again at all that the ones before it emptied.
+#[test]
+fn a_pool_that_a_request_emptied_is_not_looked_at_again_by_it() {
+    for policy in [Policy::Lowest, Policy::Random, Policy::Oldest] {
+        let mut net = scattered(3, |config| config.policy = policy);
+        let context = net.context();
+        let mut draft = Draft::new(&net.network, context);
+        let mut ask = |owner: &str| {
+            let grant = net.network.allocate_into(&mut draft, &holder(owner), &Wish::default(), &GrantOptions::default());
+            grant.map(|grant| grant.view.address.to_string())
+        };
+        let given = ["a", "b", "c"].map(|owner| ask(owner).unwrap());
+        assert_eq!(given, ["10.0.0.2", "10.0.0.4", "10.0.0.6"], "{policy:?}");
+        refused!(ask("d"), Refusal::NotEnoughCapacity(_));
+        let room = draft.take_room().unwrap();
+        assert_eq!(room.find_in([None; 4], Some), None, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_pool_of_which_a_request_took_all_that_cools_is_not_looked_at_again_by_it() {
+    let mut net = scattered(3, |config| (config.cooldown_seconds, config.cooldown_yields) = (60, true));
+    for owner in ["a", "b", "c"] {
+        net.allocate(owner);
+    }
+    for (second, owner) in ["b", "c", "a"].into_iter().enumerate() {
+        assert_eq!(net.at(second as u64).release(owner), 1);
+    }
+    let context = net.context();
+    let mut draft = Draft::new(&net.network, context);
+    let mut ask = |owner: &str| {
+        let grant = net.network.allocate_into(&mut draft, &holder(owner), &Wish::default(), &GrantOptions::default());
+        grant.map(|grant| grant.view.address.to_string())
+    };
+    assert_eq!(["x", "y", "z"].map(|owner| ask(owner).unwrap()), ["10.0.0.4", "10.0.0.6", "10.0.0.2"]);
+    refused!(ask("w"), Refusal::NotEnoughCapacity(_));
+    assert_eq!(draft.cooled(), net.network.layout.cooling_longest.last().copied());
+}
+
+/// What is told of a want of room is looked for in all pools; of many it is told once.
+#[test]
+fn of_many_parts_without_room_the_first_one_is_told_with_all_that_stands_in_the_way() {
+    let item = |index: usize, optional: bool| AcquireItem {
+        index,
+        slot: index.to_string().parse().unwrap(),
+        address: None,
+        wish: Wish::default(),
+        optional,
+    };
+    let mut net = scattered(2, |_| ());
+    let items = vec![item(0, false), item(1, false), item(2, true), item(3, false), item(4, false)];
+    let options = GrantOptions::default();
+    let ask = Acquire { scope: Scope::default(), owner: "o".parse().unwrap(), items, exact: false, options };
+    let Err(Refusal::OfItem { index: 3, refusal }) = run_acquire(&mut net, ask) else { panic!("of another item") };
+    let Refusal::NotEnoughCapacity(why) = *refusal else { panic!("{refusal:?}") };
+    assert_eq!((why.size, why.pools.len()), (2, 2));
+    assert_eq!(why.narrowed_by.as_deref(), Some("beside 2 that this request asks for, too"));
+}
+
+#[test]
+fn an_address_with_a_lease_is_there_for_others_when_it_has_cooled() {
+    for (yields, free_at) in [(false, 3_611_000), (true, 11_000)] {
+        let mut net = scattered(2, |config| (config.cooldown_seconds, config.cooldown_yields) = (3_600, yields));
+        let mut ask = wish("a");
+        ask.options.ttl_seconds = Some(10);
+        net.ask(ask).unwrap();
+        net.allocate("b");
+        match net.try_allocate("c") {
+            Err(Refusal::NotEnoughCapacity(why)) => assert_eq!(why.next_free_at.map(|(_, at)| at.0), Some(free_at)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
