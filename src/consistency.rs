@@ -42,8 +42,9 @@
 //! a hash is read once, and of what begins before it each length is asked for once: else the move of a large subnet would keep Redis
 //! from all others for longer than a lease. Shown by `for_many_addresses_that_come_at_once_redis_is_not_asked_by_each_length_of_blocks`,
 //! `a_put_inside_a_stored_block_is_refused`, `a_block_over_anything_that_is_held_is_refused`,
-//! `where_there_are_no_blocks_nothing_is_read_because_of_them`. *Otherwise:* what is counted are the blocks of a shard: beside a
-//! network with blocks the others of its shard pay one read of a hash that is not there.
+//! `where_there_are_no_blocks_nothing_is_read_because_of_them`,
+//! `beside_a_network_with_blocks_another_one_of_its_shard_is_not_searched_for_any`. *Otherwise:* what the head counts are the blocks
+//! of a shard: beside a network with blocks it is asked of the others of its shard whether they have any.
 //!
 //! **Memory never runs on after doubt.** *Not applied* is sent again, in order, for two seconds, and a large move for up to
 //! six; then, and where the outcome is unknown, what was decided on that memory is given up, refusals and reads included, and

@@ -194,12 +194,18 @@ impl FieldPlace {
         }
     }
 
-    /// The same of IPv4, where it is a number: a full commit has hundreds of them.
-    pub(super) fn field_number(self) -> Option<u32> {
+    /// The same of IPv4, where it is a number below 64: a full commit has hundreds of them.
+    pub(super) fn field_number(self) -> Option<u8> {
         match self.key {
-            Key::Address(Address::V4(bits)) => Some(bits % BUCKET_ADDRESSES),
+            Key::Address(Address::V4(bits)) => u8::try_from(bits % BUCKET_ADDRESSES).ok(),
             _ => None,
         }
+    }
+
+    /// How a commit names its hash, behind `{PREFIX}:S:`; of IPv6 without the LOW, which the script finds.
+    pub(super) fn name(self, network: NetworkId) -> String {
+        let kind = self.kind.letter();
+        self.low.map_or_else(|| format!("{kind}:{network}"), |low| format!("{kind}:{network}:{low:08x}"))
     }
 
     pub(super) fn low_text(self) -> String {

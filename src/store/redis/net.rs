@@ -103,11 +103,11 @@ impl<'a> Net<'a> {
 
     /// About how many words are put. More where most of the operations are groups of their own.
     pub(super) fn words(&self) -> usize {
-        8 + 4 * self.operations.len()
+        8 + 3 * self.operations.len()
     }
 
     /// The groups that the script takes: what lies in one hash, and IPv6 of one network together.
-    fn groups(&self) -> Vec<&[Operation<'a>]> {
+    fn groups(&self) -> Vec<Group<'a, '_>> {
         let mut groups = Vec::new();
         let mut rest = &self.operations[..];
         while let Some(first) = rest.first() {
@@ -119,7 +119,7 @@ impl<'a> Net<'a> {
             let most = if place.kind == HashKind::Config { CONFIG_OPERATIONS_MAX } else { rest.len() };
             let length = rest.iter().take(most).take_while(|operation| same(operation)).count();
             let (group, after) = rest.split_at(length);
-            groups.push(group);
+            groups.extend(Group::of(group));
             rest = after;
         }
         groups
@@ -128,36 +128,66 @@ impl<'a> Net<'a> {
     /// Appends `size groups group…`: how many arguments the groups have, how many there are, and they.
     pub(super) fn put(&self, call: &mut ScriptCall) {
         let groups = self.groups();
-        let size = |group: &&[Operation<'_>]| 5 + 2 * group.len() + expects(group);
-        call.number(groups.iter().map(size).sum::<usize>() as u64).number(groups.len() as u64);
-        let mut mark = Vec::new();
-        for group in groups {
-            let Some(first) = group.first() else { continue };
-            let place = FieldPlace::of(first.key);
-            call.arg(place.kind.letter()).arg(first.network.to_string()).arg(place.low_text());
-            call.number(group.len() as u64).number(expects(group) as u64);
-            for operation in group {
-                let place = FieldPlace::of(operation.key);
-                match place.field_number() {
-                    Some(number) => call.number(number.into()),
-                    None => call.arg(place.field()),
-                };
-            }
-            for operation in group.iter().take(expects(group)) {
-                mark.clear();
-                if let Some(expect) = operation.expect {
-                    mark.put_varint(expect);
-                }
-                call.arg(&mark);
-            }
-            for operation in group {
-                call.arg(operation.state.unwrap_or_default());
-            }
+        call.number(groups.iter().map(Group::words).sum::<usize>() as u64).number(groups.len() as u64);
+        let mut text = Vec::new();
+        for group in &groups {
+            group.put(&mut text, call);
         }
     }
 }
 
-/// How many expectations are written down: none where nothing is expected anywhere, as when addresses are granted.
-fn expects(group: &[Operation<'_>]) -> usize {
-    if group.iter().any(|operation| operation.expect.is_some()) { group.len() } else { 0 }
+/// What lies in one hash, or IPv6 of one network.
+struct Group<'a, 'b> {
+    operations: &'b [Operation<'a>],
+    network: NetworkId,
+    place: FieldPlace,
+    /// How many expectations are written down: none where nothing is expected anywhere, as when addresses are granted.
+    expects: usize,
+}
+
+impl<'a, 'b> Group<'a, 'b> {
+    fn of(operations: &'b [Operation<'a>]) -> Option<Self> {
+        let first = operations.first()?;
+        let any = operations.iter().any(|operation| operation.expect.is_some());
+        let expects = if any { operations.len() } else { 0 };
+        Some(Self { operations, network: first.network, place: FieldPlace::of(first.key), expects })
+    }
+
+    fn is_bucket(&self) -> bool {
+        self.place.kind == HashKind::V4
+    }
+
+    /// How many arguments it has.
+    fn words(&self) -> usize {
+        let fields = if self.is_bucket() { 1 } else { 2 + self.operations.len() };
+        1 + fields + self.expects + self.operations.len()
+    }
+
+    /// Appends `name fields expect… record…`; `text` is used again.
+    fn put(&self, text: &mut Vec<u8>, call: &mut ScriptCall) {
+        call.arg(self.place.name(self.network));
+        let sign = if self.expects > 0 { b'=' } else { b'+' };
+        if self.is_bucket() {
+            // One word for all of them: each word is read, made a string of Lua's, and handed on.
+            text.clear();
+            text.push(sign);
+            text.extend(self.operations.iter().filter_map(|operation| FieldPlace::of(operation.key).field_number()));
+            call.arg(&text);
+        } else {
+            call.arg([sign]).number(self.operations.len() as u64);
+            for operation in self.operations {
+                call.arg(FieldPlace::of(operation.key).field());
+            }
+        }
+        for operation in self.operations.iter().take(self.expects) {
+            text.clear();
+            if let Some(expect) = operation.expect {
+                text.put_varint(expect);
+            }
+            call.arg(&text);
+        }
+        for operation in self.operations {
+            call.arg(operation.state.unwrap_or_default());
+        }
+    }
 }

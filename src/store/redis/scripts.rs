@@ -85,7 +85,12 @@ pub(super) const CONFIRM: Script = Script {
 };
 pub(super) const COMMIT: Script = Script {
     name: "commit",
-    text: include_str!("scripts/commit.lua"),
+    text: concat!(
+        include_str!("scripts/commit.lua"),
+        include_str!("scripts/commit/sparse.lua"),
+        include_str!("scripts/commit/blocks.lua"),
+        include_str!("scripts/commit/apply.lua"),
+    ),
     keys: &["guard", "head", "log", "networks"],
     arguments: &["batches", "keep_seconds", "keep_bytes", "batch"],
     answers: &["applied", "absent", "fenced", "gap", "back", "lost", "mismatch"],

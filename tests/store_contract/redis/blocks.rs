@@ -144,13 +144,13 @@ fn a_block_that_cools_still_covers_and_the_last_one_gone_leaves_no_trace() {
 
 /// Reads of a commit of one address in a bucket that is there already.
 fn reads(begun: &mut Begun, address: &str, generation: u64) -> u64 {
-    calls_of(begun, vec![put(address, generation, None)], &["hget", "hmget", "hgetall", "hexists"])
+    calls_of(begun, network(1), vec![put(address, generation, None)], &["hget", "hmget", "hgetall", "hexists"])
 }
 
 /// How often Redis is asked one of these by a commit.
-fn calls_of(begun: &mut Begun, steps: Vec<Step>, names: &[&str]) -> u64 {
+fn calls_of(begun: &mut Begun, of: NetworkId, steps: Vec<Step>, names: &[&str]) -> u64 {
     let _: () = begun.server.ask(&["CONFIG", "RESETSTAT"]);
-    begun.commit(steps).unwrap();
+    begun.commit_in(of, steps).unwrap();
     let told: String = begun.server.ask(&["INFO", "commandstats"]);
     let calls = |line: &str| line.split_once(":calls=")?.1.split(',').next()?.parse::<u64>().ok();
     let is_read = |line: &&str| names.iter().any(|name| line.starts_with(&format!("cmdstat_{name}:")));
@@ -169,6 +169,28 @@ fn where_there_are_no_blocks_nothing_is_read_because_of_them() {
     assert_eq!(reads(&mut begun, "10.0.0.4", 9), without, "after the last one is gone");
 }
 
+#[test]
+fn beside_a_network_with_blocks_another_one_of_its_shard_is_not_searched_for_any() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    let other = network(2);
+    begun.commit_in(other, vec![config_step(other), put("10.0.0.1", 5, None)]).unwrap();
+    let searches = |begun: &mut Begun, address: &str, generation| {
+        let names = ["hmget", "hgetall", "hkeys", "zscore", "zrangebylex", "zrevrangebylex"];
+        calls_of(begun, other, vec![put(address, generation, None)], &names)
+    };
+    let without = searches(&mut begun, "10.0.0.2", 6);
+    begun.commit(vec![put("10.0.5.0/28", 7, None), put("10.0.16.0/20", 8, None)]).unwrap();
+    assert_eq!(searches(&mut begun, "10.0.0.3", 9), without);
+    // What is its own is found all the same.
+    begun.commit_in(other, vec![put("10.0.16.0/26", 10, None)]).unwrap();
+    let inside = begun.commit_in(other, vec![put("10.0.16.9", 11, None)]);
+    assert!(matches!(inside, Err(CommitError::Mismatch { found: Some(10), .. })), "{inside:?}");
+    begun.commit_in(other, vec![put("10.0.17.9", 12, None)]).unwrap();
+    begun.commit_in(other, vec![gone("10.0.16.0/26", 10)]).unwrap();
+    begun.commit_in(other, vec![put("10.0.16.9", 13, None)]).unwrap();
+    assert_eq!(blocks(&begun), 2);
+}
+
 /// So many addresses of a /8: every other one, so that no block begins at any of them.
 fn puts(first: u8, count: u32, generation: u64) -> Vec<Step> {
     let address = |at: u32| std::net::Ipv4Addr::from((u32::from(first) << 24) + 2 * at + 1).to_string();
@@ -180,7 +202,7 @@ fn puts(first: u8, count: u32, generation: u64) -> Vec<Step> {
 fn for_many_addresses_that_come_at_once_redis_is_not_asked_by_each_length_of_blocks() {
     let Some(mut begun) = Begun::new(&[]) else { return };
     let reads = |begun: &mut Begun, first| {
-        calls_of(begun, puts(first, 1_000, 5), &["hmget", "hkeys", "exists", "zscore", "zrevrangebylex"])
+        calls_of(begun, network(1), puts(first, 1_000, 5), &["hmget", "hkeys", "exists", "zscore", "zrevrangebylex"])
     };
     let without = reads(&mut begun, 20);
     let lengths = 16..=27u8;

@@ -64,7 +64,13 @@ impl Begun {
 
     /// Commits one batch of shard 0, network 1, and follows it.
     pub fn commit(&mut self, steps: Vec<Step>) -> Result<(), CommitError> {
-        let next = batch(&self.head, 0, steps);
+        self.commit_in(network(1), steps)
+    }
+
+    /// The same of another network of the shard.
+    pub fn commit_in(&mut self, network: NetworkId, steps: Vec<Step>) -> Result<(), CommitError> {
+        let mut next = batch(&self.head, 0, steps);
+        next.acts[0].network = network;
         let committed = wait(self.store.commit([next.clone()].into()))?;
         follow(&mut self.head, &next, &committed[0]);
         Ok(())
