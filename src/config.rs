@@ -92,7 +92,7 @@ pub struct Store {
     pub kind: StoreKind,
     /// Where.
     pub directory: PathBuf,
-    /// Number of shards, fixed at first use.
+    /// Number of shards, fixed at first use; 0: as many as the register has. See [`Store::shards`].
     pub shards: u64,
     /// Where Redis is.
     pub redis: String,
@@ -128,7 +128,7 @@ impl Default for Store {
         Self {
             kind: StoreKind::Embedded,
             directory: PathBuf::from("allod-data"),
-            shards: 16,
+            shards: 0,
             redis: "redis://127.0.0.1:6379/0".to_owned(),
             redis_ca: PathBuf::new(),
             redis_certificate: PathBuf::new(),
@@ -146,6 +146,13 @@ impl Default for Store {
 }
 
 impl Store {
+    /// The number of shards that the register must have. None: whatever it has, and a new one gets
+    /// [`limits::SHARDS_OF_NEW`].
+    pub fn shards(&self) -> Option<u16> {
+        // What is more than there may be was refused.
+        u16::try_from(self.shards).ok().filter(|&shards| shards > 0)
+    }
+
     /// The files that TLS to Redis needs.
     pub fn tls_files(&self) -> TlsFiles {
         TlsFiles { ca: self.redis_ca.clone(), certificate: self.redis_certificate.clone(), key: self.redis_key.clone() }
@@ -520,6 +527,14 @@ mod tests {
         assert_eq!(config.server.node, "n");
         let problem = load(&[("ALLOD_STORE__REDIS", b"redis://u:word\xff@h/0"), ("ALLOD_SERVER__NODE", b"n")]);
         assert_eq!(problem.unwrap_err(), "`ALLOD_STORE__REDIS` is not UTF-8, as all settings are");
+    }
+
+    #[test]
+    fn no_number_of_shards_is_asked_for_unless_one_is_set() {
+        assert_eq!(load("", &[], &[]).unwrap().store.shards(), None);
+        assert_eq!(load("[store]\nshards = 0\n", &[], &[]).unwrap().store.shards(), None);
+        let set = [("ALLOD_STORE__SHARDS", "16")];
+        assert_eq!(load("[store]\nshards = 8\n", &set, &[]).unwrap().store.shards(), Some(16));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::quote::shell;
 use super::serve_args::text_path;
 use super::session::{Done, Options, Session};
 use crate::core::plural::counted;
+use crate::limits::SHARDS_MAX;
 use crate::serve::from_cli::{self, MoveEnd, MoveRoute, TlsFiles};
 
 /// What `--help` says at its end.
@@ -49,7 +50,7 @@ pub struct Migrate {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(..=16))]
     redis_replicas: Option<u32>,
     /// Into how many shards it is divided then [default: as many as now]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=i64::from(SHARDS_MAX)))]
     shards: Option<u16>,
     /// Show what would be moved, and change nothing
     #[arg(long)]
@@ -139,15 +140,16 @@ fn can_be_written(directory: &Path) -> std::io::Result<()> {
     made
 }
 
-/// How the server is started on what was moved, which has so many shards.
-fn serve(args: &Migrate, shards: u16) -> String {
-    let is_redis = args.to.contains("://");
+/// How the server is started on what was moved.
+fn serve(args: &Migrate) -> String {
+    if !args.to.contains("://") {
+        return format!("allod serve --data {}", shell(&args.to));
+    }
     // To a Redis without TLS nothing of it is needed, and would be refused.
     let tls = if from_cli::is_over_tls(&args.to) { args.tls() } else { TlsFiles::default() };
-    let settings = from_cli::not_by_default(shards, is_redis.then_some((args.redis_prefix.as_str(), &tls)));
+    let settings = from_cli::not_by_default(&args.redis_prefix, &tls);
     let settings = settings.into_iter().map(|(variable, value)| format!("{variable}={} ", shell(&value)));
-    let place = if is_redis { "--redis" } else { "--data" };
-    settings.collect::<String>() + &format!("allod serve {place} {}", shell(&args.to))
+    settings.collect::<String>() + &format!("allod serve --redis {}", shell(&args.to))
 }
 
 /// Shows what would be done, asks, and does it.
@@ -193,7 +195,7 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
         "{what}\nThe register is a new one ({:032x}), with generations above {}.\n\nServe it: {}",
         moved.register,
         moved.generation.0,
-        serve(args, shards)
+        serve(args)
     ));
     Ok(Exit::Success)
 }
@@ -214,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_command_that_serves_it_has_what_is_not_by_default() {
-        let command = |to: &str, prefix: &str, shards: u16| {
+        let command = |to: &str, prefix: &str, shards: Option<u16>| {
             let (from, to, redis_prefix) = (String::new(), to.to_owned(), prefix.to_owned());
             let redis_ca = Some("ca.pem".into());
             let args = Migrate {
@@ -225,20 +227,17 @@ mod tests {
                 redis_certificate: None,
                 redis_key: None,
                 redis_replicas: None,
-                shards: None,
+                shards,
                 dry_run: false,
             };
-            serve(&args, shards)
+            serve(&args)
         };
-        assert_eq!(command("data", "allod", 16), "allod serve --data data");
-        assert_eq!(command("data", "other", 4), "ALLOD_STORE__SHARDS=4 allod serve --data data");
+        assert_eq!(command("data", "allod", None), "allod serve --data data");
+        assert_eq!(command("data", "other", Some(8)), "allod serve --data data");
         let redis = "redis://127.0.0.1:6379/0";
-        assert_eq!(command(redis, "allod", 16), format!("allod serve --redis {redis}"));
-        assert_eq!(
-            command(redis, "other", 4),
-            format!("ALLOD_STORE__SHARDS=4 ALLOD_STORE__PREFIX=other allod serve --redis {redis}")
-        );
+        assert_eq!(command(redis, "allod", None), format!("allod serve --redis {redis}"));
+        assert_eq!(command(redis, "other", Some(8)), format!("ALLOD_STORE__PREFIX=other allod serve --redis {redis}"));
         let redis = "rediss://127.0.0.1:6379/0";
-        assert_eq!(command(redis, "allod", 16), format!("ALLOD_STORE__REDIS_CA=ca.pem allod serve --redis {redis}"));
+        assert_eq!(command(redis, "allod", None), format!("ALLOD_STORE__REDIS_CA=ca.pem allod serve --redis {redis}"));
     }
 }

@@ -25,7 +25,7 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("server.slow_client_seconds", 1, 3_600),
     ("server.partial_line_seconds", 1, 3_600),
     ("server.shutdown_seconds", 1, 300),
-    ("store.shards", 1, 1_024),
+    ("store.shards", 0, limits::SHARDS_MAX as u64),
     ("store.redis_replicas", 0, 16),
     ("store.redis_heal_bytes", 0, 4 << 30),
     ("store.record_format", 0, limits::RECORD_FORMAT_NEWEST as u64),
@@ -299,6 +299,8 @@ mod tests {
         }
         let both = refused("[store]\nkind = 1\nshards = -1");
         assert_eq!(both.lines().count(), 2, "{both}");
+        let many = refused("[store]\nshards = 1025");
+        assert!(many.contains("1025") && many.contains("0 to 1024"), "{many}");
     }
 
     #[test]

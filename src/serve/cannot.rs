@@ -97,8 +97,8 @@ impl CannotStart {
         let hint = match error {
             // What is refused there says itself what to do.
             StoreError::Foreign(_) | StoreError::Damaged(_) | StoreError::Invalid(_) if store == StoreKind::Redis => {
-                "nothing was changed there; `store.redis`, `store.prefix` and `store.shards` say which register it is (in \
-                 config/server.toml, or as ALLOD_STORE__PREFIX, ALLOD_STORE__SHARDS)"
+                "nothing was changed there; `store.redis` (`--redis URL`) and `store.prefix` (in config/server.toml, or as \
+                 ALLOD_STORE__PREFIX) say which register it is"
             }
             StoreError::Locked(_) => {
                 "stop the server that has it open, then start this one; a server beside it has a directory, and a register or a \
@@ -120,8 +120,7 @@ impl CannotStart {
                 "see that Redis runs and lets this server in, or name another by `--redis URL` (`store.redis`)"
             }
             StoreError::Foreign(_) => {
-                "nothing was changed there; `store.directory` (`--data DIR`) and `store.shards` (in config/server.toml, or \
-                 as ALLOD_STORE__SHARDS) say which register it is"
+                "nothing was changed there; `store.directory` (`--data DIR`) says which register it is"
             }
             StoreError::Damaged(_) => "`allod restore` makes a register from a backup; nothing was changed here",
             StoreError::Full => "make room on that disk, then start it again",

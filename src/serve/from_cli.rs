@@ -261,21 +261,18 @@ impl MoveEnd {
     }
 }
 
-/// Settings of a register of so many shards, with keys in Redis that begin so and what TLS needs there, that a server does not have
-/// by itself: variables of its environment, and their values.
-pub fn not_by_default(shards: u16, redis: Option<(&str, &TlsFiles)>) -> Vec<(&'static str, String)> {
-    let default = Config::default().store;
-    let shards = (u64::from(shards) != default.shards).then(|| ("ALLOD_STORE__SHARDS", shards.to_string()));
-    let in_redis = redis.into_iter().flat_map(|(prefix, tls)| {
-        let shown = |path: &PathBuf| path.display().to_string();
-        [
-            ("ALLOD_STORE__PREFIX", if prefix == default.prefix { String::new() } else { prefix.to_owned() }),
-            ("ALLOD_STORE__REDIS_CA", shown(&tls.ca)),
-            ("ALLOD_STORE__REDIS_CERTIFICATE", shown(&tls.certificate)),
-            ("ALLOD_STORE__REDIS_KEY", shown(&tls.key)),
-        ]
-    });
-    shards.into_iter().chain(in_redis.filter(|(_, value)| !value.is_empty())).collect()
+/// Settings of a register in Redis, whose keys begin so and which needs this for TLS, that a server does not have by itself:
+/// variables of its environment, and their values. Its shards are not among them: a server takes as many as there are.
+pub fn not_by_default(prefix: &str, tls: &TlsFiles) -> Vec<(&'static str, String)> {
+    let shown = |path: &PathBuf| path.display().to_string();
+    let prefix = if prefix == Config::default().store.prefix { "" } else { prefix };
+    let settings = [
+        ("ALLOD_STORE__PREFIX", prefix.to_owned()),
+        ("ALLOD_STORE__REDIS_CA", shown(&tls.ca)),
+        ("ALLOD_STORE__REDIS_CERTIFICATE", shown(&tls.certificate)),
+        ("ALLOD_STORE__REDIS_KEY", shown(&tls.key)),
+    ];
+    settings.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// A move that is asked for.
@@ -335,7 +332,7 @@ impl MoveSource {
     }
 }
 
-fn open(side: &MoveEnd, shards: u16, opening: Opening) -> Result<Box<dyn Movable>, StoreError> {
+fn open(side: &MoveEnd, shards: Option<u16>, opening: Opening) -> Result<Box<dyn Movable>, StoreError> {
     Ok(match side {
         MoveEnd::Directory(path) => {
             let options = embedded::EmbeddedOptions { opening, ..embedded::EmbeddedOptions::default() };
@@ -356,7 +353,7 @@ fn open(side: &MoveEnd, shards: u16, opening: Opening) -> Result<Box<dyn Movable
 /// # Errors
 /// What stands in the way.
 pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
-    open(&route.from, 1, Opening::Source).map(MoveSource).map_err(|error| Unmoved {
+    open(&route.from, None, Opening::Source).map(MoveSource).map_err(|error| Unmoved {
         problem: chain(&error),
         hint: match error {
             StoreError::Locked(_) => "stop the server that has it open, then say it again: `allod migrate FROM TO`",
@@ -402,7 +399,8 @@ pub fn migrate(source: &MoveSource, route: &MoveRoute, tell: Tell<'_>) -> Result
     let runtime = runtime()?;
     let shards = route.shards.unwrap_or(source.shards());
     runtime.block_on(async {
-        let moved = migrate::run(&*source.0, &|opening| open(&route.to, shards, opening), &SystemClock, tell).await;
+        let moved =
+            migrate::run(&*source.0, &|opening| open(&route.to, Some(shards), opening), &SystemClock, tell).await;
         source.0.close().await;
         Ok(moved?)
     })

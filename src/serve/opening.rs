@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::cannot::CannotStart;
 use crate::actors::committer::chain;
 use crate::config::{Config, Store as StoreSettings, StoreKind};
+use crate::limits::SHARDS_OF_NEW;
 use crate::store::codec::Format;
 use crate::store::embedded::{self, EmbeddedStore, nameplate};
 use crate::store::memory::MemoryStore;
@@ -17,12 +18,11 @@ use crate::store::{Store, StoreError};
 /// # Errors
 /// What stands in the way.
 pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
-    let shards = u16::try_from(config.store.shards).unwrap_or(1);
     match config.store.kind {
         StoreKind::Memory => {
             tracing::warn!("the memory store keeps nothing: everything is lost when the server ends");
             let (bytes, seconds) = (config.history.bytes_in(StoreKind::Memory), config.history.keep_seconds);
-            Ok(Arc::new(MemoryStore::keeping_for(shards, bytes, seconds)))
+            Ok(Arc::new(MemoryStore::keeping_for(config.store.shards().unwrap_or(SHARDS_OF_NEW), bytes, seconds)))
         }
         StoreKind::Redis => connect(config),
         StoreKind::Embedded => {
@@ -34,7 +34,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
                 history_bytes: config.history.bytes_in(StoreKind::Embedded),
                 ..embedded::EmbeddedOptions::default()
             };
-            let store = EmbeddedStore::open(directory, shards, options).map_err(|error| {
+            let store = EmbeddedStore::open(directory, config.store.shards(), options).map_err(|error| {
                 let problem = format!("cannot open the store in {}: {}", directory.display(), chain(&error));
                 let cannot = match &error {
                     StoreError::Io { .. } if nameplate::may_be_there(directory) => CannotStart::files(problem, &error),
@@ -90,7 +90,7 @@ pub(super) fn redis_options(config: &Config) -> RedisOptions {
         replicas: u32::try_from(settings.redis_replicas).unwrap_or(u32::MAX),
         degrade: settings.redis_degrade,
         expects_others: !config.cluster.secret_file.as_os_str().is_empty(),
-        ..RedisOptions::new(settings.redis.clone(), u16::try_from(settings.shards).unwrap_or(1))
+        ..RedisOptions::new(settings.redis.clone(), settings.shards())
     }
 }
 

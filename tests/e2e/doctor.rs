@@ -165,10 +165,10 @@ fn what_a_start_would_refuse_is_wrong() {
 
     let data = directory.path().join("data");
     Server::start(&data).stop();
-    std::fs::write(path("shards.toml"), "[store]\nshards = 4\n").unwrap();
+    std::fs::write(path("shards.toml"), "[store]\nshards = 16\n").unwrap();
     let (code, found) = asked(&beside, &["--config", &path("shards.toml"), "--data", &path("data")]);
     assert_eq!(code, 1);
-    has(&found, "register", "wrong", "set `store.shards` to 16");
+    has(&found, "register", "wrong", "-> take `store.shards` out, or set it to 4");
 
     let (code, found) = asked(&beside, &["--data", &path("data")]);
     assert_eq!(code, 0, "{found:#?}");
@@ -242,7 +242,7 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     let (code, found) =
         checks(&server.allod(&["doctor", "--redis", &good.url(), "--data", &data_text, "--format", "json"]));
     assert_eq!(code, 0, "{found:#?}");
-    has(&found, "register", "ok", "16 shards");
+    has(&found, "register", "ok", "4 shards");
     has(&found, "clocks", "ok", "Redis' clock");
     has(&found, "nodes", "ok", "seen lately");
     has(&found, "durability", "ok", "loss of power");

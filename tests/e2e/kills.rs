@@ -72,7 +72,7 @@ impl Ground {
     pub fn bury(&self) {
         let Some(redis) = &self.redis else { return };
         redis.ask(&["DEL", "{allod}:nodes"]);
-        for shard in 0..allod::config::Config::default().store.shards {
+        for shard in 0..allod::limits::SHARDS_OF_NEW {
             let head = format!("{{allod}}:{shard}:head");
             redis.ask(&["HSET", &head, "lease", "0"]);
         }

@@ -45,6 +45,7 @@ mod reload;
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod server;
 mod settled;
+mod shards;
 mod sizing;
 mod story;
 mod supervised;

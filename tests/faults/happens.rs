@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use allod::limits::SHARDS_OF_NEW;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::json;
@@ -156,7 +157,7 @@ impl Keeper for Alone {
 /// How many batches the shards of the register have.
 pub fn seqs(redis: &Redis) -> u64 {
     let of = |shard| redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "seq"]).parse().unwrap_or(0);
-    (0..16).map(of).sum()
+    (0..SHARDS_OF_NEW).map(of).sum()
 }
 
 /// How often it refused something for want of memory.

@@ -14,7 +14,9 @@ const SLOWLY: Duration = Duration::from_millis(300);
 /// The next owner would have to wait for the lease of a node that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_told_to_stop_in_the_midst_of_a_take_over_ends_well_and_leaves_no_lease() {
-    let Some(mut nodes) = Nodes::set(Setting { redis: &[], wired: true, ..Setting::default() }) else { return };
+    // So many that to take them lasts.
+    let setting = Setting { redis: &[], store: "shards = 16\n", wired: true, ..Setting::default() };
+    let Some(mut nodes) = Nodes::set(setting) else { return };
     let owner = nodes.cluster.owner_but(None).await;
     let other = 1 - owner;
     let of_head = |nodes: &Nodes, shard: usize, field: &str| {

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use allod::limits::SHARDS_OF_NEW;
+
 #[path = "../store_contract/redis/server/process.rs"]
 #[allow(dead_code, reason = "shared with the tests of stores")]
 pub mod process;
@@ -44,7 +46,7 @@ impl Redis {
     /// A number in the heads of all shards, together. A replica that has just come has none yet.
     pub fn of_heads(&self, field: &str) -> u64 {
         let of = |shard| self.text(&["HGET", &format!("{{allod}}:{shard}:head"), field]).parse().unwrap_or(0);
-        (0..16).map(of).sum::<u64>()
+        (0..SHARDS_OF_NEW).map(of).sum::<u64>()
     }
 
     /// Starts one that tells what is on disk, and has each change there before it answers. None where no server here does.

@@ -119,10 +119,10 @@ async fn how_each_shard_stands_is_told_in_words_by_its_owner() {
     for node in 0..2 {
         let told = nodes.cluster.allod(node, &["cluster", "shards"]);
         let row = told.lines().nth(1).unwrap();
-        assert!(row.starts_with("0-15") && row.contains(&format!("node-{owner}")) && row.ends_with("served"), "{told}");
+        assert!(row.starts_with("0-3") && row.contains(&format!("node-{owner}")) && row.ends_with("served"), "{told}");
         let json = nodes.cluster.allod(node, &["cluster", "shards", "--format", "json"]);
         let told: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(told["shards"].as_array().unwrap().len(), 16, "{told}");
+        assert_eq!(told["shards"].as_array().unwrap().len(), 4, "{told}");
     }
     nodes.redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     eventually("it says what stands in the way", || {

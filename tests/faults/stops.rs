@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use allod::limits::SHARDS_OF_NEW;
 use serde_json::json;
 
 use super::client::Answer;
@@ -50,7 +51,7 @@ async fn waiting_for_its_replica(nodes: &mut Nodes, replica: &Redis) -> Starting
 
 /// Nobody owns any shard: the next owner waits for nothing.
 fn no_lease_is_left(redis: &Redis) -> bool {
-    (0..16).all(|shard| redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "lease"]) == "0")
+    (0..SHARDS_OF_NEW).all(|shard| redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "lease"]) == "0")
 }
 
 fn is_named(redis: &Redis, node: &str) -> bool {

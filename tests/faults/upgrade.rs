@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use allod::limits::SHARDS_OF_NEW;
 use serde_json::{Value, json};
 
 use super::client::Client;
@@ -28,7 +29,9 @@ fn later() -> Option<PathBuf> {
 
 /// In which format the records of each shard are written.
 fn formats(run: &Run) -> Vec<String> {
-    (0..16).map(|shard| run.nodes.redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "format"])).collect()
+    (0..SHARDS_OF_NEW)
+        .map(|shard| run.nodes.redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "format"]))
+        .collect()
 }
 
 async fn drain_owner(run: &Run) -> usize {
@@ -57,7 +60,7 @@ async fn nodes_go_to_a_later_format_one_by_one_and_back_before_it_is_raised_and_
     let Some(nodes) = Nodes::start(NODES, &[]) else { return };
     let mut run = Run::begin(nodes, 4, 11).await;
     run.gets_on(200, "before the upgrade").await;
-    let all = |format: &str| vec![format.to_owned(); 16];
+    let all = |format: &str| vec![format.to_owned(); SHARDS_OF_NEW.into()];
     assert_eq!(formats(&run), all("1"));
 
     // There and back: nothing is written that the earlier program cannot read.

@@ -220,7 +220,17 @@ fn another_number_of_shards_is_refused() {
     let disk = killed().0.after_kill();
     let refused = EmbeddedStore::open(Path::new(DIR), SHARDS + 1, options(&disk)).unwrap_err();
     let StoreError::Foreign(text) = &refused else { panic!("{refused:?}") };
-    assert!(text.contains("3 shards"), "{text}");
+    assert!(text.contains("3 shards") && text.contains("says 4;"), "{text}");
+}
+
+#[test]
+fn without_a_number_of_shards_a_register_has_what_it_has_and_a_new_one_four() {
+    let store = EmbeddedStore::open(Path::new(DIR), None, options(&killed().0.after_kill())).unwrap();
+    assert_eq!(store.info().shards, SHARDS);
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        assert_eq!(EmbeddedStore::open(dir.path(), None, Default::default()).unwrap().info().shards, 4);
+    }
 }
 
 #[test]

@@ -287,10 +287,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         config.store.directory = directory.path().join("data");
-        drop(EmbeddedStore::open(&config.store.directory, 4, EmbeddedOptions::default()).unwrap());
-        let check = register(&config);
-        assert!(check.state == CheckState::Wrong && check.hint.contains("`store.shards` to 4"), "{check:?}");
+        drop(EmbeddedStore::open(&config.store.directory, 16, EmbeddedOptions::default()).unwrap());
+        assert_eq!(register(&config).state, CheckState::Ok, "whoever sets nothing takes it as it is");
         config.store.shards = 4;
+        let check = register(&config);
+        assert!(
+            check.state == CheckState::Wrong && check.seen.contains("16 shards; the configuration says 4"),
+            "{check:?}"
+        );
+        assert!(check.hint.contains("take `store.shards` out, or set it to 16"), "{check:?}");
+        config.store.shards = 16;
         assert_eq!(register(&config).state, CheckState::Ok);
     }
 

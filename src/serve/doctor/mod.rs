@@ -133,9 +133,9 @@ pub fn clocks(whose: &str, here_ms: u64, there_ms: u64, hint: &str) -> Check {
 
 /// A register of another number of shards than the configuration says. `seen` is what the register is.
 fn other_shards(seen: &str, shards: u64, config: &Config) -> Option<Check> {
-    let hint = format!("set `store.shards` to {shards}: it is fixed at the first start");
-    let wanted = config.store.shards;
-    (shards != wanted).then(|| Check::wrong("register", format!("{seen}; the configuration says {wanted}"), hint))
+    let wanted = config.store.shards().filter(|&wanted| shards != u64::from(wanted))?;
+    let hint = format!("take `store.shards` out, or set it to {shards}: it is fixed at the first start");
+    Some(Check::wrong("register", format!("{seen}; the configuration says {wanted}"), hint))
 }
 
 /// The time of this machine, milliseconds since 1970.

@@ -67,6 +67,7 @@ use self::options::act_bytes_max;
 use self::recovery::Recovered;
 use self::shared::{EmbeddedShared, LogFiles};
 use self::writer::{Active, Writer};
+use crate::limits::SHARDS_OF_NEW;
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::moving::{MoveNotice, Opening};
 use crate::store::{
@@ -108,18 +109,19 @@ fn unknown_shard(shard: ShardId, count: usize) -> StoreError {
 }
 
 impl EmbeddedStore {
-    /// Opens the register in `dir`, or makes a new one of `shards` shards there if the directory is empty or absent. One
-    /// that is moved has as many shards as it has.
+    /// Opens the register in `dir`, or makes a new one of `shards` shards there if the directory is empty or absent. Without a
+    /// number it has as many as it has, and a new one gets [`SHARDS_OF_NEW`]. One that is moved has as many as it has.
     ///
     /// Reads every file, so it takes as long as the disk needs for that. Call it where blocking is allowed.
     ///
     /// # Errors
     /// [`StoreError::Locked`] if it is open already, [`StoreError::Foreign`] if it is something else or has another
     /// number of shards, [`StoreError::Damaged`] if anything that was acknowledged is not there.
-    pub fn open(dir: &Path, shards: u16, options: EmbeddedOptions) -> Result<Self, StoreError> {
+    pub fn open(dir: &Path, shards: impl Into<Option<u16>>, options: EmbeddedOptions) -> Result<Self, StoreError> {
         let disk = options.disk.clone();
         let smallest = 4 * (segment::HEADER_BYTES + frame::SEAL_BYTES) as u64;
-        if shards == 0 || options.segment_bytes < smallest {
+        let wanted: Option<u16> = shards.into();
+        if wanted == Some(0) || options.segment_bytes < smallest {
             let text = format!("a register has 1 shard at least, and segments of {smallest} bytes");
             return Err(StoreError::Invalid(text.into()));
         }
@@ -131,20 +133,20 @@ impl EmbeddedStore {
         moving::check_beside_redis(&*disk, dir, &options.opening)?;
         let is_new = !initialised(&*disk, dir)?;
         if is_new {
-            initialise(&*disk, dir, shards, &options)?;
+            initialise(&*disk, dir, wanted.unwrap_or(SHARDS_OF_NEW), &options)?;
         }
         let mut meta = Meta::read(&*disk, dir)?;
         if is_new && options.opening == Opening::Serve {
             // A disk that is not mounted, or a slip in the name, looks just like this.
-            let (directory, register) = (dir.display(), format!("{:032x}", meta.register));
+            let (directory, register, shards) = (dir.display(), format!("{:032x}", meta.register), meta.shards);
             tracing::info!(%directory, register, shards, "began a new, empty register: every address is free in it");
         }
         moving::check_register(dir, &meta, &options.opening)?;
         let as_it_is = matches!(options.opening, Opening::Source | Opening::Unfinished(_));
-        if meta.shards != shards && !as_it_is {
+        if let Some(wanted) = wanted.filter(|&wanted| wanted != meta.shards && !as_it_is) {
             let text = format!(
                 "belongs to a register of {} shards, which is fixed at its first start, and the configuration says \
-                 {shards}; set it to {}, or give another data directory",
+                 {wanted}; leave `store.shards` out, or set it to {}, or give another data directory",
                 meta.shards, meta.shards
             );
             return Err(problem::foreign(dir, text));

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Cmd;
+
 use super::anew::Anew;
 use super::failed::{self, Failed};
 use super::identity::IdentityFile;
@@ -13,6 +15,7 @@ use super::link::Link;
 use super::scripts::{self, Initialised, LoadedScript, ScriptCall, Shas};
 use super::server::ServerFacts;
 use super::{RedisOptions, checks, moving, reach};
+use crate::limits::{SHARDS_MAX, SHARDS_OF_NEW};
 use crate::store::codec::Format;
 use crate::store::moving::{MoveNotice, Opening};
 use crate::store::{ShardId, StoreError};
@@ -50,10 +53,14 @@ pub(super) async fn begin(
     if let Some(anew) = anew {
         anew.begin(link, &shas, keys).await?;
     }
-    let (shards, making) = moving::prepare(link, keys, options).await?;
+    let (wanted, making) = moving::prepare(link, keys, options).await?;
+    let (made, looked_for) = match wanted {
+        Some(shards) => (shards, shards),
+        None => number(link, keys).await?,
+    };
     let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
     let names: Vec<String> =
-        std::iter::once(keys.register()).chain((0..shards).map(|shard| keys.head(ShardId(shard)))).collect();
+        std::iter::once(keys.register()).chain((0..looked_for).map(|shard| keys.head(ShardId(shard)))).collect();
     let may_make = match options.opening {
         Opening::Serve => known.is_none(),
         Opening::Target { .. } => true,
@@ -62,7 +69,7 @@ pub(super) async fn begin(
     let notice = making.as_ref().map_or_else(String::new, MoveNotice::text);
     let call = |may_make: bool| {
         let mut call = ScriptCall::new(&shas, LoadedScript::Init, &names);
-        call.arg(scripts::hex(rand::random::<u128>().max(1))).arg(FORMAT).number(shards.into());
+        call.arg(scripts::hex(rand::random::<u128>().max(1))).arg(FORMAT).number(made.into());
         call.number(now_ms()).arg(if may_make { "1" } else { "0" }).arg(&notice);
         call
     };
@@ -88,7 +95,7 @@ pub(super) async fn begin(
     }
     let said = if let Initialised::Register { notice, .. } = &found { notice.as_str() } else { "" };
     let notice = moving::check_notice(&place, keys, &options.opening, said)?;
-    let register = check_register(found, &place, keys, (options, shards), identity)?;
+    let (register, shards) = check_register(found, &place, keys, (options, wanted), identity)?;
     let mut went_on = false;
     if let Some(identity) = identity {
         // Of another register nothing was acknowledged.
@@ -101,14 +108,26 @@ pub(super) async fn begin(
     Ok(Begun { server, shas, register, shards, notice, went_on })
 }
 
-/// What `init` found must be the register that this server is to keep, whole.
+/// Where nobody says how many shards there are to be: how many are made where there is no register, and the heads of how many
+/// are looked for. To ask before which a register has costs a call, and spares one that names keys that are not there: it would
+/// be put off for as long as a Redis Cluster moves the slot. Where there is no register any head may be left of one, and another
+/// node may be making one of any number just now: `init` decides who makes it, and tells both how many it has.
+async fn number(link: &mut Link, keys: &Keys) -> Result<(u16, u16), StoreError> {
+    let mut command = Cmd::new();
+    command.arg("HGET").arg(keys.register()).arg("shards");
+    let there = link.ask(command, START_WITHIN).await?;
+    let there = redis::from_redis_value::<Option<u16>>(there).ok().flatten().filter(|&shards| shards > 0);
+    Ok(there.map_or((SHARDS_OF_NEW, SHARDS_MAX), |shards| (shards, shards)))
+}
+
+/// What `init` found must be the register that this server is to keep, whole. Which one it is, and its shards.
 fn check_register(
     found: Initialised,
     place: &Arc<str>,
     keys: &Keys,
-    (options, wanted): (&RedisOptions, u16),
+    (options, wanted): (&RedisOptions, Option<u16>),
     identity: Option<&IdentityFile>,
-) -> Result<u128, StoreError> {
+) -> Result<(u128, u16), StoreError> {
     let prefix = keys.prefix();
     let noted = identity.map_or_else(String::new, |identity| format!(" ({} says so)", identity.path().display()));
     let (made, register, format, shards, heads) = match found {
@@ -139,21 +158,22 @@ fn check_register(
         );
         return Err(StoreError::Foreign(text.into()));
     }
-    if shards != u64::from(wanted) {
+    if let Some(wanted) = wanted.filter(|&wanted| shards != u64::from(wanted)) {
         let text = format!(
             "Redis at {place} has a register of {shards} shards under `{prefix}`, which is fixed at its first start, and \
-             the configuration says {wanted}; set `store.shards` to {shards}, or choose another `store.prefix`"
+             the configuration says {wanted}; leave `store.shards` out, or set it to {shards}, or choose another \
+             `store.prefix`"
         );
         return Err(StoreError::Foreign(text.into()));
     }
-    if heads != shards {
+    let Some(count) = u16::try_from(shards).ok().filter(|_| heads == shards) else {
         let text = format!(
             "Redis at {place} lost the heads of {} of the {shards} shards of the register under `{prefix}`; bring its data \
              back",
             shards.saturating_sub(heads)
         );
         return Err(StoreError::Damaged(text.into()));
-    }
+    };
     let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
     if let Some(known) = known.filter(|&known| known != register) {
         let text = format!(
@@ -170,7 +190,7 @@ fn check_register(
             "began a new, empty register: every address is free in it{expects}"
         );
     }
-    Ok(register)
+    Ok((register, count))
 }
 
 #[expect(clippy::disallowed_methods, reason = "when the register was made, for people")]

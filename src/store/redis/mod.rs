@@ -224,7 +224,7 @@ struct StoreOpening {
 impl StoreOpening {
     fn new(options: RedisOptions, place: RedisPlace, anew: Option<Arc<Anew>>) -> Result<Self, StoreError> {
         let keys = Keys::new(&options.prefix)?;
-        if options.shards == 0 {
+        if options.shards == Some(0) {
             return Err(StoreError::Invalid("a register has 1 shard at least".into()));
         }
         // Before anything in it is read.

@@ -62,12 +62,12 @@ fn refused(place: &Arc<str>, keys: &Keys, problem: impl std::fmt::Display) -> St
 }
 
 /// Refuses what this is not opened for, and empties a target of what a broken move left. Answers the number of shards
-/// that is to be opened, and what a register that is made now says of its move.
+/// that is to be opened, if it is to be a certain one, and what a register that is made now says of its move.
 pub(super) async fn prepare(
     link: &mut Link,
     keys: &Keys,
     options: &RedisOptions,
-) -> Result<(u16, Option<MoveNotice>), StoreError> {
+) -> Result<(Option<u16>, Option<MoveNotice>), StoreError> {
     if options.opening == Opening::Serve {
         return Ok((options.shards, None));
     }
@@ -77,13 +77,15 @@ pub(super) async fn prepare(
         (Opening::Serve, _) => Ok((options.shards, None)),
         (Opening::Source | Opening::Unfinished(_), None) => Err(refused(&place, keys, "holds no register")),
         (Opening::Source, Some(FoundRegister { shards, notice, .. })) => match notice {
-            None | Some(MoveNotice::Moved { .. }) => Ok((shards, None)),
+            None | Some(MoveNotice::Moved { .. }) => Ok((Some(shards), None)),
             Some(notice @ (MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. })) => {
                 Err(refused(&place, keys, notice.refusal()))
             }
         },
         (Opening::Unfinished(wanted), Some(FoundRegister { shards, register, notice })) => match notice {
-            Some(MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. }) if register == *wanted => Ok((shards, None)),
+            Some(MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. }) if register == *wanted => {
+                Ok((Some(shards), None))
+            }
             _ => Err(refused(&place, keys, "does not hold the unfinished copy of this register")),
         },
         (Opening::Target { from }, found) => {

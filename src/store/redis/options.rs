@@ -18,8 +18,9 @@ pub struct RedisOptions {
     pub tls: TlsFiles,
     /// What all keys begin with.
     pub prefix: String,
-    /// Number of shards, fixed at first use.
-    pub shards: u16,
+    /// Number of shards, fixed at first use. None: as many as the register has; a new one gets
+    /// [`SHARDS_OF_NEW`](crate::limits::SHARDS_OF_NEW).
+    pub shards: Option<u16>,
     /// Name of this server, for people who look at a head.
     pub owner: String,
     /// Where it is noted which register this server keeps; none: nowhere.
@@ -52,13 +53,13 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// With the defaults of the configuration.
-    pub fn new(url: impl Into<String>, shards: u16) -> Self {
+    /// With the defaults of the configuration but for the number of shards; see [`RedisOptions::shards`].
+    pub fn new(url: impl Into<String>, shards: impl Into<Option<u16>>) -> Self {
         Self {
             url: url.into(),
             tls: TlsFiles::default(),
             prefix: "allod".to_owned(),
-            shards,
+            shards: shards.into(),
             owner: String::new(),
             directory: None,
             accept_new_store: false,

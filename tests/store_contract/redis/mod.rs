@@ -5,7 +5,7 @@
 //! `degraded` what stands in for it, `beside` what another
 //! node reads, `cluster` what a Redis cluster does, `healing` what was lost, `kept` who has the register meanwhile,
 //! `rolled_back` both in any order, `forks` a failover that is taken back, `layout` what lies there, `surplus` changes that
-//! broke off, `whole` what is gone, `anew` what all of is gone,
+//! broke off, `whole` what is gone, `anew` what all of is gone, `shards` how many there are,
 //! `differential` compares with the memory store.
 
 mod anew;
@@ -25,6 +25,7 @@ mod replicated;
 mod rights;
 mod rolled_back;
 mod server;
+mod shards;
 mod stories;
 mod surplus;
 mod trouble;

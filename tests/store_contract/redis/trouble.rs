@@ -201,10 +201,14 @@ fn a_server_that_went_back_is_noticed_and_nothing_more_is_granted() {
 fn other_shards_another_format_and_a_bad_prefix_are_refused() {
     let Some(server) = Server::start(&[]) else { return };
     drop(server.open().unwrap());
-    let refused = RedisStore::open(RedisOptions { shards: 4, ..server.options() }).unwrap_err();
-    assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("set `store.shards` to 3")), "{refused:?}");
+    let refused = RedisStore::open(RedisOptions { shards: Some(4), ..server.options() }).unwrap_err();
+    assert!(
+        matches!(&refused, StoreError::Foreign(text) if text.contains("register of 3 shards") && text.contains("says 4")),
+        "{refused:?}"
+    );
     // Under another prefix it is another register.
-    let other = RedisStore::open(RedisOptions { shards: 4, prefix: "other".to_owned(), ..server.options() }).unwrap();
+    let other =
+        RedisStore::open(RedisOptions { shards: Some(4), prefix: "other".to_owned(), ..server.options() }).unwrap();
     assert_ne!(other.info().register, server.open().unwrap().info().register);
     assert!(RedisStore::open(RedisOptions { prefix: "a{b}".to_owned(), ..server.options() }).is_err());
     let _: u64 = server.ask(&["HSET", "{allod}:register", "format", "2"]);
