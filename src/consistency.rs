@@ -124,7 +124,9 @@
 //! `an_emptied_server_stops_the_store_and_the_next_start`, `a_head_that_is_missing_is_damage`,
 //! `a_register_whose_redis_is_emptied_under_load_is_written_anew_and_nothing_acknowledged_is_lost`,
 //! `nodes_that_share_a_register_grant_nothing_from_a_redis_that_comes_back_empty_after_their_leases`,
-//! `a_running_node_grants_nothing_from_another_register_and_ends_naming_both`. *Otherwise:* all of a register is written anew or
+//! `a_running_node_grants_nothing_from_another_register_and_ends_naming_both`. *Files are moved to Redis, and the first start over it
+//! names another database: nothing is noted yet.* So what a move leaves beside the files is a note, too; shown by
+//! `a_node_whose_files_were_moved_to_redis_begins_no_register_where_that_one_is_not`. *Otherwise:* all of a register is written anew or
 //! none of it, as it lies in one place: one head that is gone from among others is damage. And a node with a new directory knows no
 //! name: where nothing is it begins an empty register, which the log says (`began a new, empty register`), with what to look at
 //! where the node has a secret that others share.

@@ -16,6 +16,8 @@ use super::{Digest, Epoch, Head, Later, Seq, ShardId, Store, StoreError, Token};
 
 /// In the directory of a node whose register is in Redis: the file in which it notes which one that is.
 pub const REDIS_FILE: &str = "REDIS";
+/// In a directory of files: what these say of their move.
+pub(super) const MOVED_FILE: &str = "MOVED";
 /// And how the file begins in which it keeps what Redis is not known to have.
 pub(super) const REDO_PREFIX: &str = "REDO-";
 

@@ -311,3 +311,50 @@ async fn a_register_whose_last_node_died_is_moved() {
     same(&shown(&server), &before);
     server.stop();
 }
+
+/// A server that keeps its register there, with this directory; ready, and nothing was accepted.
+fn serve_over(url: &str, data: &str) -> Server {
+    Starting::with_arguments(Path::new(data), &["serve", "--redis", url, "--data", data]).ready()
+}
+
+/// A register in files of which an address is granted, and the register it became in this database of Redis.
+fn moved(directory: &Path, name: &str, url: &str) -> String {
+    let data = directory.join(name);
+    let server = Server::start(&data);
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "a"]);
+    server.stop();
+    let data = data.display().to_string();
+    migrate(&data, url);
+    data
+}
+
+/// It has started over Redis with this directory never before: what it was moved to is all that it knows.
+#[test]
+fn a_node_whose_files_were_moved_to_redis_begins_no_register_where_that_one_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let url = redis.url();
+    let other = format!("{}1", url.strip_suffix('0').unwrap());
+    let data = moved(directory.path(), "data", &url);
+    let is_refused = |url: &str| {
+        let arguments = ["serve", "--redis", url, "--data", &data];
+        let started = Starting::with_arguments(Path::new(&data), &arguments).ready_or_ended();
+        let Err((code, words)) = started else { panic!("it began a register") };
+        assert!(code == "code 1" && words.contains("was moved to redis://127.0.0.1:"), "{code}: {words}");
+        assert!(words.contains("MOVED says so") && words.contains("has no register under `allod`"), "{words}");
+    };
+    is_refused(&other);
+    redis.ask(&["FLUSHALL"]);
+    is_refused(&url);
+    let doctor = run(&["doctor", "--redis", &url, "--data", &data, "--format", "json"]);
+    let words = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(words.contains("none under `allod`, and ") && words.contains("Redis was emptied"), "{words}");
+
+    let data = moved(directory.path(), "again", &url);
+    let server = serve_over(&url, &data);
+    assert!(server.allod_ok(&["ip", "list"]).contains("10.0.0.1"));
+    server.stop();
+    let arguments = ["serve", "--redis", &other, "--data", &data, "--accept-new-store"];
+    Starting::with_arguments(Path::new(&data), &arguments).ready().stop();
+}

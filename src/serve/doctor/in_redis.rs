@@ -76,9 +76,7 @@ fn register(config: &Config, examined: &ExaminedServer) -> Check {
             None => Check::ok("register", format!("none under `{prefix}` yet; the first start makes one")),
             Some(known) => Check::wrong(
                 "register",
-                format!(
-                    "none under `{prefix}`, and this server kept {known} there: Redis was emptied, or is another one"
-                ),
+                format!("none under `{prefix}`, and {known} is this node's: Redis was emptied, or is another one"),
                 "bring its data back, or name the right one by `--redis URL`; `--accept-new-store` begins an empty register",
             ),
         };
@@ -100,7 +98,7 @@ fn register(config: &Config, examined: &ExaminedServer) -> Check {
     match &examined.known {
         Some(known) if *known != held.register => Check::wrong(
             "register",
-            format!("{seen}; this server kept another one there, {known}"),
+            format!("{seen}; another one is this node's, {known}"),
             "name the right one by `--redis URL`; `--accept-new-store` takes this one",
         ),
         Some(_) | None => match examined.behind {

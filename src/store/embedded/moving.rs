@@ -18,10 +18,10 @@ use super::source::SourceDisk;
 use super::{EmbeddedStore, problem};
 use crate::store::chapters;
 use crate::store::lock::LOCK;
+pub(super) use crate::store::moving::MOVED_FILE as MOVED;
 use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX};
 use crate::store::{Later, StoreError, late};
 
-pub(super) const MOVED: &str = "MOVED";
 /// A notice is a line; more than this is none.
 const NOTICE_BYTES_MAX: u64 = 64 << 10;
 

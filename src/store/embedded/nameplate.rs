@@ -52,6 +52,18 @@ pub fn may_be_there(dir: &Path) -> bool {
     })
 }
 
+/// The register that the one in these files became, and where that is, for people; none where they were not moved away.
+///
+/// # Errors
+/// [`StoreError`]: it is not known what the directory says of its move.
+pub fn became(dir: &Path) -> Result<Option<(u128, String)>, StoreError> {
+    let notice = if dir.exists() { moving::read(&RealDisk, dir)? } else { None };
+    Ok(match notice {
+        Some(MoveNotice::Moved { register, to, .. }) => Some((register, to)),
+        Some(MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. }) | None => None,
+    })
+}
+
 /// What the directory says of its move, if it can be read and says something.
 pub fn notice(dir: &Path) -> Option<MoveNotice> {
     moving::read(&RealDisk, dir).ok().flatten()

@@ -58,7 +58,7 @@ pub(super) async fn begin(
         Some(shards) => (shards, shards),
         None => number(link, keys).await?,
     };
-    let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
+    let known = identity.and_then(IdentityFile::expected).filter(|_| !options.accept_new_store);
     let names: Vec<String> =
         std::iter::once(keys.register()).chain((0..looked_for).map(|shard| keys.head(ShardId(shard)))).collect();
     let may_make = match options.opening {
@@ -129,7 +129,7 @@ fn check_register(
     identity: Option<&IdentityFile>,
 ) -> Result<(u128, u16), StoreError> {
     let prefix = keys.prefix();
-    let noted = identity.map_or_else(String::new, |identity| format!(" ({} says so)", identity.path().display()));
+    let reason = || identity.map_or_else(|| "this server kept one there".to_owned(), IdentityFile::reason);
     let (made, register, format, shards, heads) = match found {
         Initialised::Register { made, register, format, shards, heads, records, notice: _ } => {
             if records > Format::NEWEST.number().into() {
@@ -139,9 +139,9 @@ fn check_register(
         }
         Initialised::None => {
             let text = format!(
-                "Redis at {place} has no register under `{prefix}`, and this server kept one there{noted}: Redis was \
-                 emptied, or is another one. Bring its data back, or name the right one by `--redis URL`; \
-                 `--accept-new-store` begins an empty register"
+                "Redis at {place} has no register under `{prefix}`, and {}: Redis was emptied, or is another one. Bring its \
+                 data back, or name the right one by `--redis URL`; `--accept-new-store` begins an empty register",
+                reason()
             );
             return Err(StoreError::Damaged(text.into()));
         }
@@ -174,11 +174,12 @@ fn check_register(
         );
         return Err(StoreError::Damaged(text.into()));
     };
-    let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
+    let known = identity.and_then(IdentityFile::expected).filter(|_| !options.accept_new_store);
     if let Some(known) = known.filter(|&known| known != register) {
         let text = format!(
-            "Redis at {place} has another register under `{prefix}` than the one that this server kept there{noted}: \
-             {register:032x}, not {known:032x}. Name the right one by `--redis URL`; `--accept-new-store` takes this one"
+            "Redis at {place} has another register under `{prefix}` than this node's, and {}: {register:032x}, not \
+             {known:032x}. Name the right one by `--redis URL`; `--accept-new-store` takes this one",
+            reason()
         );
         return Err(StoreError::Foreign(text.into()));
     }

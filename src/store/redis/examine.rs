@@ -73,7 +73,7 @@ pub struct ExaminedServer {
     pub round_trips: Vec<Duration>,
     /// The register under the prefix, if there is one.
     pub held: Option<HeldRegister>,
-    /// The register that this server kept there, by its directory; 32 hex digits.
+    /// The register that this node is to find there, by its directory; 32 hex digits.
     pub known: Option<String>,
     /// The shard that went back, if one did and stays there.
     pub behind: Option<WentBack>,
@@ -144,7 +144,7 @@ async fn look(
     round_trips.sort();
     let in_cluster = link.place().is_in_cluster();
     let held = held(&mut link, keys).await?;
-    let known = identity.and_then(|identity| identity.known).map(|register| format!("{register:032x}"));
+    let known = identity.and_then(IdentityFile::expected).map(|register| format!("{register:032x}"));
     // Of another register nothing was acknowledged.
     let is_known = held.as_ref().is_some_and(|held| known.as_ref() == Some(&held.register));
     let mut behind = None;

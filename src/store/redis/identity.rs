@@ -1,6 +1,7 @@
 //! Which register this server kept in Redis before: a small file, so that an emptied Redis is not taken for a new one.
 //! And whether Redis went back behind what was acknowledged of it: what is missing may be in use, and a supervisor that
-//! starts the server again must not have it granted once more. And how far it had been acknowledged when this server was stopped
+//! starts the server again must not have it granted once more. Before the first start over Redis the notice says which it is to be
+//! that a move left beside the files that it took the register from. And how far it had been acknowledged when this server was stopped
 //! in order: nobody who lives may notice when an older copy of it is brought back before the next start.
 
 use std::ffi::OsStr;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use super::journal::Point;
 use super::redo;
-use crate::store::moving::REDIS_FILE;
+use crate::store::embedded::nameplate;
+use crate::store::moving::{MOVED_FILE, REDIS_FILE};
 use crate::store::{Digest, Epoch, Seq, ShardId, StoreError, Token, late, whole};
 
 const TITLE: &str = "allod: the register that this server keeps in Redis";
@@ -87,6 +89,9 @@ pub(super) struct IdentityFile {
     path: PathBuf,
     /// What it says.
     pub(super) known: Option<u128>,
+    /// The register that the one in the files of this directory became, and where that is, as long as it says nothing: nobody has
+    /// started over Redis from here since.
+    became: Option<(u128, String)>,
     /// Redis went back, and what was missing was not seen there again.
     pub(super) behind: Option<Behind>,
     /// How far it had been acknowledged, if the process before this one was stopped in order.
@@ -111,7 +116,24 @@ impl IdentityFile {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(whole::io("reading", &path)(error)),
         };
-        Ok(Self { path, known, behind, stood })
+        let became = if known.is_none() { nameplate::became(directory)? } else { None };
+        Ok(Self { path, known, became, behind, stood })
+    }
+
+    /// Which register is to be in Redis: the one that was kept there before, or the one that the files of this directory became.
+    pub(super) fn expected(&self) -> Option<u128> {
+        self.known.or(self.became.as_ref().map(|(register, _)| *register))
+    }
+
+    /// Why that one, as a sentence about it goes on; and who says so.
+    pub(super) fn reason(&self) -> String {
+        match &self.became {
+            Some((_, to)) => {
+                let notice = self.path.with_file_name(MOVED_FILE);
+                format!("the register in the files of this node was moved to {to} ({} says so)", notice.display())
+            }
+            None => format!("this server kept one there ({} says so)", self.path.display()),
+        }
     }
 
     /// Writes down which register it is, durably. How far that had been acknowledged is known until the next stop in order, unless
