@@ -109,7 +109,8 @@
 //! back further stops everything, and is not written over: what is there may be all that anybody has, should whoever writes it
 //! end on the way. What lost everything has nothing to lose. *All nodes are stopped, and an older copy of Redis is brought
 //! back: nobody lives who would notice.* So a stop in order notes how far was acknowledged, and no start goes on from before it;
-//! shown by `an_older_copy_that_is_brought_back_while_no_node_runs_is_refused_until_somebody_accepts_it`. Where a store stopped
+//! shown by `an_older_copy_that_is_brought_back_while_no_node_runs_is_refused_until_somebody_accepts_it`. Nor is it moved away into the
+//! directory that notes more; shown by `a_redis_that_went_back_is_not_moved_into_the_directory_that_knows_of_more`. Where a store stopped
 //! because Redis went back, that is noted, and the last look of that store leaves it, though all that it lacks is put aside by
 //! then; shown by `the_last_look_of_a_store_that_stopped_leaves_what_forbids_the_next_start`.
 //!

@@ -49,6 +49,13 @@ pub struct Migrate {
     /// [default: all that follow it then]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(..=16))]
     redis_replicas: Option<u32>,
+    /// Directory of a node that kept it in Redis: what it had acknowledged must be there; may be given
+    /// several times, and TO is one where it was a node's
+    #[arg(long = "node-data", value_name = "DIR")]
+    nodes: Vec<PathBuf>,
+    /// Move what Redis has, although it went back behind what a node had acknowledged: that is given up
+    #[arg(long)]
+    accept_rollback: bool,
     /// Into how many shards it is divided then [default: as many as now]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=i64::from(SHARDS_MAX)))]
     shards: Option<u16>,
@@ -156,7 +163,9 @@ fn serve(args: &Migrate) -> String {
 pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     let session = Session::new(options);
     secured(args)?;
-    let route = MoveRoute { from: side(&args.from, args)?, to: side(&args.to, args)?, shards: args.shards };
+    let (from, to, shards) = (side(&args.from, args)?, side(&args.to, args)?, args.shards);
+    let (nodes, accept_rollback) = (args.nodes.clone(), args.accept_rollback);
+    let route = MoveRoute { from, to, shards, nodes, accept_rollback };
     let asked = format!("move the register from {} to {}", route.from.shown(), route.to.shown());
     apart(&route.from, &route.to, &asked)?;
     let failed = |problem: from_cli::Unmoved| Failure::new(asked.clone(), problem.problem, problem.hint);
@@ -227,6 +236,8 @@ mod tests {
                 redis_certificate: None,
                 redis_key: None,
                 redis_replicas: None,
+                nodes: Vec::new(),
+                accept_rollback: false,
                 shards,
                 dry_run: false,
             };

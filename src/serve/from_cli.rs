@@ -26,7 +26,7 @@ use crate::server::input;
 use crate::store::StoreError;
 use crate::store::embedded::{self, CannotCopy, EmbeddedStore};
 use crate::store::moving::{Movable, Opening, REDIS_FILE};
-use crate::store::redis::{RedisOptions, RedisStore};
+use crate::store::redis::{RedisOptions, RedisStore, is_noted};
 pub use crate::store::redis::{TlsFiles, is_over_tls};
 use crate::wire::params::NetworkCreate;
 
@@ -284,6 +284,21 @@ pub struct MoveRoute {
     pub to: MoveEnd,
     /// How many shards there are then, if not as many as now.
     pub shards: Option<u16>,
+    /// Directories of the nodes that kept it in Redis. The one that it goes into is one, if it was a node's.
+    pub nodes: Vec<PathBuf>,
+    /// What Redis lacks of what they acknowledged is given up.
+    pub accept_rollback: bool,
+}
+
+impl MoveRoute {
+    /// Directories of which a note says how far the source had been acknowledged.
+    fn witnesses(&self) -> Vec<PathBuf> {
+        let target = match &self.to {
+            MoveEnd::Directory(path) => Some(path),
+            MoveEnd::Redis { .. } => None,
+        };
+        self.nodes.iter().chain(target).cloned().collect()
+    }
 }
 
 /// Why a register was not moved, and what to do.
@@ -332,8 +347,9 @@ impl MoveSource {
     }
 }
 
-fn open(side: &MoveEnd, shards: Option<u16>, opening: Opening) -> Result<Box<dyn Movable>, StoreError> {
-    Ok(match side {
+fn open(route: &MoveRoute, shards: Option<u16>, opening: Opening) -> Result<Box<dyn Movable>, StoreError> {
+    let is_source = opening == Opening::Source;
+    Ok(match if is_source { &route.from } else { &route.to } {
         MoveEnd::Directory(path) => {
             let options = embedded::EmbeddedOptions { opening, ..embedded::EmbeddedOptions::default() };
             Box::new(EmbeddedStore::open(path, shards, options)?)
@@ -343,6 +359,8 @@ fn open(side: &MoveEnd, shards: Option<u16>, opening: Opening) -> Result<Box<dyn
             let (replicas, replicas_that_follow) = (replicas.unwrap_or_default(), replicas.is_none());
             let options = RedisOptions::new(url.clone(), shards);
             let options = RedisOptions { prefix, tls, opening, replicas, replicas_that_follow, ..options };
+            let witnesses = if is_source { route.witnesses() } else { Vec::new() };
+            let options = RedisOptions { witnesses, accept_rollback: route.accept_rollback, ..options };
             Box::new(RedisStore::open(options)?)
         }
     })
@@ -353,9 +371,21 @@ fn open(side: &MoveEnd, shards: Option<u16>, opening: Opening) -> Result<Box<dyn
 /// # Errors
 /// What stands in the way.
 pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
-    open(&route.from, None, Opening::Source).map(MoveSource).map_err(|error| Unmoved {
+    if let Some(path) = route.nodes.iter().find(|path| !is_noted(path)) {
+        return Err(Unmoved {
+            problem: format!(
+                "`{}` has no file `{REDIS_FILE}`: no node notes there what it keeps in Redis",
+                path.display()
+            ),
+            hint: "name the data directory of a node (its `store.directory`) by `--node-data DIR`, or leave that out",
+        });
+    }
+    open(route, None, Opening::Source).map(MoveSource).map_err(|error| Unmoved {
         problem: chain(&error),
         hint: match error {
+            StoreError::Damaged(_) if matches!(route.from, MoveEnd::Redis { .. }) => {
+                "nothing was changed: bring the data of Redis back, then say it again: `allod migrate FROM TO`"
+            }
             StoreError::Locked(_) => "stop the server that has it open, then say it again: `allod migrate FROM TO`",
             _ => "name the data directory of a server that is stopped, or the URL of its Redis",
         },
@@ -399,8 +429,7 @@ pub fn migrate(source: &MoveSource, route: &MoveRoute, tell: Tell<'_>) -> Result
     let runtime = runtime()?;
     let shards = route.shards.unwrap_or(source.shards());
     runtime.block_on(async {
-        let moved =
-            migrate::run(&*source.0, &|opening| open(&route.to, Some(shards), opening), &SystemClock, tell).await;
+        let moved = migrate::run(&*source.0, &|opening| open(route, Some(shards), opening), &SystemClock, tell).await;
         source.0.close().await;
         Ok(moved?)
     })

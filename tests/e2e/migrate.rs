@@ -358,3 +358,31 @@ fn a_node_whose_files_were_moved_to_redis_begins_no_register_where_that_one_is_n
     let arguments = ["serve", "--redis", &other, "--data", &data, "--accept-new-store"];
     Starting::with_arguments(Path::new(&data), &arguments).ready().stop();
 }
+
+/// A start is refused there, and a move that forgets what the node had noted would be a way around that.
+#[test]
+fn a_redis_that_went_back_is_not_moved_into_the_directory_that_knows_of_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut redis) = Redis::start(directory.path(), &[]) else { return };
+    let url = redis.url();
+    let [data, elsewhere] = ["data", "elsewhere"].map(|name| directory.path().join(name).display().to_string());
+    let server = serve_over(&url, &data);
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    redis.ask(&["SAVE"]);
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "b"]);
+    server.stop();
+    redis.crash();
+    let noted = Path::new(&data).join("REDIS");
+    for places in [&[&*url, &*data][..], &[&url, &elsewhere, "--node-data", &data]] {
+        let words = refused(&[&["migrate", "--yes"], places].concat());
+        assert!(words.contains("went back behind") && words.contains("--accept-rollback"), "{words}");
+        assert!(words.contains("hint: nothing was changed: bring the data of Redis back"), "{words}");
+        assert!(noted.exists() && !Path::new(&elsewhere).exists(), "what tells of it stays");
+    }
+    let words = refused(&["migrate", &url, &data, "--node-data", &elsewhere, "--yes"]);
+    assert!(words.contains("has no file `REDIS`") && words.contains("--node-data DIR"), "{words}");
+    let output = run(&["migrate", &url, &data, "--accept-rollback", "--yes"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!noted.exists());
+    Server::start(Path::new(&data)).stop();
+}

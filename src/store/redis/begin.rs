@@ -97,6 +97,15 @@ pub(super) async fn begin(
     let notice = moving::check_notice(&place, keys, &options.opening, said)?;
     let (register, shards) = check_register(found, &place, keys, (options, wanted), identity)?;
     let mut went_on = false;
+    // Of what was moved already nothing is missing that was not missing then.
+    let witnesses = if notice.is_none() { &options.witnesses[..] } else { &[] };
+    for witness in witnesses {
+        let identity = IdentityFile::read(witness)?;
+        if identity.known == Some(register) {
+            reach::check(link, keys, &identity, options.accept_rollback).await?;
+            reach::check_stood(link, keys, &identity, options.accept_rollback).await?;
+        }
+    }
     if let Some(identity) = identity {
         // Of another register nothing was acknowledged.
         if identity.known == Some(register) {

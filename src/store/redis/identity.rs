@@ -167,6 +167,11 @@ impl IdentityFile {
     }
 }
 
+/// Has a node noted here which register it keeps in Redis?
+pub fn is_noted(directory: &Path) -> bool {
+    directory.join(REDIS_FILE).is_file()
+}
+
 /// Does a node keep something of its register in this directory, or is nothing known of that? It does not where a disk says so.
 pub fn may_know(directory: &Path) -> bool {
     let is_kept = |name: &OsStr| {

@@ -101,7 +101,7 @@ use self::begin::Begun;
 use self::blocking::Blocking;
 pub use self::connect::{RedisStream, RedisWay};
 use self::identity::IdentityFile;
-pub use self::identity::may_know;
+pub use self::identity::{is_noted, may_know};
 use self::keys::Keys;
 pub use self::keys::{check_prefix, commands_for};
 use self::link::Link;

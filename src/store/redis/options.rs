@@ -25,6 +25,8 @@ pub struct RedisOptions {
     pub owner: String,
     /// Where it is noted which register this server keeps; none: nowhere.
     pub directory: Option<PathBuf>,
+    /// Directories of nodes that are not running: what they noted of this register as acknowledged must be there. They are read only.
+    pub witnesses: Vec<PathBuf>,
     /// Another register than the one noted, or none, is taken for what it is.
     pub accept_new_store: bool,
     /// Changes that were acknowledged and are missing are given up.
@@ -62,6 +64,7 @@ impl RedisOptions {
             shards: shards.into(),
             owner: String::new(),
             directory: None,
+            witnesses: Vec::new(),
             accept_new_store: false,
             accept_rollback: false,
             history_seconds: 30 * 86_400,
