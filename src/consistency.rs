@@ -69,6 +69,10 @@
 //! shows that. The disk has all that k replicas are not known to have, also what they had before Redis went back, and lets
 //! go of it when they have it again, or when it is put aside: nothing else of the line goes with that. k has no other default than
 //! 0: what may be promoted is not what is connected, and only an operator knows it.
+//! *The register is moved before that is brought: what it became is another one, and nobody looks at the file.* So a start with
+//! another register is refused, in Redis or in files, as with a late journal; shown by
+//! `what_was_acknowledged_in_another_register_and_lies_beside_this_one_is_told_before_anything_is_granted` and
+//! `what_was_kept_of_another_register_is_refused_by_name_and_given_up_only_where_somebody_says_so`.
 //! Shown by `with_too_few_replicas_nothing_is_acknowledged_until_they_are_there`,
 //! `what_a_node_acknowledged_without_its_replica_survives_the_primary_and_the_process`,
 //! `what_is_played_again_without_the_replica_is_on_the_disk_as_well`,

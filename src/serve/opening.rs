@@ -96,10 +96,18 @@ pub(super) fn redis_options(config: &Config) -> RedisOptions {
 
 /// What to do about the directory of a node whose register is in Redis that is opened as if it held one.
 pub(super) fn hint_of_node(directory: &Path) -> String {
-    let both = if nameplate::may_be_there(directory) {
-        "; if the register in these files is the one that all clients use, move the file `REDIS` elsewhere first"
-    } else {
-        ""
+    let files: Vec<String> = nameplate::files_of_node(directory).iter().map(|name| format!("`{name}`")).collect();
+    let both = match &files[..] {
+        _ if !nameplate::may_be_there(directory) => String::new(),
+        [only] if only == "`REDIS`" => {
+            "; if the register in these files is the one that all clients use, move the file `REDIS` elsewhere first"
+                .to_owned()
+        }
+        _ => format!(
+            "; if the register in these files is the one that all clients use, move {} elsewhere first, and claim what is in use \
+             (`allod ip claim`) before others are granted",
+            files.join(", ")
+        ),
     };
     format!(
         "name its Redis by `--redis URL`, or in the configuration (`store.kind = \"redis\"`, `store.redis`; `--config FILE`): \

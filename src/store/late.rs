@@ -68,18 +68,7 @@ impl Lates {
                 read_answered(&path, register, &late)?;
                 pending.push(Arc::new(late));
             } else if gives_up_others {
-                let named = |(address, entry): (Address, Entry)| match entry {
-                    Entry::Held(held) => format!("{address} of `{}`", held.holder.owner),
-                    Entry::Released(_) | Entry::Declined(_) => address.to_string(),
-                };
-                let claims: Vec<String> = late.claims().into_values().flatten().map(named).collect();
-                tracing::error!(
-                    path = %path.display(),
-                    claims = claims.join(", "),
-                    "what was acknowledged in another register and brought to nobody is given up: whoever was told that he has \
-                     one of these is to ask for another"
-                );
-                std::fs::rename(&path, beside(&path, PAST)).map_err(whole::io("renaming", &path))?;
+                give_up(&path, &[late])?;
             } else {
                 return Err(of_another(&path));
             }
@@ -217,7 +206,7 @@ impl Lates {
 }
 
 /// As where the register was moved, or restored, before they were brought.
-fn of_another(path: &Path) -> StoreError {
+pub(super) fn of_another(path: &Path) -> StoreError {
     let text = format!(
         "{} has changes that were acknowledged in another register and brought to nobody: whoever was told of them may find \
          that somebody else has what he was granted. `allod serve` with the store that was there before brings \
@@ -225,6 +214,25 @@ fn of_another(path: &Path) -> StoreError {
         path.display()
     );
     StoreError::Foreign(text.into())
+}
+
+/// What a file has of another register is given up: the log names it, and the file stays under another name, for people.
+///
+/// # Errors
+/// It cannot be named so.
+pub(super) fn give_up(path: &Path, lates: &[Late]) -> Result<(), StoreError> {
+    let named = |(address, entry): (Address, Entry)| match entry {
+        Entry::Held(held) => format!("{address} of `{}`", held.holder.owner),
+        Entry::Released(_) | Entry::Declined(_) => address.to_string(),
+    };
+    let claims: Vec<String> = lates.iter().flat_map(|late| late.claims().into_values().flatten().map(named)).collect();
+    tracing::error!(
+        path = %path.display(),
+        claims = claims.join(", "),
+        "what was acknowledged in another register and brought to nobody is given up: whoever was told that he has \
+         one of these is to ask for another"
+    );
+    std::fs::rename(path, beside(path, PAST)).map_err(whole::io("renaming", path))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -307,7 +315,7 @@ pub(super) mod tests {
     }
 
     /// One batch that grants these in network 7.
-    fn granted(addresses: &[&str]) -> Vec<Vec<u8>> {
+    pub(in crate::store) fn granted(addresses: &[&str]) -> Vec<Vec<u8>> {
         held(addresses, None)
     }
 

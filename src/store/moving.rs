@@ -20,6 +20,8 @@ pub const REDIS_FILE: &str = "REDIS";
 pub(super) const MOVED_FILE: &str = "MOVED";
 /// And how the file begins in which it keeps what Redis is not known to have.
 pub(super) const REDO_PREFIX: &str = "REDO-";
+/// How that file begins; where it ends with this nothing is kept in it.
+pub(super) const REDO_TITLE: &str = "allod: changes that were acknowledged while too few replicas of Redis had them\n";
 
 /// In which epoch the batches of a copy are: whoever fills a new register is the first who takes its shards. What is of a later one
 /// was written by who served it.

@@ -386,3 +386,36 @@ fn a_redis_that_went_back_is_not_moved_into_the_directory_that_knows_of_more() {
     assert!(!noted.exists());
     Server::start(Path::new(&data)).stop();
 }
+
+/// A register in Redis and one in files, each served with what another one acknowledged and nobody brought.
+#[test]
+fn what_was_acknowledged_in_another_register_and_lies_beside_this_one_is_told_before_anything_is_granted() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let [node, files] = ["node", "files"].map(|name| directory.path().join(name));
+    let node_text = node.display().to_string();
+    serve_over(&redis.url(), &node_text).stop();
+    Server::start(&files).stop();
+    let title = "allod: changes that were acknowledged while too few replicas of Redis had them\n";
+    let redo = format!("REDO-{:032x}", 15);
+    let over = ["serve".to_owned(), "--redis".to_owned(), redis.url(), "--data".to_owned(), node_text];
+    let starts = || [Starting::with_arguments(&node, &over), Starting::new(&files)];
+    for data in [&node, &files] {
+        std::fs::write(data.join(&redo), title).unwrap();
+    }
+    for start in starts() {
+        start.ready().stop();
+    }
+    for data in [&node, &files] {
+        std::fs::write(data.join(&redo), format!("{title}something")).unwrap();
+    }
+    for start in starts() {
+        let Err((code, words)) = start.ready_or_ended() else { panic!("it grants what is in use") };
+        assert!(code == "code 1" && words.contains(&redo) && words.contains("were acknowledged in"), "{code}: {words}");
+    }
+    let hint = std::fs::read_to_string(files.with_extension("log")).unwrap();
+    assert!(hint.contains(&format!("move `{redo}` elsewhere first")) && hint.contains("allod ip claim"), "{hint}");
+    let doctor = run(&["doctor", "--data", &files.display().to_string(), "--format", "json"]);
+    let words = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(words.contains("were acknowledged in a register in Redis"), "{words}");
+}

@@ -251,10 +251,8 @@ fn register(config: &Config) -> Check {
     if let Some(moved) = plate.moved {
         return Check::wrong("register", format!("{} {}", directory.display(), moved.refusal()), moved.hint());
     }
-    if nameplate::is_of_node(directory) {
-        let seen =
-            format!("{} is the directory of a node whose register is in Redis (it has `REDIS`)", directory.display());
-        return Check::wrong("register", seen, hint_of_node(directory));
+    if let Err(error) = nameplate::check_alone(directory) {
+        return Check::wrong("register", chain(&error), hint_of_node(directory));
     }
     if let Some(wrong) = other_shards(&seen, plate.shards.into(), config) {
         return wrong;

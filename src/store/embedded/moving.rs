@@ -19,7 +19,7 @@ use super::{EmbeddedStore, problem};
 use crate::store::chapters;
 use crate::store::lock::LOCK;
 pub(super) use crate::store::moving::MOVED_FILE as MOVED;
-use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX};
+use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX, REDO_TITLE};
 use crate::store::{Later, StoreError, late};
 
 /// A notice is a line; more than this is none.
@@ -101,11 +101,24 @@ pub(super) fn of_redis(dir: &Path, noted: &str) -> StoreError {
 }
 
 /// Is the register here, and not in Redis? Beside the note of a node whose register is there only a person knows which of the two
-/// goes on: what the package made before anybody named Redis has nothing in it, and would grant every address again.
+/// goes on: what the package made before anybody named Redis has nothing in it, and would grant every address again. Nor is it served
+/// beside what such a node acknowledged and brought to nobody.
 pub(super) fn check_beside_redis(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Result<(), StoreError> {
+    if *opening != Opening::Serve {
+        return Ok(());
+    }
     let names = disk.list(dir).map_err(problem::io("listing", dir))?;
-    if *opening == Opening::Serve && names.iter().any(|name| name == REDIS_FILE) {
+    if names.iter().any(|name| name == REDIS_FILE) {
         return Err(of_redis(dir, REDIS_FILE));
+    }
+    for name in names.iter().filter(|name| is_of_node(name)) {
+        let path = dir.join(name);
+        let length = disk.open(&path).and_then(|file| file.length()).map_err(problem::io("reading", &path))?;
+        if !name.starts_with(REDO_PREFIX) || length > REDO_TITLE.len() as u64 {
+            let text = "has changes that were acknowledged in a register in Redis and brought to nobody: whoever was told of them \
+                        may find that somebody else has what he was granted";
+            return Err(problem::foreign(&path, text));
+        }
     }
     Ok(())
 }

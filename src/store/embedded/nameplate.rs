@@ -13,7 +13,7 @@ use super::{moving, report};
 use crate::core::plural::counted;
 use crate::store::StoreError;
 use crate::store::lock::{FileLock, LOCK};
-use crate::store::moving::MoveNotice;
+use crate::store::moving::{MoveNotice, Opening};
 
 /// The version of files that this program writes and reads.
 pub const KNOWN_FORMAT: u32 = FORMAT;
@@ -96,8 +96,24 @@ pub fn left_behind(dir: &Path) -> Result<Option<String>, StoreError> {
 
 /// Is it the directory of a node whose register is in Redis, as that notes there?
 pub fn is_of_node(dir: &Path) -> bool {
-    let names = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    names.into_iter().any(|name| moving::is_of_node(&name.to_string_lossy()))
+    !files_of_node(dir).is_empty()
+}
+
+/// The names of the files in which such a node keeps something, in order.
+pub fn files_of_node(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| moving::is_of_node(name)).collect();
+    names.sort();
+    names
+}
+
+/// Is it a register in files, and nothing beside it says that it is in Redis?
+///
+/// # Errors
+/// [`StoreError`]: why no server opens it.
+pub fn check_alone(dir: &Path) -> Result<(), StoreError> {
+    moving::check_beside_redis(&RealDisk, dir, &Opening::Serve)
 }
 
 /// Who has the directory open, as `process 7`. It takes the lock for an instant where nobody has it, together with others

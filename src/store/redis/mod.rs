@@ -328,6 +328,9 @@ impl RedisStore {
             may_be_emptied: true,
             restored_from: None,
         };
+        if let Some(directory) = &options.directory {
+            redo::check_others(directory, register, options.accept_new_store)?;
+        }
         let redo = options.directory.as_deref().map(|directory| Redo::open(directory, register, options.degrade));
         let (redo, kept) = redo.transpose()?.flatten().map_or((None, None), |(redo, kept)| (Some(redo), Some(kept)));
         let parts = StoreParts {

@@ -19,9 +19,10 @@
 //! that could not be written is tried again once a second ([`try_again`]).
 //!
 //! Neighbours: `confirms` calls [`keep`]; `journal` has what is to be kept; `written` reads and makes calls; `frames` is the
-//! file's form, `restored` what a start makes of it.
+//! file's form, `restored` what a start makes of it, `others` what it makes of one of another register.
 
 mod frames;
+mod others;
 mod restored;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use self::frames::{Redone, TITLE, decode, encode};
+pub(super) use self::others::check_others;
 pub(super) use self::restored::restore;
 use super::blocking::Blocking;
 use super::journal::{Deed, Point, Unkept};
@@ -147,6 +149,15 @@ impl OpenFile {
     }
 }
 
+fn damaged(path: &Path, what: &str) -> StoreError {
+    let text = format!(
+        "{} {what}: it has changes that were acknowledged and that Redis may lack. Bring it back from a copy, or move \
+         it away and compare what was granted then with who uses it",
+        path.display()
+    );
+    StoreError::Damaged(text.into())
+}
+
 fn path_of(directory: &Path, register: u128) -> PathBuf {
     directory.join(format!("{PREFIX}{register:032x}"))
 }
@@ -201,14 +212,7 @@ impl Redo {
             return Err(StoreError::Locked(text.into()));
         }
         let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
-        let (found, end) = decode(&bytes).map_err(|what| {
-            let text = format!(
-                "{} {what}: it has changes that were acknowledged and that Redis may lack. Bring it back from a copy, or move \
-                 it away and compare what was granted then with who uses it",
-                path.display()
-            );
-            StoreError::Damaged(text.into())
-        })?;
+        let (found, end) = decode(&bytes).map_err(|what| damaged(&path, &what))?;
         // What is torn was told nobody.
         file.set_len(end).and_then(|()| file.sync_all()).map_err(whole::io("writing", &path))?;
         let open = Arc::new(tokio::sync::Mutex::new(OpenFile { file: Box::new(file), end, has_rest: false }));

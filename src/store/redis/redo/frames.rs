@@ -7,7 +7,7 @@ use crate::store::redis::journal::{Move, Point};
 use crate::store::redis::written::Digests;
 use crate::store::{Digest, Epoch, Seq, ShardId, Token};
 
-pub(super) const TITLE: &str = "allod: changes that were acknowledged while too few replicas of Redis had them\n";
+pub(super) use crate::store::moving::REDO_TITLE as TITLE;
 /// Where a frame begins, how long its content is, and the checksum of both and of that.
 const FRAME_HEAD_BYTES: usize = 8 + 4 + 4;
 

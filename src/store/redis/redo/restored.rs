@@ -154,7 +154,7 @@ fn moves_of(redone: &Redone) -> Result<Moves, StoreError> {
     })
 }
 
-fn decoded(written: &[(Vec<u8>, Digests)]) -> Result<Vec<Batch>, StoreError> {
+pub(super) fn decoded(written: &[(Vec<u8>, Digests)]) -> Result<Vec<Batch>, StoreError> {
     written.iter().map(|(bytes, _)| codec::decode_batch(bytes).map_err(|error| unreadable(&error))).collect()
 }
 

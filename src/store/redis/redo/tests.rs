@@ -411,3 +411,30 @@ async fn a_disk_that_answers_just_as_somebody_gives_up_on_it_is_not_taken_to_han
     redo.refuse(HANGS);
     assert_eq!(redo.refuses(), None);
 }
+
+#[test]
+fn what_was_kept_of_another_register_is_refused_by_name_and_given_up_only_where_somebody_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (redo, _) = opened(directory.path());
+    let others = |register, gives_up| check_others(directory.path(), register, gives_up);
+    // There is nothing in it.
+    others(8, false).unwrap();
+    let [granted] = &crate::store::late::tests::granted(&["10.0.0.1"])[..] else { panic!("it is one batch") };
+    let batches = vec![(granted.clone(), (Digest(1), Digest(2)))];
+    append(&redo, &[Redone::Commit { applied: true, batches }]).unwrap();
+    let path = redo.path.clone();
+    drop(redo);
+    others(7, false).unwrap();
+    let refused = others(8, false).unwrap_err();
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    assert!(
+        matches!(&refused, StoreError::Foreign(text) if text.contains(&name) && text.contains("--accept-new-store")),
+        "{refused}"
+    );
+    let lines = others::lines(&path).unwrap();
+    let claims: Vec<_> = lines.iter().flat_map(|late| late.claims().into_values().flatten()).collect();
+    assert_eq!(claims.len(), 1, "what is given up is named");
+    others(8, true).unwrap();
+    assert!(!path.exists() && directory.path().join(format!("PAST-{name}")).exists());
+    others(8, false).unwrap();
+}
