@@ -236,7 +236,11 @@ fn an_import_of_which_a_claim_is_refused_after_all_leaves_no_network_open() {
     );
     let made = AtomicBool::new(false);
     let server = Responder::start(move |method, params| match method {
-        "network.list" if made.load(Ordering::Relaxed) => Ok(json!({"networks": [lan()]})),
+        "network.list" if made.load(Ordering::Relaxed) => {
+            let mut left = lan();
+            left["cooldown_seconds"] = json!(3_155_760_123_u64);
+            Ok(json!({"networks": [left]}))
+        }
         "network.list" => Ok(json!({"networks": []})),
         "network.create" => {
             made.store(params["dry_run"] != true, Ordering::Relaxed);

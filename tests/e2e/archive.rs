@@ -30,6 +30,42 @@ fn what_is_exported_is_imported_though_a_network_is_deleted_and_remembered() {
     assert_eq!(held, ["lan"]);
 }
 
+/// Somebody reads an old file once more, for what may be missing: what was decided since stands.
+#[tokio::test]
+async fn an_import_leaves_what_a_network_in_service_is_set_to_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("data"));
+    let lan = json!({"name": "lan", "static_only": true, "protected": true, "limits": {"per_owner": 5},
+        "subnets": [{"cidr": "10.0.0.0/24", "pools": [{"range": "10.0.0.0/25", "kind": "static"}]}]});
+    let mut client = Client::connect(server.address).await.unwrap();
+    client.call("network.create", lan).await.ok();
+    client.call("ip.claim", json!({"network": "lan", "address": "10.0.0.5", "owner": "a"})).await.ok();
+    let id = client.call("network.get", json!({"network": "lan"})).await.ok()["subnets"][0]["id"].clone();
+    let draining = |draining: bool| json!({"subnets": [{"id": id, "draining": draining}]});
+    client.call("network.update", json!({"network": "lan", "set": draining(true)})).await.ok();
+    let file = directory.path().join("register.jsonl");
+    std::fs::write(&file, server.allod_ok(&["export"])).unwrap();
+    let file = file.to_str().unwrap();
+    server.allod_ok(&["import", file]);
+    for set in [
+        json!({"static_only": false}),
+        json!({"protected": false}),
+        json!({"limits": {"per_owner": 50}}),
+        draining(false),
+    ] {
+        client.call("network.update", json!({"network": "lan", "set": set})).await.ok();
+        let before = client.call("network.get", json!({"network": "lan"})).await.ok();
+        let output = server.allod(&["import", file]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(client.call("network.get", json!({"network": "lan"})).await.ok(), before, "{said}");
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("network `lan` is on the server and differs: ") && said.contains("nothing was"),
+            "{said}"
+        );
+    }
+}
+
 pub fn exported(server: &Server) -> Vec<String> {
     server.allod_ok(&["export"]).lines().map(str::to_owned).collect()
 }

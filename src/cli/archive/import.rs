@@ -182,10 +182,10 @@ fn names<'a>(networks: impl IntoIterator<Item = &'a Value>) -> impl Iterator<Ite
     networks.into_iter().filter_map(|network| network["name"].as_str())
 }
 
-/// Gives all networks of the file what was held back.
+/// Gives the networks that it filled what was held back. Of the others it is not known what the file says is still meant.
 async fn close(session: &mut Session, content: &Content) -> Done<()> {
     let there = networks(session, None).await?;
-    for (network, there) in pairs(&content.networks, &there) {
+    for (network, there) in pairs(&content.networks, &there).filter(|(_, there)| is_half_done(there)) {
         let steps = network
             .closing(there)
             .map_err(|problem| Failure::new("finish the import", problem, "`allod network get NETWORK`"))?;

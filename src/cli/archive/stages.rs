@@ -97,10 +97,14 @@ impl Network {
         }
     }
 
-    /// What a network of the server must be equal to: where an import left it half done, all but what that changes yet.
+    /// What a network of the server must be equal to: where an import left it half done, all but what that changes yet. One that is
+    /// in service is nobody's to change but its operators'.
     pub fn expected(&self, there: &Value) -> Table {
+        if !is_half_done(there) {
+            return self.table.clone();
+        }
         let mut expected = without_held_back(&self.table);
-        if self.is_filled() && is_half_done(there) {
+        if self.is_filled() {
             for member in ["cooldown_seconds", "cooldown_yields"] {
                 expected.members.shift_remove(member);
             }
@@ -305,7 +309,10 @@ mod tests {
         assert_eq!(network.closing(&left).unwrap()[0].params["set"]["cooldown_seconds"], 0);
         let mut in_service = network.table.members.clone();
         in_service.insert("cooldown_seconds".to_owned(), json!(30));
+        let mut changed = there(&in_service);
         let in_service = there(&in_service);
+        changed["static_only"] = json!(false);
+        assert_eq!(differs(&changed)[0].words, ["~ static_only: false → true"], "whoever changed it since meant it");
         assert!(!is_half_done(&in_service) && differs(&in_service).is_empty());
         assert_eq!((network.drawing(&in_service), network.leading(&in_service, &[])), (None, None));
         assert!(network.closing(&in_service).unwrap().is_empty());
