@@ -272,14 +272,15 @@
 //! identity, generations above all that can have been given, and chooses no address before somebody says that what is in use
 //! was claimed. A register that was moved refuses its old place for ever. *It is moved to Redis and served; Redis forgets the last
 //! second, and with it that the move was finished. It says that it is a broken copy, and the next move removes it, with all that was
-//! granted there.* So each end of a move waits for the replicas, and for the disk; an owner that lives says again that its register is
-//! finished; nobody takes what is not; and what was served is never removed. One that was not moved is not left behind: *a server is
+//! granted there; or one of another register into the same place does.* So each end of a move waits for the replicas, and for the disk; an owner that lives says again that its register is
+//! finished; nobody takes what is not; and neither what was served nor what was moved from elsewhere is ever removed. One that was not moved is not left behind: *a server is
 //! started over Redis with the directory of its files, and later without Redis again, and each register grants what the other one
 //! has.* Shown by
 //! `neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in_redis_for_an_empty_one`,
 //! `what_a_register_says_of_its_move_counts_when_the_replicas_that_follow_have_it`,
 //! `a_node_that_lives_says_again_that_its_register_is_finished_and_no_move_removes_it`,
 //! `what_was_served_and_may_not_be_whole_is_neither_removed_nor_is_its_source_opened_again`,
+//! `a_move_from_elsewhere_removes_nothing_of_what_another_move_left_unfinished`,
 //! `a_copy_is_another_register_with_higher_generations`, `a_restored_register_chooses_no_address_until_it_is_accepted`,
 //! `a_node_that_wakes_after_the_move_takes_no_shard_and_writes_nothing`,
 //! `a_node_that_slept_while_the_register_was_moved_ends_and_says_where_it_went`.

@@ -398,11 +398,11 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
 /// What stands in the way.
 pub fn look(source: &MoveSource, route: &MoveRoute) -> Result<(), Unmoved> {
     let looked = match &route.to {
-        MoveEnd::Directory(path) => embedded::look_at_target(path),
+        MoveEnd::Directory(path) => embedded::look_at_target(path, &source.place()),
         MoveEnd::Redis { url, prefix, tls, .. } => {
             let (prefix, tls) = (prefix.clone(), tls.clone());
             let options = RedisOptions { prefix, tls, ..RedisOptions::new(url.clone(), source.shards()) };
-            crate::store::redis::examine::look_at_target(&options)
+            crate::store::redis::examine::look_at_target(&options, source.place())
         }
     };
     looked.map_err(|error| match source.0.notice() {

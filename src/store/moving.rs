@@ -131,6 +131,18 @@ impl MoveNotice {
     }
 }
 
+/// Why nothing is moved from here into a place where a move from elsewhere was broken off: how a sentence about that place goes on.
+/// The old place may be closed already, and then the register is nowhere else.
+pub(super) fn other_move(begun: &str, from: &str) -> String {
+    let (Whereabouts::Directory(there) | Whereabouts::Redis(there, _)) = Whereabouts::of(begun);
+    format!(
+        "holds the unfinished copy of a register that is moved here from {begun}, and not from {from}: finish that move first \
+         (`allod migrate {} TO`), for it may be nowhere else by now; where it was given up, and the register is served there, remove \
+         the copy",
+        quoted(there)
+    )
+}
+
 /// A place, read out of the words of [`Movable::place`]: without user and password, which it does not have.
 enum Whereabouts<'a> {
     Directory(&'a str),

@@ -419,3 +419,32 @@ fn what_was_acknowledged_in_another_register_and_lies_beside_this_one_is_told_be
     let words = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert!(words.contains("were acknowledged in a register in Redis"), "{words}");
 }
+
+/// The first one was killed when its old place was closed already: what it left is all that there is.
+#[test]
+fn a_move_from_elsewhere_removes_nothing_of_what_another_move_left_unfinished() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let path = |name: &str| directory.path().join(name);
+    let text = |name: &str| path(name).display().to_string();
+    let other = text("other");
+    Server::start(&path("other")).stop();
+    for (name, to) in [("first", text("last")), ("second", redis.url())] {
+        let from = moved(directory.path(), name, &to);
+        let notice = format!("unfinished the directory {}", path(name).canonicalize().unwrap().display());
+        if to.contains("://") {
+            redis.ask(&["HSET", "{allod}:register", "moved", &notice]);
+        } else {
+            std::fs::write(Path::new(&to).join("MOVED"), format!("{notice}\n")).unwrap();
+        }
+        for how in ["--dry-run", "--yes"] {
+            let words = refused(&["migrate", &other, &to, how]);
+            assert!(words.contains(&format!("finish that move first (`allod migrate {from} TO`)")), "{words}");
+        }
+        let words = migrate(&from, &to);
+        assert!(words.contains("finished what was moved"), "{words}");
+        let server = if to.contains("://") { serve_over(&to, &from) } else { Server::start(Path::new(&to)) };
+        assert!(server.allod_ok(&["ip", "list"]).contains("10.0.0.1"));
+        server.stop();
+    }
+}

@@ -19,7 +19,7 @@ use super::{EmbeddedStore, problem};
 use crate::store::chapters;
 use crate::store::lock::LOCK;
 pub(super) use crate::store::moving::MOVED_FILE as MOVED;
-use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX, REDO_TITLE};
+use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX, REDO_TITLE, other_move};
 use crate::store::{Later, StoreError, late};
 
 /// A notice is a line; more than this is none.
@@ -45,27 +45,30 @@ pub(super) fn check_before(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Re
     if must_be_there && !disk.list(dir).is_ok_and(|names| names.iter().any(|name| name == META)) {
         return Err(problem::foreign(dir, "holds no register"));
     }
-    if matches!(opening, Opening::Target { .. }) {
+    if let Opening::Target { from } = opening {
         make_dir(disk, dir).map_err(problem::io("making directory", dir))?;
-        empty_but_for_a_broken_move(disk, dir)?;
+        empty_but_for_a_broken_move(disk, dir, from)?;
     }
     Ok(())
 }
 
-/// Whether a register can be moved into this directory, or into one that is to be made. Changes nothing.
+/// Whether a register can be moved from there into this directory, or into one that is to be made. Changes nothing.
 ///
 /// # Errors
 /// As [`EmbeddedStore::open`] says of a target.
-pub fn look_at_target(dir: &Path) -> Result<(), StoreError> {
+pub fn look_at_target(dir: &Path, from: &str) -> Result<(), StoreError> {
     match SourceDisk.list(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        _ => empty_but_for_a_broken_move(&SourceDisk, dir).map(drop),
+        _ => empty_but_for_a_broken_move(&SourceDisk, dir, from).map(drop),
     }
 }
 
-/// Refuses a target that holds anything. Tells whether an earlier move was broken off in it.
-fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
+/// Refuses a target that holds anything. Tells whether an earlier move from there was broken off in it.
+fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path, from: &str) -> Result<bool, StoreError> {
     match read(disk, dir)? {
+        Some(MoveNotice::Unfinished { from: begun }) if begun != from => {
+            return Err(problem::foreign(dir, other_move(&begun, from)));
+        }
         Some(MoveNotice::Unfinished { .. }) => return Ok(true),
         Some(notice @ (MoveNotice::Moved { .. } | MoveNotice::Anew { .. })) => {
             return Err(problem::foreign(dir, notice.refusal()));
@@ -135,7 +138,7 @@ pub(super) fn check(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Result<Op
         }
         (Opening::Unfinished(_), None) => Err(problem::foreign(dir, "is no unfinished copy of a register")),
         (Opening::Target { from }, _) => {
-            let begun = empty_but_for_a_broken_move(disk, dir)?;
+            let begun = empty_but_for_a_broken_move(disk, dir, from)?;
             let notice = MoveNotice::Unfinished { from: from.clone() };
             // First of all, and before anything of an earlier move goes: it is never taken for a register.
             write(disk, dir, &notice)?;

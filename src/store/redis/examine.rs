@@ -94,16 +94,16 @@ pub fn examine(options: &RedisOptions) -> Result<ExaminedServer, StoreError> {
     on_a_link(options, move |link, keys| async move { look(link, &keys, wanted, identity.as_ref()).await })
 }
 
-/// Whether a register can be moved into the Redis of these options. Blocks, as [`examine`] does.
+/// Whether a register can be moved from there into the Redis of these options. Blocks, as [`examine`] does.
 ///
 /// # Errors
 /// It is not reached, cannot keep a register, or has one under that prefix.
-pub fn look_at_target(options: &RedisOptions) -> Result<(), StoreError> {
+pub fn look_at_target(options: &RedisOptions, from: String) -> Result<(), StoreError> {
     let replicas = options.replicas;
     on_a_link(options, move |mut link, keys| async move {
         let place = link.name().clone();
         ServerFacts::facts(&mut link).await.check(&place, replicas, link.place().is_in_cluster())?;
-        moving::look_at_target(&mut link, &keys).await
+        moving::look_at_target(&mut link, &keys, &from).await
     })
 }
 

@@ -17,7 +17,7 @@ use super::link::{Answers, Link};
 use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
 use super::shared::RedisShared;
 use super::{RedisOptions, RedisStore, checks, confirms, history};
-use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, Opening};
+use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, Opening, other_move};
 use crate::store::{Later, ShardId, StoreError, codec};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ pub(super) async fn prepare(
         },
         (Opening::Target { from }, found) => {
             let shards = found.as_ref().map_or(0, |found| found.shards);
-            if empty_but_for_a_broken_move(&place, keys, found)? {
+            if empty_but_for_a_broken_move(&place, keys, found, from)? {
                 if was_served(link, keys, shards).await? {
                     return Err(refused(&place, keys, WAS_SERVED));
                 }
@@ -116,14 +116,18 @@ async fn was_served(link: &mut Link, keys: &Keys, shards: u16) -> Result<bool, S
     Ok(link.read(&pipeline, ANSWER_WITHIN).await?.into_iter().filter_map(epoch).any(|epoch| epoch > EPOCH_OF_FILLING))
 }
 
-/// Refuses a target that holds a register. Tells whether an earlier move was broken off in it.
+/// Refuses a target that holds a register. Tells whether an earlier move from there was broken off in it.
 fn empty_but_for_a_broken_move(
     place: &Arc<str>,
     keys: &Keys,
     found: Option<FoundRegister>,
+    from: &str,
 ) -> Result<bool, StoreError> {
     match found.map(|found| found.notice) {
         None => Ok(false),
+        Some(Some(MoveNotice::Unfinished { from: begun })) if begun != from => {
+            Err(refused(place, keys, other_move(&begun, from)))
+        }
         Some(Some(MoveNotice::Unfinished { .. })) => Ok(true),
         Some(Some(notice @ (MoveNotice::Moved { .. } | MoveNotice::Anew { .. }))) => {
             Err(refused(place, keys, notice.refusal()))
@@ -133,9 +137,9 @@ fn empty_but_for_a_broken_move(
 }
 
 /// As [`super::examine::look_at_target`].
-pub(super) async fn look_at_target(link: &mut Link, keys: &Keys) -> Result<(), StoreError> {
+pub(super) async fn look_at_target(link: &mut Link, keys: &Keys, from: &str) -> Result<(), StoreError> {
     let found = look(link, keys).await?;
-    empty_but_for_a_broken_move(link.name(), keys, found).map(drop)
+    empty_but_for_a_broken_move(link.name(), keys, found, from).map(drop)
 }
 
 /// Removes an unfinished register: its key last, so that it is never taken for anything else.

@@ -156,6 +156,8 @@ fn a_source_that_forgot_that_it_was_moved_does_not_remove_what_it_became() {
     goes_back(&server, "first", &before);
     goes_back(&server, "a", &keys_of(&server, "a"));
     let _: u64 = server.ask(&["HDEL", "{first}:register", "moved"]);
+    let unfinished = format!("unfinished {}, keys `{{first}}:…`", server.url());
+    let _: u64 = server.ask(&["HSET", "{a}:register", "moved", &unfinished]);
     let said = moved(&first, &keys, 3).unwrap_err();
     assert!(said.contains("was served since"), "{said}");
 }
