@@ -270,7 +270,9 @@
 //!
 //! **A copy is not the register.** *A restored register gives what was granted since the copy was made.* So it has a new
 //! identity, generations above all that can have been given, and chooses no address before somebody says that what is in use
-//! was claimed. A register that was moved refuses its old place for ever. *It is moved to Redis and served; Redis forgets the last
+//! was claimed. *The copy is cut off at its beginning, and started: what is there looks like a register that was never begun.* So it says
+//! what it is becoming before anything else of it is there, and until it is whole; shown by
+//! `a_copy_that_was_killed_is_no_register_and_is_made_anew_when_it_is_said_again`. A register that was moved refuses its old place for ever. *It is moved to Redis and served; Redis forgets the last
 //! second, and with it that the move was finished. It says that it is a broken copy, and the next move removes it, with all that was
 //! granted there; or one of another register into the same place does.* So each end of a move waits for the replicas, and for the disk; an owner that lives says again that its register is
 //! finished; nobody takes what is not; and neither what was served nor what was moved from elsewhere is ever removed. One that was not moved is not left behind: *a server is

@@ -7,7 +7,7 @@
 //!
 //! The source is marked before the target is finished, so at no instant do both serve; a crash between the two leaves
 //! two notices that name each other, by which the move is finished later. What is unfinished is served by nobody, and a
-//! move that begins again makes it anew.
+//! move that begins again makes it anew. A copy of files says the same of itself until it is whole.
 //!
 //! Neighbours: `embedded` keeps the notice in a file, `redis` beside the register's identity and in every head; the copy
 //! itself is in `serve::migrate`, over the contract of all stores.
@@ -35,6 +35,11 @@ pub enum MoveNotice {
         /// Where from, for people.
         from: String,
     },
+    /// It is being copied, to be another register.
+    Copying {
+        /// Of what, for people.
+        from: String,
+    },
     /// It was emptied, and is being written by the node that has it in memory.
     Anew {
         /// Name of that node, for people.
@@ -58,6 +63,7 @@ impl MoveNotice {
     pub fn text(&self) -> String {
         match self {
             Self::Unfinished { from } => format!("unfinished {from}"),
+            Self::Copying { from } => format!("copying {from}"),
             Self::Anew { by } => format!("anew {by}"),
             Self::Moved { register, fingerprint, at_ms, to } => {
                 format!("moved {register:032x} {fingerprint:032x} {at_ms} {to}")
@@ -70,6 +76,9 @@ impl MoveNotice {
         let text = text.trim_end_matches('\n');
         if let Some(from) = text.strip_prefix("unfinished ") {
             return Some(Self::Unfinished { from: from.to_owned() });
+        }
+        if let Some(from) = text.strip_prefix("copying ") {
+            return Some(Self::Copying { from: from.to_owned() });
         }
         if let Some(by) = text.strip_prefix("anew ") {
             return Some(Self::Anew { by: by.to_owned() });
@@ -87,6 +96,10 @@ impl MoveNotice {
             Self::Unfinished { from } => format!(
                 "is the unfinished copy of a register that is moved here from {from}; say the move again with `allod migrate`, \
                  which finishes it or begins anew"
+            ),
+            Self::Copying { from } => format!(
+                "is the unfinished copy of {from}, and nothing is granted from it; say the copy again into the same directory, which \
+                 begins anew"
             ),
             Self::Anew { by } => format!(
                 "was emptied, and node {by}, which has it in memory, writes it anew; it is served when all of it is there. If that \
@@ -111,6 +124,13 @@ impl MoveNotice {
             Self::Unfinished { from } => {
                 let (Whereabouts::Directory(from) | Whereabouts::Redis(from, _)) = Whereabouts::of(from);
                 format!("say the move again, `allod migrate {} TO`, which finishes it or begins anew", quoted(from))
+            }
+            Self::Copying { from } => {
+                let (Whereabouts::Directory(from) | Whereabouts::Redis(from, _)) = Whereabouts::of(from);
+                format!(
+                    "say the copy again, `allod restore {} --data DIR`, into the same directory: it begins anew",
+                    quoted(from)
+                )
             }
             Self::Anew { by } => format!("see whether node {by} lives: the register is served when it is done"),
             Self::Moved { to, .. } => match Whereabouts::of(to) {
@@ -231,6 +251,7 @@ mod tests {
         let to = "redis://127.0.0.1:6379/0, keys `allod:…`".to_owned();
         for notice in [
             MoveNotice::Unfinished { from: "the directory /a b/c".to_owned() },
+            MoveNotice::Copying { from: "the directory /a b/c".to_owned() },
             MoveNotice::Anew { by: "node 1".to_owned() },
             MoveNotice::Moved { register: 7, fingerprint: u128::MAX, at_ms: 1_772_356_364_031, to },
         ] {

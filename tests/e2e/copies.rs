@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::redis::process::skips::skip;
-use crate::server::{Server, allod};
+use crate::server::{Server, Starting, allod};
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -192,4 +192,39 @@ fn a_copy_that_takes_long_shows_a_bar_on_a_terminal_and_takes_it_away() {
     // A log of what was said has none.
     let piped = Command::new(allod()).args(["backup", "more", "--data", "data"]).current_dir(place).output().unwrap();
     assert!(said(&piped).starts_with("copied and verified: ") && said(&piped).lines().count() == 1, "{}", said(&piped));
+}
+
+/// So often a copy is killed at its beginning; it may have been whole by then.
+const KILLS_MAX: usize = 30;
+
+#[test]
+fn a_copy_that_was_killed_is_no_register_and_is_made_anew_when_it_is_said_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let [data, into] = ["data", "into"].map(|name| directory.path().join(name));
+    let server = Server::start(&data);
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    server.stop();
+    let restore = || {
+        let mut command = Command::new(allod());
+        command.args(["restore", in_words(&data), "--data", in_words(&into)]).stderr(std::process::Stdio::null());
+        command
+    };
+    let is_killed = |_| {
+        let _ = std::fs::remove_dir_all(&into);
+        let mut copy = restore().spawn().unwrap();
+        while !into.join("log").exists() && copy.try_wait().unwrap().is_none() {
+            std::hint::spin_loop();
+        }
+        copy.kill().unwrap();
+        copy.wait().unwrap();
+        !into.join("META").exists()
+    };
+    assert!((0..KILLS_MAX).any(is_killed), "no kill met the copy");
+    let Err((code, said)) = Starting::new(&into).ready_or_ended() else { panic!("every address is free in it") };
+    assert!(code == "code 1" && said.contains("is the unfinished copy of the directory"), "{code}: {said}");
+    assert!(said.contains(&format!("`allod restore {}", in_words(&data.canonicalize().unwrap()))), "{said}");
+    assert!(restore().status().unwrap().success(), "it begins anew");
+    let server = Server::start(&into);
+    assert!(server.allod_ok(&["network", "list"]).contains("lan"));
+    server.stop();
 }

@@ -48,13 +48,14 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
     if names.iter().any(|name| name == MARK) && Mark::open(disk, dir).is_ok_and(|(_, group, _)| group > 0) {
         return Err(missing(&dir.join(MARK)));
     }
-    // A first start that was broken off has made a blank segment at most.
+    // A first start that was broken off has made a blank segment at most, or a part of it.
     for folder in [LOG, SNAP] {
         let path = dir.join(folder);
         let inside = if names.iter().any(|name| name == folder) { disk.list(&path) } else { Ok(Vec::new()) };
         for name in inside.map_err(problem::io("listing", &path))? {
             let path = path.join(&name);
-            let begun = name.ends_with(".tmp") || (name == segment::name(1) && is_unused(disk, &path)?);
+            let first = segment::name(1);
+            let begun = folder == LOG && (name == segment::temporary(1) || name == first && is_unused(disk, &path)?);
             if !begun {
                 return Err(missing(&path));
             }
@@ -154,4 +155,30 @@ pub(super) fn mend(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result
         disk.remove(path).map_err(problem::io("removing", path))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::embedded::EmbeddedStore;
+
+    #[test]
+    fn only_a_first_segment_that_was_never_written_tells_of_a_first_start_that_was_broken_off() {
+        for (file, begins) in
+            [("log/00000001.seg.tmp", true), ("log/00000002.seg.tmp", false), ("snap/0000000000000007.snap.tmp", false)]
+        {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join(file);
+            std::fs::create_dir(path.parent().unwrap()).unwrap();
+            std::fs::File::create(&path).unwrap();
+            let opened = EmbeddedStore::open(directory.path(), 1, EmbeddedOptions::default());
+            match opened {
+                Ok(_) => assert!(begins, "{file}"),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(!begins && said.contains("META") && said.contains("is missing"), "{file}: {said}");
+                }
+            }
+        }
+    }
 }

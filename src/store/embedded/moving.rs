@@ -1,6 +1,6 @@
 //! A data directory that a register is moved from or into: the file `MOVED` says so, in one line for people and programs.
 //!
-//! It is written before anything else of a target and removed last; into a source it is written last. What a move that
+//! It is written before anything else of a target, be it of a move or of a copy (`report`), and removed last; into a source it is written last. What a move that
 //! was broken off left in a target is removed when the next one begins, all but this file.
 //!
 //! Neighbours: `mod` asks before it opens; `store::moving` has the words and the order.
@@ -22,6 +22,8 @@ pub(super) use crate::store::moving::MOVED_FILE as MOVED;
 use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX, REDO_TITLE, other_move};
 use crate::store::{Later, StoreError, late};
 
+/// A notice that is being written.
+pub(super) const MOVED_TEMPORARY: &str = "MOVED.tmp";
 /// A notice is a line; more than this is none.
 const NOTICE_BYTES_MAX: u64 = 64 << 10;
 
@@ -70,15 +72,16 @@ fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path, from: &str) -> Resul
             return Err(problem::foreign(dir, other_move(&begun, from)));
         }
         Some(MoveNotice::Unfinished { .. }) => return Ok(true),
-        Some(notice @ (MoveNotice::Moved { .. } | MoveNotice::Anew { .. })) => {
+        Some(notice @ (MoveNotice::Moved { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. })) => {
             return Err(problem::foreign(dir, notice.refusal()));
         }
         None => {}
     }
     let names = disk.list(dir).map_err(problem::io("listing", dir))?;
     let index = |name: &str| Path::new(name).file_stem().is_some_and(|stem| stem == chapters::FILE);
-    let lock =
-        |name: &str| name == LOCK || name == "lost+found" || name == REDIS_FILE || name == "MOVED.tmp" || index(name);
+    let lock = |name: &str| {
+        name == LOCK || name == "lost+found" || name == REDIS_FILE || name == MOVED_TEMPORARY || index(name)
+    };
     match names.iter().find(|name| !lock(name)) {
         Some(name) => Err(problem::foreign(
             dir,
@@ -160,13 +163,25 @@ pub(super) fn check_register(dir: &Path, meta: &Meta, opening: &Opening) -> Resu
     }
 }
 
-fn write(disk: &dyn Disk, dir: &Path, notice: &MoveNotice) -> Result<(), StoreError> {
+/// Was a copy into this directory begun and not finished?
+pub(super) fn is_copying(disk: &dyn Disk, dir: &Path) -> bool {
+    matches!(read(disk, dir), Ok(Some(MoveNotice::Copying { .. })))
+}
+
+pub(super) fn write(disk: &dyn Disk, dir: &Path, notice: &MoveNotice) -> Result<(), StoreError> {
     let line = format!("{}\n", notice.text());
     replace(disk, dir, MOVED, line.as_bytes()).map_err(problem::io("writing", &dir.join(MOVED)))
 }
 
-/// Removes what an unfinished move left.
-fn clear(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
+/// Says nothing any more.
+pub(super) fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
+    let path = dir.join(MOVED);
+    disk.remove(&path).map_err(problem::io("removing", &path))?;
+    disk.sync_dir(dir).map_err(problem::io("flushing", dir))
+}
+
+/// Removes what an unfinished move, or copy, left.
+pub(super) fn clear(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
     let there = disk.list(dir).map_err(problem::io("listing", dir))?;
     for folder in [LOG, SNAP].into_iter().filter(|folder| there.iter().any(|name| name == folder)) {
         let path = dir.join(folder);
@@ -226,7 +241,7 @@ impl Movable for EmbeddedStore {
 /// A directory without a notice holds what it seems to hold; one that a move left unfinished is nothing to copy.
 pub(super) fn check_copy(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
     match read(disk, dir)? {
-        Some(notice @ (MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. })) => {
+        Some(notice @ (MoveNotice::Unfinished { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. })) => {
             Err(problem::foreign(dir, notice.refusal()))
         }
         Some(MoveNotice::Moved { .. }) | None => initialised(disk, dir),

@@ -60,7 +60,7 @@ pub fn became(dir: &Path) -> Result<Option<(u128, String)>, StoreError> {
     let notice = if dir.exists() { moving::read(&RealDisk, dir)? } else { None };
     Ok(match notice {
         Some(MoveNotice::Moved { register, to, .. }) => Some((register, to)),
-        Some(MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. }) | None => None,
+        Some(MoveNotice::Unfinished { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. }) | None => None,
     })
 }
 

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use super::disk::{Disk, DiskFile, RealDisk, make_dir, read_exact};
 use super::meta::{MARK, META, Mark, Meta};
+use super::moving::{self, MOVED};
 use super::observed::{Heard, ObservedDisk};
 use super::problem;
 use super::recovery::{self, Recovered};
@@ -19,7 +20,8 @@ use super::shared::{HistorySegment, KeptSegment, now_ms};
 use super::snapshot::{self, SNAP};
 use super::source::SourceDisk;
 use crate::store::lock::LOCK;
-use crate::store::{Head, StoreError};
+use crate::store::moving::MoveNotice;
+use crate::store::{Head, StoreError, chapters};
 
 /// Bits of a generation below the seconds since 1970: so many can be given in a second.
 const GENERATIONS_PER_SECOND: u64 = 1 << 20;
@@ -74,7 +76,7 @@ fn read(disk: &dyn Disk, dir: &Path) -> Result<(super::DirectoryLock, Meta, Reco
 }
 
 fn check_there(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
-    if super::moving::check_copy(disk, dir)? { Ok(()) } else { Err(problem::foreign(dir, "holds no register")) }
+    if moving::check_copy(disk, dir)? { Ok(()) } else { Err(problem::foreign(dir, "holds no register")) }
 }
 
 fn read_unlocked(disk: &dyn Disk, dir: &Path) -> Result<(Meta, Recovered), StoreError> {
@@ -131,7 +133,8 @@ fn copy_from(disk: &dyn Disk, dir: &Path, target: &Path) -> Result<Report, Canno
         return Err(CannotCopy::Target(problem::foreign(target, text)));
     }
     let missing: Vec<&Path> = target.ancestors().take_while(|above| !is_there(above)).collect();
-    let filled = fill((disk, &RealDisk), &meta, &recovered, target);
+    let from = format!("the directory {}", dir.canonicalize().as_deref().unwrap_or(dir).display());
+    let filled = fill((disk, &RealDisk), &meta, &recovered, (&from, target));
     if filled.is_err() {
         // Those that were made, the innermost first; one with something in it stays.
         missing.into_iter().for_each(|above| drop(std::fs::remove_dir(above)));
@@ -154,36 +157,72 @@ fn fill(
     (source, disk): (&dyn Disk, &dyn Disk),
     meta: &Meta,
     recovered: &Recovered,
-    target: &Path,
+    (from, target): (&str, &Path),
 ) -> Result<Report, CannotCopy> {
-    let lock = || {
-        make_dir(disk, target).map_err(problem::io("making directory", target))?;
-        let there = disk.list(target).map_err(problem::io("listing", target))?;
-        if !there.is_empty() {
-            return Err(problem::foreign(target, "is not empty; give an empty directory to copy into"));
-        }
-        let locked = super::directory::lock(disk, target);
-        // The file may be there although it could not be locked. Where another has it locked, it is that one's.
-        if locked.as_ref().is_err_and(|error| !matches!(error, StoreError::Locked(_))) {
-            clear(target);
-        }
-        locked
-    };
-    let _target_lock = lock().map_err(CannotCopy::Target)?;
+    let notice = MoveNotice::Copying { from: from.to_owned() };
+    let _target_lock = begin(disk, target, &notice).map_err(CannotCopy::Target)?;
     let copied = write_register((source, disk), target, meta, recovered);
+    let copied = copied.and_then(|report| moving::remove(disk, target).map_err(CannotCopy::Target).map(|()| report));
     if copied.is_err() {
         clear(target);
     }
     copied
 }
 
+/// Takes an empty directory, or one in which a copy was broken off, and has it say what it is becoming: first of all, as what is
+/// there until it is whole looks like a register that was never begun.
+fn begin(disk: &dyn Disk, target: &Path, notice: &MoveNotice) -> Result<super::DirectoryLock, StoreError> {
+    make_dir(disk, target).map_err(problem::io("making directory", target))?;
+    let is_begun = moving::is_copying(disk, target);
+    if !is_begun {
+        check_empty(disk, target, &[])?;
+        moving::write(disk, target, notice).inspect_err(|_| {
+            drop(std::fs::remove_file(target.join(moving::MOVED_TEMPORARY)));
+        })?;
+    }
+    let locked = super::directory::lock(disk, target);
+    match &locked {
+        Ok(_) if is_begun => {
+            // The one who had it may have finished it meanwhile.
+            if !moving::is_copying(disk, target) {
+                return Err(occupied(target));
+            }
+            moving::clear(disk, target)?;
+            moving::write(disk, target, notice)?;
+        }
+        Ok(_) => {
+            if let Err(error) = check_empty(disk, target, &[LOCK, MOVED]) {
+                moving::remove(disk, target)?;
+                return Err(error);
+            }
+        }
+        // Where another has it locked, the rest is that one's.
+        Err(StoreError::Locked(_)) if !is_begun => drop(std::fs::remove_file(target.join(MOVED))),
+        // The file may be there although it could not be locked.
+        Err(error) if !is_begun && !matches!(error, StoreError::Locked(_)) => clear(target),
+        Err(_) => {}
+    }
+    locked
+}
+
+fn occupied(target: &Path) -> StoreError {
+    problem::foreign(target, "is not empty; give an empty directory to copy into")
+}
+
+/// Is nothing there but these, and what a notice that was never written leaves?
+fn check_empty(disk: &dyn Disk, target: &Path, but: &[&str]) -> Result<(), StoreError> {
+    let there = disk.list(target).map_err(problem::io("listing", target))?;
+    let is_nothing = |name: &String| name == moving::MOVED_TEMPORARY || but.contains(&name.as_str());
+    if there.iter().all(is_nothing) { Ok(()) } else { Err(occupied(target)) }
+}
+
 /// Removes what a copy made that failed, so that the next one into the same directory finds it empty. `META` goes first:
-/// without it nothing is taken for a register; the lock last.
+/// without it nothing is taken for a register; the notice and the lock last.
 fn clear(target: &Path) {
     let remove = |name: &str| drop(std::fs::remove_file(target.join(name)));
-    [META, "META.tmp", MARK].into_iter().for_each(remove);
+    [META, "META.tmp", MARK, chapters::FILE].into_iter().for_each(remove);
     [LOG, SNAP].into_iter().for_each(|folder| drop(std::fs::remove_dir_all(target.join(folder))));
-    remove(LOCK);
+    [moving::MOVED_TEMPORARY, MOVED, LOCK].into_iter().for_each(remove);
 }
 
 fn write_register(
@@ -322,7 +361,7 @@ mod tests {
         drop(EmbeddedStore::open(&dir, 1, EmbeddedOptions::default()).unwrap());
         let into = |disk: &dyn Disk| {
             let (_lock, meta, recovered) = read(&SourceDisk, &dir).unwrap();
-            fill((&SourceDisk, disk), &meta, &recovered, &target)
+            fill((&SourceDisk, disk), &meta, &recovered, ("elsewhere", &target))
         };
         let refused = into(&LocksNothing { holder: None });
         assert!(matches!(refused, Err(CannotCopy::Target(StoreError::Io { .. }))), "{refused:?}");

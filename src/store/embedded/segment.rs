@@ -127,6 +127,11 @@ pub(super) fn name(number: u64) -> String {
     format!("{number:08}.seg")
 }
 
+/// The same while it is made.
+pub(super) fn temporary(number: u64) -> String {
+    format!("{}.tmp", name(number))
+}
+
 pub(super) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".seg")?;
     let number = digits.parse().ok()?;
@@ -162,7 +167,7 @@ pub(super) fn create(
     let length = lengths.whole;
     let log = dir.join(LOG);
     let path = log.join(name(number));
-    let temporary = log.join(format!("{}.tmp", name(number)));
+    let temporary = log.join(temporary(number));
     let file = disk.create(&temporary)?;
     let mut fill = || {
         file.allocate(length)?;

@@ -78,7 +78,7 @@ pub(super) async fn prepare(
         (Opening::Source | Opening::Unfinished(_), None) => Err(refused(&place, keys, "holds no register")),
         (Opening::Source, Some(FoundRegister { shards, notice, .. })) => match notice {
             None | Some(MoveNotice::Moved { .. }) => Ok((Some(shards), None)),
-            Some(notice @ (MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. })) => {
+            Some(notice @ (MoveNotice::Unfinished { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. })) => {
                 Err(refused(&place, keys, notice.refusal()))
             }
         },
@@ -129,7 +129,7 @@ fn empty_but_for_a_broken_move(
             Err(refused(place, keys, other_move(&begun, from)))
         }
         Some(Some(MoveNotice::Unfinished { .. })) => Ok(true),
-        Some(Some(notice @ (MoveNotice::Moved { .. } | MoveNotice::Anew { .. }))) => {
+        Some(Some(notice @ (MoveNotice::Moved { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. }))) => {
             Err(refused(place, keys, notice.refusal()))
         }
         Some(None) => Err(refused(place, keys, "holds a register already; choose another database or prefix")),
