@@ -156,6 +156,14 @@ impl CannotStart {
         Self { may_pass, ..Self::new(problem, hint) }
     }
 
+    /// Another process has the register that is there: a copy of it is made, which ends, or a server has it. No other directory is
+    /// named: in another register every address is free.
+    pub(super) fn in_use(problem: String) -> Self {
+        let hint = "if that is a copy (`allod backup`, `allod restore`) or a server that is stopped, start this one again when it has \
+                    ended, as its supervisor does; of two servers on one register stop one";
+        Self { may_pass: true, ..Self::new(problem, hint) }
+    }
+
     /// A shard that was opened but does not load.
     pub(super) fn register(cannot: CannotBegin, store: StoreKind) -> Self {
         let problem = match cannot {

@@ -38,6 +38,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
                 let problem = format!("cannot open the store in {}: {}", directory.display(), chain(&error));
                 let cannot = match &error {
                     StoreError::Io { .. } if nameplate::may_be_there(directory) => CannotStart::files(problem, &error),
+                    StoreError::Locked(_) if nameplate::may_be_there(directory) => CannotStart::in_use(problem),
                     _ => CannotStart::store(problem, &error, StoreKind::Embedded),
                 };
                 match nameplate::notice(directory) {

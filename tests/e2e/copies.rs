@@ -228,3 +228,18 @@ fn a_copy_that_was_killed_is_no_register_and_is_made_anew_when_it_is_said_again(
     assert!(server.allod_ok(&["network", "list"]).contains("lan"));
     server.stop();
 }
+
+#[test]
+fn a_start_beside_a_copy_is_to_be_tried_again_and_no_other_directory_is_named_to_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    Server::start(&data).stop();
+    // As a copy has it, for as long as it takes.
+    let lock = std::fs::OpenOptions::new().read(true).open(data.join("LOCK")).unwrap();
+    lock.lock_shared().unwrap();
+    let Err((code, said)) = Starting::new(&data).ready_or_ended() else { panic!("both have it") };
+    assert!(code == "code 75" && said.contains("is in use by") && said.contains("hint: "), "{code}: {said}");
+    assert!(!said.contains("another data directory") && !said.contains("--data DIR"), "{said}");
+    drop(lock);
+    Starting::new(&data).ready().stop();
+}

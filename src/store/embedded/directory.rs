@@ -28,7 +28,7 @@ pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreEr
 pub(super) fn take_lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreError> {
     let path = dir.join(LOCK);
     let taken = disk.lock(&path, &owner()).map_err(problem::io("locking", &path))?;
-    taken.map_err(|holder| in_use(dir, &holder, "stop that server, or give another data directory"))
+    taken.map_err(|holder| in_use(dir, &holder, "a register is open in one process at a time"))
 }
 
 /// Is there a register? An empty directory is none; anything else that is none is refused.
