@@ -243,3 +243,17 @@ fn a_start_beside_a_copy_is_to_be_tried_again_and_no_other_directory_is_named_to
     drop(lock);
     Starting::new(&data).ready().stop();
 }
+
+#[test]
+fn the_root_of_a_new_file_system_is_empty_enough_to_copy_into() {
+    let directory = tempfile::tempdir().unwrap();
+    let [data, copy, into] = ["data", "copy", "into"].map(|name| directory.path().join(name));
+    Server::start(&data).stop();
+    for (command, named, of, target) in [("backup", &copy, &data, &copy), ("restore", &copy, &into, &into)] {
+        std::fs::create_dir_all(target.join("lost+found")).unwrap();
+        let arguments = [command, in_words(named), "--data", in_words(of)];
+        let copied = Command::new(allod()).args(arguments).output().unwrap();
+        assert!(copied.status.success() && target.join("lost+found").exists(), "{}", said(&copied));
+    }
+    Server::start(&into).stop();
+}

@@ -209,10 +209,11 @@ fn occupied(target: &Path) -> StoreError {
     problem::foreign(target, "is not empty; give an empty directory to copy into")
 }
 
-/// Is nothing there but these, and what a notice that was never written leaves?
+/// Is nothing there but these, and what a file system, or a notice that was never written, leaves in an empty directory?
 fn check_empty(disk: &dyn Disk, target: &Path, but: &[&str]) -> Result<(), StoreError> {
     let there = disk.list(target).map_err(problem::io("listing", target))?;
-    let is_nothing = |name: &String| name == moving::MOVED_TEMPORARY || but.contains(&name.as_str());
+    let is_nothing =
+        |name: &String| name == "lost+found" || name == moving::MOVED_TEMPORARY || but.contains(&name.as_str());
     if there.iter().all(is_nothing) { Ok(()) } else { Err(occupied(target)) }
 }
 
