@@ -65,7 +65,7 @@ fn left_behind(config: &Config) -> Option<Check> {
     let (seen, hint) = opening::left_behind(config)?;
     if nameplate::is_of_node(&config.store.directory) {
         let hint = "see whether what it granted is claimed in the register in Redis (`allod ip claim`), then move its files \
-                    (`META`, `MARK`, `log`, `snap`) elsewhere";
+                    (`META`, `MARK`, `HISTORY`, `log`, `snap`) elsewhere";
         return Some(Check::warning("register", seen, hint));
     }
     Some(Check::wrong("register", seen, hint))

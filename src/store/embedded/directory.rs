@@ -64,6 +64,10 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
     if let Some(noted) = names.iter().find(|name| moving::is_of_node(name)) {
         return Err(moving::of_redis(dir, noted));
     }
+    // It is begun with a register that is whole.
+    if let Some(index) = names.iter().find(|name| moving::is_index(name)) {
+        return Err(missing(&dir.join(index)));
+    }
     if let Some(other) = names.iter().find(|name| !ours.contains(&name.as_str())) {
         let text = format!("has no META file but has `{other}`: it is no allod register; give an empty directory");
         return Err(problem::foreign(dir, text));
@@ -160,7 +164,25 @@ pub(super) fn mend(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::embedded::EmbeddedStore;
+    use crate::store::embedded::{EmbeddedStore, nameplate};
+
+    #[test]
+    fn where_nothing_but_the_index_of_a_register_is_left_its_files_are_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        drop(EmbeddedStore::open(dir, 1, EmbeddedOptions::default()).unwrap());
+        for name in [META, MARK] {
+            std::fs::remove_file(dir.join(name)).unwrap();
+        }
+        for name in [LOG, SNAP] {
+            std::fs::remove_dir_all(dir.join(name)).unwrap();
+        }
+        std::fs::File::create(dir.join("HISTORY")).unwrap();
+        let refused = EmbeddedStore::open(dir, 1, EmbeddedOptions::default()).unwrap_err();
+        let said = refused.to_string();
+        assert!(matches!(refused, StoreError::Damaged(_)) && said.contains("META is missing"), "{said}");
+        assert!(!said.contains("empty directory") && nameplate::may_be_there(dir), "{said}");
+    }
 
     #[test]
     fn only_a_first_segment_that_was_never_written_tells_of_a_first_start_that_was_broken_off() {

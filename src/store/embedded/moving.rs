@@ -78,9 +78,8 @@ fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path, from: &str) -> Resul
         None => {}
     }
     let names = disk.list(dir).map_err(problem::io("listing", dir))?;
-    let index = |name: &str| Path::new(name).file_stem().is_some_and(|stem| stem == chapters::FILE);
     let lock = |name: &str| {
-        name == LOCK || name == "lost+found" || name == REDIS_FILE || name == MOVED_TEMPORARY || index(name)
+        name == LOCK || name == "lost+found" || name == REDIS_FILE || name == MOVED_TEMPORARY || is_index(name)
     };
     match names.iter().find(|name| !lock(name)) {
         Some(name) => Err(problem::foreign(
@@ -89,6 +88,11 @@ fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path, from: &str) -> Resul
         )),
         None => Ok(false),
     }
+}
+
+/// Is it the index of the history, or one that is being made?
+pub(super) fn is_index(name: &str) -> bool {
+    Path::new(name).file_stem().is_some_and(|stem| stem == chapters::FILE)
 }
 
 /// Does a node whose register is in Redis keep something of it in a file of this name?

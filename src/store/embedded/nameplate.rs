@@ -11,9 +11,9 @@ use super::segment::LOG;
 use super::snapshot::SNAP;
 use super::{moving, report};
 use crate::core::plural::counted;
-use crate::store::StoreError;
 use crate::store::lock::{FileLock, LOCK};
 use crate::store::moving::{MoveNotice, Opening};
+use crate::store::{StoreError, chapters};
 
 /// The version of files that this program writes and reads.
 pub const KNOWN_FORMAT: u32 = FORMAT;
@@ -46,7 +46,7 @@ pub fn read(dir: &Path) -> Result<Option<Nameplate>, StoreError> {
 
 /// Is there a register, or something of one, or is nothing known of it? It is not where a disk says that it is not.
 pub fn may_be_there(dir: &Path) -> bool {
-    [META, MARK, LOG, SNAP].into_iter().any(|name| match dir.join(name).try_exists() {
+    [META, MARK, LOG, SNAP, chapters::FILE].into_iter().any(|name| match dir.join(name).try_exists() {
         Ok(there) => there,
         Err(error) => error.kind() != ErrorKind::NotADirectory,
     })
