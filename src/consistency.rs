@@ -205,6 +205,9 @@
 //! *A subnet moves, and a MAC with it; that is given up, and whoever was to have it is loaded before whoever has it still: a third
 //! network is given the MAC.* So what one network lets another one have is its own as well until that is durable;
 //! shown by `a_mac_that_goes_over_in_doubt_is_nobody_elses_until_both_know_what_became_of_it`.
+//! *A network is loaded again. What it had is forgotten, another network claims one of its MACs, or space over an address that it wrote
+//! down, and then what it has is noted.* So both are one step; shown by `what_a_network_uses_that_is_loaded_again_is_at_no_moment_free`
+//! and `what_a_network_has_that_is_loaded_again_is_at_no_moment_free`.
 //! *One act holds networks and waits for the note of another in the catalog, that one for a network, and who holds that for one
 //! of the first: all of them wait for ever.* So who holds networks waits for nothing but networks, in order of their ids, and
 //! who waits for a note for none that is not in its way (`actors::coordinator::moves`); shown by
