@@ -272,6 +272,7 @@
 //! started over Redis with the directory of its files, and later without Redis again, and each register grants what the other one
 //! has.* Shown by
 //! `neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in_redis_for_an_empty_one`,
+//! `whatever_became_of_files_that_a_node_left_behind_long_ago_it_is_not_kept_from_its_register`,
 //! `what_a_register_says_of_its_move_counts_when_the_replicas_that_follow_have_it`,
 //! `a_node_that_lives_says_again_that_its_register_is_finished_and_no_move_removes_it`,
 //! `what_was_served_and_may_not_be_whole_is_neither_removed_nor_is_its_source_opened_again`,
