@@ -101,7 +101,10 @@
 //! shown by `what_is_held_for_longer_at_the_end_is_claimed_with_until_when_it_was_held_before`,
 //! `who_was_told_that_his_lease_is_longer_has_it_for_so_long_and_never_for_less`,
 //! `a_renewed_lease_that_ended_here_is_held_again_or_a_conflict_until_the_end_that_was_told`,
-//! `whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_and_history_tells_of_it`. *Otherwise:* a release, and
+//! `whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_and_history_tells_of_it`. *His subnet moved to another
+//! network before he renewed, and the move is cut off as well: the network that told him has no place for him, and would grant nothing
+//! for a conflict in which nobody is.* So it is claimed where he is, or where that space is by now; shown by
+//! `a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_holder_is`. *Otherwise:* a release, and
 //! who uses an address, its labels, its MAC and configuration, are told as cut off and not repeated: nobody can say whether what was
 //! decided since is meant instead. And only what a node sent
 //! itself and has kept is played, the last `store.redis_heal_bytes`, and of the owner before eight batches a shard. What went
