@@ -280,6 +280,7 @@
 //! `neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in_redis_for_an_empty_one`,
 //! `whatever_became_of_files_that_a_node_left_behind_long_ago_it_is_not_kept_from_its_register`,
 //! `what_a_register_says_of_its_move_counts_when_the_replicas_that_follow_have_it`,
+//! `a_target_that_is_taken_before_it_is_known_that_it_said_that_it_is_whole_was_moved`,
 //! `a_node_that_lives_says_again_that_its_register_is_finished_and_no_move_removes_it`,
 //! `what_was_served_and_may_not_be_whole_is_neither_removed_nor_is_its_source_opened_again`,
 //! `a_copy_is_another_register_with_higher_generations`, `a_restored_register_chooses_no_address_until_it_is_accepted`,
