@@ -199,8 +199,9 @@
 //! `a_panic_in_the_coordinator_behind_a_commit_leaves_its_name_and_its_space_to_the_network_that_is_durable` and
 //! `a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_has_it`. *The network is read so much that something
 //! of it is always under way, and the store is read when nothing is: the lock never ends.* So the network is asked beside that again;
-//! shown by `an_act_on_a_network_that_is_read_all_the_time_ends_though_nobody_could_prove_behind_its_commit_whose_the_register_is`.
-//! *Otherwise:* the
+//! shown by `an_act_on_a_network_that_is_read_all_the_time_ends_though_nobody_could_prove_behind_its_commit_whose_the_register_is`. *A
+//! network is deleted; whoever acted on it had it read before that, and says so afterwards.* What is gone is not listed any more;
+//! shown by `what_is_said_of_a_network_when_it_is_gone_lists_it_no_more_and_guards_nothing`. *Otherwise:* the
 //! catalog has no shard and no record of its own. It is made from what networks have when they are loaded, so no intent is
 //! left over a crash that would have to be settled.
 //!
