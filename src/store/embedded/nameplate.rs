@@ -13,7 +13,7 @@ use super::snapshot::SNAP;
 use super::source::SourceDisk;
 use crate::store::StoreError;
 use crate::store::lock::{FileLock, LOCK};
-use crate::store::moving::MoveNotice;
+use crate::store::moving::{MoveNotice, is_of_node as is_node_file};
 
 /// The version of files that this program writes and reads.
 pub const KNOWN_FORMAT: u32 = FORMAT;
@@ -69,7 +69,7 @@ pub fn stands_beside(dir: &Path) -> bool {
 /// Is it the directory of a node whose register is in Redis, as that notes there?
 pub fn is_of_node(dir: &Path) -> bool {
     let names = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    names.into_iter().any(|name| moving::is_of_node(&name.to_string_lossy()))
+    names.into_iter().any(|name| is_node_file(&name.to_string_lossy()))
 }
 
 /// Who has the directory open, as `process 7`. It takes the lock for an instant where nobody has it, together with others
