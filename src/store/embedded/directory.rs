@@ -60,7 +60,7 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
             }
         }
     }
-    if let Some(noted) = names.iter().find(|name| moving::is_of_node(name)) {
+    if let Some(noted) = names.iter().find(|name| crate::store::moving::is_of_node(name)) {
         return Err(moving::of_redis(dir, noted));
     }
     if let Some(other) = names.iter().find(|name| !ours.contains(&name.as_str())) {

@@ -18,8 +18,8 @@ use super::source::SourceDisk;
 use super::{EmbeddedStore, problem};
 use crate::store::chapters;
 use crate::store::lock::LOCK;
-use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX};
-use crate::store::{Later, StoreError, late};
+use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE};
+use crate::store::{Later, StoreError};
 
 pub(super) const MOVED: &str = "MOVED";
 /// A notice is a line; more than this is none.
@@ -83,11 +83,6 @@ fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path) -> Result<bool, Stor
         )),
         None => Ok(false),
     }
-}
-
-/// Does a node whose register is in Redis keep something of it in a file of this name?
-pub(super) fn is_of_node(name: &str) -> bool {
-    name == REDIS_FILE || [late::PREFIX, REDO_PREFIX].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Why such a directory is no place of an embedded register. In an empty one every address would be free, so none is asked for.
