@@ -442,11 +442,12 @@ fn unknown_keys(tree: &serde_json::Value) -> Vec<String> {
         .into_iter()
         .filter(|key| !key.is_empty() && !known.contains(key) && !is_table(&known, key))
         .map(|key| {
-            // A word too much is one slip, however long it is.
+            // A letter or two are a slip of the key that they are in, and a word too much is one, however long it is.
             let goes_on = |known: &&String| key.strip_prefix(known.as_str()).is_some_and(|rest| rest.starts_with('_'));
             let begun = known.iter().filter(goes_on).max_by_key(|known| known.len());
             let near = known.iter().min_by_key(|known| distance(known, &key));
-            match begun.or(near.filter(|near| distance(near, &key) <= near.len() / 2)) {
+            let within = |edits: usize| near.filter(|near| distance(near, &key) <= edits.min(near.len() / 2));
+            match within(2).or(begun).or(within(usize::MAX)) {
                 Some(near) => format!("there is no key `{key}`; did you mean `{near}`?"),
                 None => format!("there is no key `{key}`; config/server.toml lists all"),
             }
@@ -543,6 +544,15 @@ mod tests {
         assert_eq!(problem, "there is no key `server.lissten`; did you mean `server.listen`?");
         let problem = load("[store]\nredis_url = \"redis://127.0.0.1\"\n", &[], &[]).unwrap_err();
         assert_eq!(problem, "there is no key `store.redis_url`; did you mean `store.redis`?");
+        // Also where the key that it begins with is one by itself.
+        for (slip, meant) in [
+            ("redis_replica", "redis_replicas"),
+            ("redis_certifcate", "redis_certificate"),
+            ("redis_degraded", "redis_degrade"),
+        ] {
+            let problem = load(&format!("[store]\n{slip} = 1\n"), &[], &[]).unwrap_err();
+            assert_eq!(problem, format!("there is no key `store.{slip}`; did you mean `store.{meant}`?"));
+        }
     }
 
     #[test]

@@ -106,7 +106,10 @@
 //! shown by `what_is_held_for_longer_at_the_end_is_claimed_with_until_when_it_was_held_before`,
 //! `who_was_told_that_his_lease_is_longer_has_it_for_so_long_and_never_for_less`,
 //! `a_renewed_lease_that_ended_here_is_held_again_or_a_conflict_until_the_end_that_was_told`,
-//! `whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_and_history_tells_of_it`. *Otherwise:* a release, and
+//! `whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_and_history_tells_of_it`. *His subnet moved to another
+//! network before he renewed, and the move is cut off as well: the network that told him has no place for him, and would grant nothing
+//! for a conflict in which nobody is.* So it is claimed where he is, or where that space is by now; shown by
+//! `a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_holder_is`. *Otherwise:* a release, and
 //! who uses an address, its labels, its MAC and configuration, are told as cut off and not repeated: nobody can say whether what was
 //! decided since is meant instead. And only what a node sent
 //! itself and has kept is played, the last `store.redis_heal_bytes`, and of the owner before eight batches a shard. What went
@@ -202,7 +205,11 @@
 //! `space_that_was_added_to_a_network_which_is_stopped_behind_the_commit_is_guarded`,
 //! `space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_whose_the_register_is`,
 //! `a_panic_in_the_coordinator_behind_a_commit_leaves_its_name_and_its_space_to_the_network_that_is_durable` and
-//! `a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_has_it`. *Otherwise:* the
+//! `a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_has_it`. *The network is read so much that something
+//! of it is always under way, and the store is read when nothing is: the lock never ends.* So the network is asked beside that again;
+//! shown by `an_act_on_a_network_that_is_read_all_the_time_ends_though_nobody_could_prove_behind_its_commit_whose_the_register_is`. *A
+//! network is deleted; whoever acted on it had it read before that, and says so afterwards.* What is gone is not listed any more;
+//! shown by `what_is_said_of_a_network_when_it_is_gone_lists_it_no_more_and_guards_nothing`. *Otherwise:* the
 //! catalog has no shard and no record of its own. It is made from what networks have when they are loaded, so no intent is
 //! left over a crash that would have to be settled.
 //!
@@ -213,6 +220,9 @@
 //! *A subnet moves, and a MAC with it; that is given up, and whoever was to have it is loaded before whoever has it still: a third
 //! network is given the MAC.* So what one network lets another one have is its own as well until that is durable;
 //! shown by `a_mac_that_goes_over_in_doubt_is_nobody_elses_until_both_know_what_became_of_it`.
+//! *A network is loaded again. What it had is forgotten, another network claims one of its MACs, or space over an address that it wrote
+//! down, and then what it has is noted.* So both are one step; shown by `what_a_network_uses_that_is_loaded_again_is_at_no_moment_free`
+//! and `what_a_network_has_that_is_loaded_again_is_at_no_moment_free`.
 //! *One act holds networks and waits for the note of another in the catalog, that one for a network, and who holds that for one
 //! of the first: all of them wait for ever.* So who holds networks waits for nothing but networks, in order of their ids, and
 //! who waits for a note for none that is not in its way (`actors::coordinator::moves`); shown by
@@ -279,7 +289,9 @@
 //! started over Redis with the directory of its files, and later without Redis again, and each register grants what the other one
 //! has.* Shown by
 //! `neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in_redis_for_an_empty_one`,
+//! `whatever_became_of_files_that_a_node_left_behind_long_ago_it_is_not_kept_from_its_register`,
 //! `what_a_register_says_of_its_move_counts_when_the_replicas_that_follow_have_it`,
+//! `a_target_that_is_taken_before_it_is_known_that_it_said_that_it_is_whole_was_moved`,
 //! `a_node_that_lives_says_again_that_its_register_is_finished_and_no_move_removes_it`,
 //! `what_was_served_and_may_not_be_whole_is_neither_removed_nor_is_its_source_opened_again`,
 //! `a_move_from_elsewhere_removes_nothing_of_what_another_move_left_unfinished`,

@@ -17,6 +17,8 @@
 
 mod messages;
 mod restarts;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -182,13 +184,13 @@ impl Directory {
         }
     }
 
+    /// Lists it so, but not where it is gone by now.
     fn publish(&mut self, standing: &DurableNetwork) {
-        self.catalog.put(listing_of(&standing.config, &standing.subnets));
         let config = &standing.config;
+        let Some(route) = self.shared.routes.by_id(config.id) else { return };
+        self.catalog.put(listing_of(config, &standing.subnets));
         let name = (!config.closed).then(|| config.name.clone());
-        if let Some(route) = self.shared.routes.by_id(config.id)
-            && route.name != name
-        {
+        if route.name != name {
             self.shared.routes.publish(Route {
                 id: route.id,
                 name,
@@ -290,8 +292,14 @@ impl Handler<SettleAct> for Directory {
     fn handle(&mut self, settle: SettleAct, _: &mut Context<Self>) {
         let SettleAct { intent, standing, created, done } = settle;
         let id = standing.config.id;
-        if let Some(intent) = intent {
-            self.catalog.settle(intent, listing_of(&standing.config, &standing.subnets));
+        // It may have been read before it was gone, and that is told already.
+        let is_there = created.is_some() || self.shared.routes.by_id(id).is_some();
+        match intent {
+            Some(intent) if is_there => {
+                self.catalog.settle(intent, listing_of(&standing.config, &standing.subnets));
+            }
+            Some(intent) => self.catalog.abandon(intent),
+            None => {}
         }
         match created {
             Some(floor) if self.shared.routes.by_id(id).is_none() => {

@@ -127,6 +127,10 @@ impl Used {
             }
         });
     }
+
+    fn add(&mut self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
+        self.by.extend(macs.map(|(mac, address)| ((realm.clone(), mac), MacUser::of(network, address))));
+    }
 }
 
 impl MacUser {
@@ -257,14 +261,15 @@ impl Macs {
 
     /// What a network uses that was loaded: nobody has claimed anything of it yet.
     pub fn add(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
-        let mut used = self.used();
-        used.by.extend(macs.map(|(mac, address)| ((realm.clone(), mac), MacUser::of(network, address))));
+        self.used().add(realm, network, macs);
     }
 
     /// What a network uses that was loaded again: what its worthless memory claimed is forgotten, and is whose it was before.
+    /// In one step: what it uses still is at no moment free for another network.
     pub fn replace(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
-        self.used().by.retain(|_, user| user.forget(network));
-        self.add(realm, network, macs);
+        let mut used = self.used();
+        used.by.retain(|_, user| user.forget(network));
+        used.add(realm, network, macs);
     }
 }
 
@@ -358,6 +363,23 @@ mod tests {
         macs.unclaim(&realm, claimed);
         assert!(macs.elsewhere(asker(&realm, 1, None), MAC).is_none(), "it came to nothing");
         assert!(macs.claim(asker(&realm, 2, Some(7)), &wanted()).is_err(), "and is offered no more");
+    }
+
+    /// A thread asks all the time while another one loads the network again and again.
+    #[test]
+    fn what_a_network_uses_that_is_loaded_again_is_at_no_moment_free() {
+        let (macs, realm) = (Macs::default(), Name::default_realm());
+        macs.add(&realm, NetworkId(1), wanted().into_iter());
+        std::thread::scope(|scope| {
+            let loads = scope.spawn(|| {
+                for _ in 0..20_000 {
+                    macs.replace(&realm, NetworkId(1), wanted().into_iter());
+                }
+            });
+            while !loads.is_finished() {
+                assert!(macs.elsewhere(asker(&realm, 2, None), MAC).is_some(), "another network could claim it");
+            }
+        });
     }
 
     /// The transaction is given up; who claimed it is loaded again at once, and who offered it later.

@@ -30,6 +30,10 @@ struct RecordedRealm {
 }
 
 impl RecordedRealm {
+    fn add(&mut self, network: NetworkId, addresses: impl Iterator<Item = Address>) {
+        self.addresses.extend(addresses.map(|address| (address, (network, None))));
+    }
+
     fn forget_left(&mut self) {
         let addresses = &mut self.addresses;
         self.leaving.left(|address, left| {
@@ -77,9 +81,7 @@ impl Recorded {
         let mut addresses = addresses.peekable();
         // Most networks have none.
         if addresses.peek().is_some() {
-            let mut realms = self.realms();
-            let all = &mut realms.entry(realm.clone()).or_default().addresses;
-            all.extend(addresses.map(|address| (address, (network, None))));
+            self.realms().entry(realm.clone()).or_default().add(network, addresses);
         }
     }
 
@@ -96,12 +98,17 @@ impl Recorded {
         }
     }
 
-    /// What a network has that was loaded again.
+    /// What a network has that was loaded again. In one step: what it has still is at no moment free for another network.
     pub fn replace(&self, realm: &Name, network: NetworkId, addresses: impl Iterator<Item = Address>) {
-        if let Some(all) = self.realms().get_mut(realm) {
-            all.addresses.retain(|_, (of, _)| *of != network);
+        let mut addresses = addresses.peekable();
+        let mut realms = self.realms();
+        // Most networks have none, and so have most realms.
+        if !realms.contains_key(realm) && addresses.peek().is_none() {
+            return;
         }
-        self.add(realm, network, addresses);
+        let all = realms.entry(realm.clone()).or_default();
+        all.addresses.retain(|_, (of, _)| *of != network);
+        all.add(network, addresses);
     }
 }
 
@@ -135,6 +142,25 @@ mod tests {
         assert_eq!((recorded.holding(None, at), recorded.holding(Some(&realm), at)), (vec![], vec![]));
         recorded.replace(&realm, own, [at].into_iter());
         assert!(recorded.first_in(&realm, around, other).is_some());
+    }
+
+    /// A thread asks all the time while another one loads the network again and again.
+    #[test]
+    fn what_a_network_has_that_is_loaded_again_is_at_no_moment_free() {
+        let (recorded, realm, own) = (Recorded::default(), Name::default_realm(), NetworkId(1));
+        let at: Address = "10.0.0.5".parse().unwrap();
+        recorded.add(&realm, own, [at].into_iter());
+        std::thread::scope(|scope| {
+            let loads = scope.spawn(|| {
+                for _ in 0..20_000 {
+                    recorded.replace(&realm, own, [at].into_iter());
+                }
+            });
+            while !loads.is_finished() {
+                let found = recorded.first_in(&realm, "10.0.0.0/29".parse().unwrap(), NetworkId(2));
+                assert!(found.is_some(), "a subnet of another network could be laid over it");
+            }
+        });
     }
 
     #[test]

@@ -77,7 +77,7 @@ struct Inner {
     /// There is something to write.
     wake: Notify,
     state: watch::Sender<LinkState>,
-    /// A living process is there, and has another secret, as it said when it was asked last.
+    /// A living process is there, and had another secret when that was seen last: until a connection comes up, whatever fails since.
     differs_in_secret: AtomicBool,
     stop: CancellationToken,
 }
@@ -153,7 +153,7 @@ impl Link {
         timeout(within, state.wait_for(LinkState::is_up)).await.is_ok_and(|up| up.is_ok())
     }
 
-    /// Did the other node say, when it was asked last, that its secret is not the one of this node?
+    /// Was it seen that the secret of the other node is not the one of this node, and no connection has come up since?
     pub fn differs_in_secret(&self) -> bool {
         self.inner.differs_in_secret.load(Ordering::Relaxed)
     }

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Ended;
-use super::filling::{CannotFill, Filling, RegisterTally, Writer, insist, is_away};
+use super::filling::{CannotFill, Filling, RegisterTally, Writer, insist, is_away, post_whole};
 use super::keeper::Keeper;
 use super::lease::let_go;
 use crate::actors::clock::Clock;
@@ -30,8 +30,8 @@ use crate::actors::service::{RegisterMemory, Shared};
 use crate::actors::{Applied, Fault};
 use crate::limits::NODE_LEASE_MS;
 use crate::server::role::Role;
-use crate::store::moving::{LastOf, Movable};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
+use crate::store::moving::Movable;
 
 /// What its clients are told meanwhile.
 const WRITING: &str = "Redis was emptied, and this node writes the register anew, which it has in memory";
@@ -161,26 +161,12 @@ async fn write(
             let (there, written) = (there.words(), written.words());
             return Err(CannotFill::Record(format!("{there} are there, and {written} were written")));
         }
-        post(&*target, filling.ends()).await?;
+        post_whole(&*target, filling.ends(), PATIENCE).await?;
         Ok((written, filling.batches()))
     };
     let written = writing.await.map_err(CannotFill::words);
     leave(&*target).await;
     written
-}
-
-/// Says that it is whole.
-async fn post(target: &dyn Movable, ends: Vec<LastOf>) -> Result<(), StoreError> {
-    let mut asked = 0;
-    let ask = || {
-        asked += 1;
-        target.post(None, ends.clone())
-    };
-    match insist(Instant::now() + PATIENCE, is_away, ask).await {
-        // Nobody can take it before it was said: so it was, the time before.
-        Err(StoreError::Fenced { .. }) if asked > 1 => Ok(()),
-        posted => posted,
-    }
 }
 
 /// Whoever owns it next need not wait for the end of a lease.

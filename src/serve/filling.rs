@@ -292,6 +292,20 @@ pub(super) async fn insist<T, E, A: Future<Output = Result<T, E>>>(
     }
 }
 
+/// Says of a register that all of it is there, durably: from then on anybody may take it. A replica may be late for once.
+pub(super) async fn post_whole(target: &dyn Movable, ends: Vec<LastOf>, patience: Duration) -> Result<(), StoreError> {
+    let mut asked = 0;
+    let ask = || {
+        asked += 1;
+        target.post(None, ends.clone())
+    };
+    match insist(Instant::now() + patience, is_away, ask).await {
+        // Nobody can take it before it was said: so it was, the time before.
+        Err(StoreError::Fenced { .. }) if asked > 1 => Ok(()),
+        posted => posted,
+    }
+}
+
 /// Does the store not answer, for now?
 pub(super) fn is_away(error: &StoreError) -> bool {
     matches!(error, StoreError::Io { .. })

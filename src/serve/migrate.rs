@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use self::finishing::finish;
 use self::presence::{alone, keep_leases, leave, take_all};
 pub use super::filling::RegisterTally;
-use super::filling::{CannotFill, Filling, Writer, everything, insist, is_away, last_of};
+use super::filling::{CannotFill, Filling, Writer, everything, insist, is_away, last_of, post_whole};
 use crate::actors::clock::Clock;
 use crate::actors::committer::chain;
 use crate::actors::generations::generation_floor;
@@ -195,9 +195,9 @@ async fn carry(
     carried
 }
 
-/// Says what a register is to say of its move, durably. A replica may be late for once.
-async fn post(store: &dyn Movable, notice: Option<MoveNotice>, ends: Vec<LastOf>) -> Result<(), StoreError> {
-    insist(Instant::now() + PATIENCE, is_away, || store.post(notice.clone(), ends.clone())).await
+/// Has the source say where it went, or that it went nowhere, durably. A replica may be late for once.
+async fn post(source: &dyn Movable, notice: Option<MoveNotice>, ends: Vec<LastOf>) -> Result<(), StoreError> {
+    insist(Instant::now() + PATIENCE, is_away, || source.post(notice.clone(), ends.clone())).await
 }
 
 /// Copies all of a register that was taken, and closes it. Says when it `ends`: from there on nobody owns the source, and nobody
@@ -234,7 +234,7 @@ async fn copy(
         MoveNotice::Moved { register, fingerprint: fingerprint(&last), at_ms: clock.wall().0, to: target.place() };
     ends.set(true);
     post(source, Some(moved), from.iter().map(last_of).collect()).await?;
-    post(target, None, last).await?;
+    post_whole(target, last, PATIENCE).await?;
     tell(all, all);
     Ok(MovedRegister { tally: Some(there), register, generation })
 }

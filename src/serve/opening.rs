@@ -119,7 +119,7 @@ pub(super) fn hint_of_node(directory: &Path) -> String {
 /// The register in the files of the directory that a start over Redis would leave behind, and what to do about it.
 pub(super) fn left_behind(config: &Config) -> Option<(String, String)> {
     let StoreSettings { directory, redis, prefix, .. } = &config.store;
-    let holds = nameplate::left_behind(directory).ok().flatten()?;
+    let holds = embedded::left_behind(directory).ok().flatten()?;
     let keys =
         if *prefix == StoreSettings::default().prefix { String::new() } else { format!(" --redis-prefix {prefix}") };
     let hint = format!(

@@ -12,7 +12,7 @@
 //! Neighbours: `embedded` keeps the notice in a file, `redis` beside the register's identity and in every head; the copy
 //! itself is in `serve::migrate`, over the contract of all stores.
 
-use super::{Digest, Epoch, Head, Later, Seq, ShardId, Store, StoreError, Token};
+use super::{Digest, Epoch, Head, Later, Seq, ShardId, Store, StoreError, Token, late};
 
 /// In the directory of a node whose register is in Redis: the file in which it notes which one that is.
 pub const REDIS_FILE: &str = "REDIS";
@@ -22,6 +22,11 @@ pub(super) const MOVED_FILE: &str = "MOVED";
 pub(super) const REDO_PREFIX: &str = "REDO-";
 /// How that file begins; where it ends with this nothing is kept in it.
 pub(super) const REDO_TITLE: &str = "allod: changes that were acknowledged while too few replicas of Redis had them\n";
+
+/// Does a node whose register is in Redis keep something of it in a file of this name?
+pub(super) fn is_of_node(name: &str) -> bool {
+    name == REDIS_FILE || [late::PREFIX, REDO_PREFIX].iter().any(|prefix| name.starts_with(prefix))
+}
 
 /// In which epoch the batches of a copy are: whoever fills a new register is the first who takes its shards. What is of a later one
 /// was written by who served it.

@@ -97,28 +97,70 @@ fn what_is_free_is_held_again_and_who_watches_is_told() {
     assert!(next["generation"].as_u64() > Some(78));
 }
 
-#[test]
-fn whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_and_history_tells_of_it() {
-    let server = TestServer::new();
-    let mut client = server.with_lan();
-    let granted = client.ok("ip.allocate", json!({"network": "lan", "owner": "web", "ttl_seconds": 60}));
-    let network = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
-    let mut act = claim("10.0.0.2", "web", granted["generation"].as_u64().unwrap()).act(network);
+/// It was renewed, for as good as ever, from where it would have ended.
+fn renewed(of: &Claim<'_>, network: NetworkId, ended: u64) -> Act {
+    let mut act = of.act(network);
     let step = &mut act.steps[0];
     let Some(State::Entry(Entry::Held(held))) = &step.state else { panic!() };
     let until = |ends: u64, ttl: u64| {
         let lease = Some(Lease { ends: ShardTime(ends), ttl_seconds: ttl.try_into().unwrap() });
         Arc::new(Reservation { lease, ..Reservation::clone(held) })
     };
-    let (before, after) = (until(1, 60), until(1 << 50, 7_200));
+    let (before, after) = (until(ended, 60), until(1 << 50, 7_200));
     step.expect = Some(held.generation.0);
     step.state = Some(State::Entry(Entry::Held(after)));
     step.event = Some(Event { kind: EventKind::Renewed, before: Some(before) });
+    act
+}
+
+#[test]
+fn whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_and_history_tells_of_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let granted = client.ok("ip.allocate", json!({"network": "lan", "owner": "web", "ttl_seconds": 60}));
+    let network = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
+    let act = renewed(&claim("10.0.0.2", "web", granted["generation"].as_u64().unwrap()), network, 1);
     put_late(&server, vec![act]);
     wait_until("nobody deals with it", || server.store.late().is_empty());
     let history = client.ok("events.history", json!({"network": "lan", "owner": "web"}));
     let last = history["events"].as_array().unwrap().last().unwrap();
     assert_eq!((&last["type"], &last["by"]), (&json!("renewed"), &json!("healing")), "{history}");
+    server.clock.advance_ms(3_600_000);
+    let again = server.client().ok("ip.get", json!({"address": "10.0.0.2"}));
+    assert_eq!(again["reservation"]["owner"], "web", "{again}");
+}
+
+/// On the line that is cut off his subnet went to another network, of which he heard that his lease is longer. Here it is where it
+/// was, and that network has no place for him.
+#[test]
+fn a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_holder_is() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "to", "realm": "other", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    client.ok("network.create", json!({"name": "near", "subnets": [{"cidr": "10.2.0.0/24"}]}));
+    let mut id =
+        |name: &str| client.ok("network.get", json!({ "network": name }))["id"].as_str().unwrap().parse().unwrap();
+    let (to, near): (NetworkId, NetworkId) = (id("to"), id("near"));
+    let lease = |owner: &str| json!({"network": "lan", "owner": owner, "ttl_seconds": 60});
+    let granted = client.ok("ip.allocate", lease("web"))["generation"].as_u64().unwrap();
+    client.ok("ip.allocate", lease("db"));
+    let is_dealt_with = || server.store.late().is_empty();
+    put_late(&server, vec![renewed(&claim("10.0.0.2", "web", granted), to, 1)]);
+    wait_until("nobody deals with it", is_dealt_with);
+    // His lease ended meanwhile; or somebody else has the address; or nobody has that space any more.
+    let lost = ["10.0.0.9", "10.0.0.3", "10.7.0.1"].map(|address| renewed(&claim(address, "late", 7), near, 1));
+    for act in lost {
+        put_late(&server, vec![act]);
+        wait_until("nobody deals with it", is_dealt_with);
+        client.ok("ip.release", json!({"network": "lan", "owner": "late"}));
+    }
+    for name in ["to", "near"] {
+        assert_eq!(client.ok("cluster.conflicts", json!({"network": name}))["conflicts"], json!([]), "{name}");
+        client.ok("ip.allocate", json!({"network": name, "owner": "next"}));
+    }
+    let conflicts = client.ok("cluster.conflicts", json!({"network": "lan"}))["conflicts"].clone();
+    assert_eq!(conflicts.as_array().map(Vec::len), Some(1), "{conflicts}");
+    assert_eq!(conflicts[0]["present"]["owner"], "db", "{conflicts}");
     server.clock.advance_ms(3_600_000);
     let again = server.client().ok("ip.get", json!({"address": "10.0.0.2"}));
     assert_eq!(again["reservation"]["owner"], "web", "{again}");

@@ -67,6 +67,8 @@ pub struct FaultyStore {
     pub overtaken: std::sync::atomic::AtomicBool,
     /// Nobody can say whether the owner still is one.
     pub unproved: std::sync::atomic::AtomicBool,
+    /// Each proof takes so long, or to say that it is not to be had.
+    pub proof_takes_ms: std::sync::atomic::AtomicU64,
     /// Nobody can take a shard: there is no room for that.
     pub no_room_to_take: std::sync::atomic::AtomicBool,
     /// From when a load has read its image until it hands it out, as with a large register.
@@ -94,6 +96,7 @@ impl FaultyStore {
             loads: watch::Sender::new(true),
             overtaken: false.into(),
             unproved: false.into(),
+            proof_takes_ms: 0.into(),
             no_room_to_take: false.into(),
             image_takes_ms: 0.into(),
             past_takes_ms: 0.into(),
@@ -264,10 +267,16 @@ impl Store for FaultyStore {
     }
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
-        if self.unproved.load(Ordering::SeqCst) {
-            return Box::pin(std::future::ready(Err(CommitError::NotApplied { cause: io_error() })));
-        }
-        self.inner.confirm(batches)
+        let is_unproved = self.unproved.load(Ordering::SeqCst);
+        let confirmed = (!is_unproved).then(|| self.inner.confirm(batches));
+        let takes = Duration::from_millis(self.proof_takes_ms.load(Ordering::Relaxed));
+        Box::pin(async move {
+            tokio::time::sleep(takes).await;
+            match confirmed {
+                Some(confirmed) => confirmed.await,
+                None => Err(CommitError::NotApplied { cause: io_error() }),
+            }
+        })
     }
 
     fn introduce(&self, card: NodeCard) {

@@ -1,6 +1,8 @@
 //! The space of a realm is guarded whatever becomes of the acts that change whose it is: what a network durably has, no
 //! other one gets, and no act waits for ever for another.
 
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,6 +21,15 @@ use crate::support::{Client, TestServer, is_between_tenures, line};
 
 /// Far below the time that a commit has.
 const A_MOMENT: Duration = Duration::from_millis(100);
+
+/// Ends those who read, also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
 
 /// Says at which decision of it a subnet is added for good: each is tried before.
 fn adds(command: &Command) -> bool {
@@ -203,6 +214,54 @@ fn space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_w
     is_guarded(&mut client, "10.9.0.0/24");
     let network = client.ok_soon("network.get", json!({"network": "lan"}));
     assert_eq!(network["subnets"].as_array().map(Vec::len), Some(2), "{network}");
+}
+
+/// As before, while so many read that network that something of it is under way all the time; they are refused, and go on.
+#[test]
+fn an_act_on_a_network_that_is_read_all_the_time_ends_though_nobody_could_prove_behind_its_commit_whose_the_register_is()
+ {
+    let (count, faulty) = (AtomicUsize::new(0), Arc::new(OnceLock::<Arc<FaultyStore>>::new()));
+    let store = Arc::clone(&faulty);
+    let before_decide = move |command: &Command| {
+        if adds(command)
+            && count.fetch_add(1, Ordering::SeqCst) == 1
+            && let Some(store) = store.get()
+        {
+            store.unproved.store(true, Ordering::SeqCst);
+        }
+    };
+    let hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+    let redis = RedisStore::open(stores::redis_options(4)).unwrap();
+    let server = TestServer::over(Arc::new(redis), |options| options.hooks = hooks);
+    assert!(faulty.set(Arc::clone(&server.store)).is_ok());
+    let mut client = server.with_lan();
+    // Whenever a proof ends others wait for the next one: somebody asks all the time, whatever is answered, and so seldom that not
+    // all that a connection may have under way is under way while there is none.
+    server.store.proof_takes_ms.store(50, Ordering::SeqCst);
+    let over = AtomicBool::new(false);
+    let mut asks = TcpStream::connect(server.running.tcp).unwrap();
+    let mut answers = asks.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::io::copy(&mut answers, &mut std::io::sink()));
+        scope.spawn(|| {
+            let ask = line(7, "ip.get", &json!({"network": "lan", "address": "10.0.0.9"}));
+            while !over.load(Ordering::SeqCst) {
+                asks.write_all(ask.as_bytes()).unwrap();
+                std::thread::sleep(Duration::from_millis(4));
+            }
+            let _ = asks.shutdown(Shutdown::Both);
+        });
+        let ends = Ends(&over);
+        std::thread::sleep(A_MOMENT);
+        client.call("subnet.add", json!({"network": "lan", "cidr": "10.9.0.0/24"}));
+        assert!(server.store.unproved.swap(false, Ordering::SeqCst), "it was not added for good");
+        let mut other = server.client();
+        other.send("subnet.add", json!({"network": "lan", "cidr": "10.8.0.0/24"}));
+        assert!(!other.silent_for(Duration::from_secs(20)), "the lock never ends");
+        assert_eq!(other.answer()["result"]["cidr"], "10.8.0.0/24");
+        is_guarded(&mut client, "10.9.0.0/24");
+        drop(ends);
+    });
 }
 
 /// Nobody knows whether it moved; it did, and nobody asks the network that has it now.

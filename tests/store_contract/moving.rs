@@ -6,8 +6,8 @@ mod forgotten;
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use allod::actors::clock::ManualClock;
@@ -321,6 +321,8 @@ struct Breaking {
     done: bool,
     /// How long it takes to say something of the move.
     says_in: Duration,
+    /// Done once the target said that it is whole, which is not answered then.
+    behind_the_end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 fn broken() -> StoreError {
@@ -404,12 +406,18 @@ impl Movable for Breaking {
         self.inner.notice()
     }
     fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
+        let behind = if notice.is_none() { self.behind_the_end.lock().unwrap().take() } else { None };
         let posted = self.call(|error| error, |store| store.post(notice, shards));
         let says_in = self.says_in;
         Box::pin(async move {
             let posted = posted.await;
             tokio::time::sleep(says_in).await;
-            posted
+            let Some(behind) = behind else { return posted };
+            posted.unwrap();
+            // Not on a thread that waits for this.
+            std::thread::spawn(behind).join().unwrap();
+            let source = Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut));
+            Err(StoreError::Io { context: "waiting for a replica".into(), source })
         })
     }
 }
@@ -421,7 +429,13 @@ fn a_move_goes_on_to_its_end_though_the_lease_of_the_source_is_not_to_be_kept_on
     let (keys, files) = (Place::keys(&server, "a"), Place::files());
     fill_with(&keys, 3, 3);
     let says_in = Duration::from_millis(2 * NODE_LEASE_RENEWED_EVERY_MS);
-    let slow = |inner| Breaking { inner, left: Arc::new(AtomicU64::new(u64::MAX)), done: true, says_in };
+    let slow = |inner| Breaking {
+        inner,
+        left: Arc::new(AtomicU64::new(u64::MAX)),
+        done: true,
+        says_in,
+        behind_the_end: Mutex::default(),
+    };
     let source = slow(keys.open(1, Opening::Source).unwrap());
     let open = |opening| Ok(Box::new(slow(files.open(3, opening)?)) as Box<dyn Movable>);
     wait(migrate::run(&source, &open, &clock(), &|_, _| {})).unwrap();
@@ -429,10 +443,45 @@ fn a_move_goes_on_to_its_end_though_the_lease_of_the_source_is_not_to_be_kept_on
     served(&files, 3);
 }
 
+/// A replica that is waited for is late. Who waits for the register takes it as soon as it is there.
+#[test]
+fn a_target_that_is_taken_before_it_is_known_that_it_said_that_it_is_whole_was_moved() {
+    let Some(server) = Server::start(&[]).map(Rc::new) else { return };
+    let (files, keys) = (Place::files(), Place::keys(&server, "a"));
+    fill(&files, 3);
+    let source = files.open(3, Opening::Source).unwrap();
+    let waits = Keys { prefix: "a".to_owned(), ..Keys::new(server.url(), 3) };
+    let takes = move || {
+        let store = RedisStore::open(waits).unwrap();
+        for shard in 0..3 {
+            // The lease of the move is kept no more.
+            while matches!(wait(store.take(ShardId(shard), Token(7))), Err(StoreError::Held { .. })) {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        wait(store.close());
+    };
+    let behind_the_end = Cell::new(Some(Box::new(takes) as Box<dyn FnOnce() + Send>));
+    let open = |opening| {
+        let (inner, left) = (keys.open(3, opening)?, Arc::new(AtomicU64::new(u64::MAX)));
+        let behind_the_end = Mutex::new(behind_the_end.take());
+        Ok(Box::new(Breaking { inner, left, done: true, says_in: Duration::ZERO, behind_the_end }) as Box<dyn Movable>)
+    };
+    let moved = wait(migrate::run(&*source, &open, &clock(), &|_, _| {}));
+    assert!(moved.is_ok_and(|moved| moved.tally.is_some()), "it was moved, and is served");
+    wait(source.close());
+}
+
 /// Breaks the move off at its n-th call. Tells whether it came so far.
 fn breaks_off(from: &Place, to: &Place, n: u64, done: bool) -> bool {
     let left = Arc::new(AtomicU64::new(n));
-    let breaking = |inner| Breaking { inner, left: Arc::clone(&left), done, says_in: Duration::ZERO };
+    let breaking = |inner| Breaking {
+        inner,
+        left: Arc::clone(&left),
+        done,
+        says_in: Duration::ZERO,
+        behind_the_end: Mutex::default(),
+    };
     let source = breaking(from.open(1, Opening::Source).unwrap());
     let opened = Cell::new(0);
     let open = |opening| {

@@ -260,7 +260,8 @@ impl Committer {
         }
         let mut of_shard: BTreeMap<ShardId, Vec<Reload>> = BTreeMap::new();
         let mut waiting = Vec::new();
-        for reload in self.reloads.drain(..) {
+        // Whoever asked may have learned it otherwise.
+        for reload in self.reloads.drain(..).filter(|reload| !reload.to.is_closed()) {
             if self.networks.contains_key(&reload.lane.id) || self.loading.contains(&reload.lane.shard) {
                 waiting.push(reload);
             } else {

@@ -195,8 +195,11 @@ impl Coordinator {
             }
         }
         match &mut answer {
-            Ok(Outcome::Network(view)) => drop(self.settle_as_is(&mut act, route, Some(view)).await),
-            Ok(_) => drop(self.settle_as_is(&mut act, route, None).await),
+            // What it does not settle is settled as it is stored, below.
+            Ok(outcome) => {
+                let answered = if let Outcome::Network(view) = outcome { Some(&**view) } else { None };
+                self.settle_as_is(&mut act, route, answered).await;
+            }
             Err(fault) if !is_in_doubt(fault) => act.came_to_nothing(),
             Err(fault) => {
                 if let (Fault::Unavailable { problem, .. }, true) = (&mut **fault, closes) {

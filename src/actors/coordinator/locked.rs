@@ -10,7 +10,11 @@
 //! **What was begun is never abandoned unless it certainly came to nothing** (R-16). What a network durably has and the catalog
 //! does not know of is guarded by nobody: another network gets it, and the next start finds two that have one address. So
 //! from [`LockedAct::begins`] on the lock and the intent end behind what the network has now; where the network does not say so,
-//! what the store has is read, for as long as that takes. Also where whoever acts crashes.
+//! what the store has is read, for as long as that takes. Also where whoever acts crashes. The store is read when nothing of that
+//! network is under way, which may never be where many ask it: so the network is asked beside that, again and again.
+//!
+//! Who writes an address down in a dynamic network (`bind`, `healing`) begins nothing: it is in
+//! [`Recorded`](crate::actors::recorded::Recorded) from where it is decided, and leaves that only when it is certainly not durable.
 //!
 //! Of an act over two networks each is listed by itself, first the one that the intent is for: until then the other guards
 //! what it had.
@@ -18,9 +22,12 @@
 //! Review notes: does everything that is sent to be committed begin before? Is what is not in doubt said to have come to nothing?
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use compact_str::CompactString;
 use tokio::sync::oneshot;
 
+use super::configure::is_gone;
 use super::{Coordinator, no_directory};
 use crate::actors::committer::Reload;
 use crate::actors::directory::{CatalogCheck, DurableNetwork, Gone, Intend, Lock, SettleAct, Unlock};
@@ -29,17 +36,21 @@ use crate::actors::routes::Lane;
 use crate::actors::service::Shared;
 use crate::actors::{Applied, Fault};
 use crate::core::catalog::{Intent, IntentId};
+use crate::core::outcome::NetworkView;
 use crate::core::types::{Generation, NetworkId};
+
+/// How often a network is asked that did not say what it has.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// The lock and the intent of one act. Dropped, both end, behind what was begun.
 pub(super) struct LockedAct {
     shared: Arc<Shared>,
-    open: Open,
+    rest: Unsettled,
 }
 
-/// What of an act is not at its end.
+/// What is not settled of an act.
 #[derive(Default)]
-struct Open {
+struct Unsettled {
     networks: Vec<NetworkId>,
     /// With the network that it is for.
     intent: Option<(IntentId, NetworkId)>,
@@ -67,38 +78,38 @@ impl LockedAct {
         // What cannot be sent is dropped, which ends the wait.
         let _ = self.shared.directory().try_send(Intend { check, intent, decided });
         let intent = answer.await.map_err(|_| no_directory(&self.shared))??;
-        self.open.intent = Some((intent, network));
+        self.rest.intent = Some((intent, network));
         Ok(())
     }
 
     /// From here on the network may be changed: it is settled behind what becomes of that, and in this order.
     pub(super) fn begins(&mut self, lane: &Arc<Lane>, created: bool) {
-        self.open.begun.push(Begun { lane: Arc::clone(lane), created });
+        self.rest.begun.push(Begun { lane: Arc::clone(lane), created });
     }
 
     /// What was begun was certainly not done.
     pub(super) fn came_to_nothing(&mut self) {
-        self.open.begun.clear();
+        self.rest.begun.clear();
     }
 
     /// A network is no more, durably: there is nothing that it could be listed as.
     pub(super) fn gone(&mut self, id: NetworkId) {
-        self.open.begun.retain(|begun| begun.lane.id != id);
+        self.rest.begun.retain(|begun| begun.lane.id != id);
         self.shared.gone(Gone { id });
     }
 
     /// Lists and publishes a network as it is durable.
     pub(super) async fn settle(&mut self, standing: DurableNetwork, created: Option<Generation>) {
-        self.open.settle(&self.shared, standing, created).await;
+        self.rest.settle(&self.shared, standing, created).await;
     }
 
-    /// Lists what was begun and is not settled yet as the store has it. Tells what that is.
+    /// Lists what was begun and is not settled yet as it is durable, by the store or by what the network says. Tells what that is.
     pub(super) async fn settle_as_stored(&mut self) -> Vec<DurableNetwork> {
-        self.open.settle_as_stored(&self.shared).await
+        self.rest.settle_as_stored(&self.shared).await
     }
 }
 
-impl Open {
+impl Unsettled {
     async fn settle(&mut self, shared: &Shared, standing: DurableNetwork, created: Option<Generation>) {
         let (done, settled) = oneshot::channel();
         let id = standing.config.id;
@@ -110,17 +121,21 @@ impl Open {
         }
     }
 
-    async fn settle_as_stored(&mut self, shared: &Shared) -> Vec<DurableNetwork> {
+    async fn settle_as_stored(&mut self, shared: &Arc<Shared>) -> Vec<DurableNetwork> {
         let mut stored = Vec::new();
         while let Some(Begun { lane, created }) = self.begun.first() {
             let (id, created) = (lane.id, *created);
+            let read = tokio::select! {
+                biased;
+                stored = as_stored(shared, lane) => stored,
+                said = as_said(shared, id) => Some((said, None)),
+            };
             // Nobody reads it any more: the tenure is over, and the catalog with it.
-            let Some(Loaded { image, floor, .. }) = as_stored(shared, lane).await else { break };
-            match image {
-                Some(image) => {
-                    let standing = DurableNetwork { config: image.config, subnets: image.subnets };
+            let Some((standing, floor)) = read else { break };
+            match standing {
+                Some(standing) => {
                     stored.push(standing.clone());
-                    self.settle(shared, standing, created.then_some(floor)).await;
+                    self.settle(shared, standing, floor.filter(|_| created)).await;
                 }
                 None => {
                     self.begun.remove(0);
@@ -142,35 +157,66 @@ impl Open {
     }
 }
 
-/// What the store has of a network, once everything of it is definite. However long that takes: the committer tries again.
-async fn as_stored(shared: &Shared, lane: &Arc<Lane>) -> Option<Loaded> {
+/// A network as it is durable; none: it is no more.
+type Standing = Option<DurableNetwork>;
+
+/// What the store has of a network, once everything of it is definite, and above which generation it would begin. However long
+/// that takes: the committer tries again.
+async fn as_stored(shared: &Shared, lane: &Arc<Lane>) -> Option<(Standing, Option<Generation>)> {
     let (to, loaded) = oneshot::channel();
     shared.reload(Reload { lane: Arc::clone(lane), to });
-    loaded.await.ok()
+    let Loaded { image, floor, .. } = loaded.await.ok()?;
+    let standing = image.map(|image| DurableNetwork { config: image.config, subnets: image.subnets });
+    Some((standing, Some(floor)))
+}
+
+/// What a network says that it has, once it does. Not one that is made by this act: nobody can ask it yet.
+async fn as_said(shared: &Arc<Shared>, id: NetworkId) -> Standing {
+    let asker = Coordinator::of_itself(shared);
+    loop {
+        tokio::time::sleep(ASKED_AGAIN_AFTER).await;
+        let Some(route) = shared.routes.by_id(id) else { continue };
+        match asker.show(&route).await {
+            Ok(NetworkView { config, subnets, .. }) => return Some(DurableNetwork { config, subnets }),
+            Err(fault) if is_gone(&fault) => return None,
+            Err(_) => {}
+        }
+    }
 }
 
 impl Drop for LockedAct {
     fn drop(&mut self) {
-        let mut open = std::mem::take(&mut self.open);
-        if open.begun.is_empty() {
-            return open.end(&self.shared);
+        let mut rest = std::mem::take(&mut self.rest);
+        if rest.begun.is_empty() {
+            return rest.end(&self.shared);
         }
         // Whoever acts crashed.
         let shared = Arc::clone(&self.shared);
         let reactor = shared.reactors()[0].clone();
         reactor.spawn(async move {
-            open.settle_as_stored(&shared).await;
-            open.end(&shared);
+            rest.settle_as_stored(&shared).await;
+            rest.end(&shared);
         });
     }
 }
 
 impl Coordinator {
+    /// Who asks what an act must know when whoever acts may be gone.
+    fn of_itself(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            by: CompactString::const_new("coordinator"),
+            reason: None,
+            dry_run: false,
+            wait: None,
+        }
+    }
+
     /// Locks networks against other acts.
     pub(super) async fn lock(&self, networks: Vec<NetworkId>) -> Result<LockedAct, Box<Fault>> {
         let (granted, locked) = oneshot::channel();
-        let open = Open { networks: networks.clone(), ..Open::default() };
-        let act = LockedAct { shared: Arc::clone(&self.shared), open };
+        let rest = Unsettled { networks: networks.clone(), ..Unsettled::default() };
+        let act = LockedAct { shared: Arc::clone(&self.shared), rest };
         let _ = self.shared.directory().try_send(Lock { networks, granted });
         locked.await.map_err(|_| no_directory(&self.shared))?;
         Ok(act)

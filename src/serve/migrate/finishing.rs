@@ -9,7 +9,7 @@
 //! Called by `migrate`.
 
 use super::presence::{alone, leave, take_all};
-use super::{CannotMove, MovedRegister, last_of, post};
+use super::{CannotMove, MovedRegister, PATIENCE, last_of, post, post_whole};
 use crate::actors::clock::Clock;
 use crate::store::history::Stretch;
 use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, fingerprint};
@@ -50,7 +50,7 @@ pub(super) async fn finish(
         }
         // Once more: it may be closed at its primary only.
         post(source, notice, Vec::new()).await?;
-        post(target, None, ends).await?;
+        post_whole(target, ends, PATIENCE).await?;
         Ok(Some(MovedRegister { tally: None, register, generation }))
     };
     let finished = finished.await;

@@ -56,7 +56,7 @@ pub(crate) fn sample_config(network: NetworkId) -> NetworkConfig {
 }
 
 /// A subnet with every field set.
-fn sample_subnet() -> SubnetConfig {
+pub(crate) fn sample_subnet() -> SubnetConfig {
     SubnetConfig {
         id: SubnetId(42),
         name: Some("a".parse().unwrap()),

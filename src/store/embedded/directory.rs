@@ -61,7 +61,7 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
             }
         }
     }
-    if let Some(noted) = names.iter().find(|name| moving::is_of_node(name)) {
+    if let Some(noted) = names.iter().find(|name| crate::store::moving::is_of_node(name)) {
         return Err(moving::of_redis(dir, noted));
     }
     // It is begun with a register that is whole.

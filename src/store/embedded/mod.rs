@@ -58,7 +58,7 @@ use tokio::sync::oneshot;
 
 pub use moving::look_at_target;
 pub use options::EmbeddedOptions;
-pub use report::{CannotCopy, Report, copy, copy_heard, look, verify};
+pub use report::{CannotCopy, Report, copy, copy_heard, left_behind, look, verify};
 
 use self::directory::{initialise, initialised, lock, mend, take_lock};
 use self::disk::DirectoryLock;

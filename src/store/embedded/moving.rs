@@ -19,8 +19,10 @@ use super::{EmbeddedStore, problem};
 use crate::store::chapters;
 use crate::store::lock::LOCK;
 pub(super) use crate::store::moving::MOVED_FILE as MOVED;
-use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX, REDO_TITLE, other_move};
-use crate::store::{Later, StoreError, late};
+use crate::store::moving::{
+    LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX, REDO_TITLE, is_of_node, other_move,
+};
+use crate::store::{Later, StoreError};
 
 /// A notice that is being written.
 pub(super) const MOVED_TEMPORARY: &str = "MOVED.tmp";
@@ -93,11 +95,6 @@ fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path, from: &str) -> Resul
 /// Is it the index of the history, or one that is being made?
 pub(super) fn is_index(name: &str) -> bool {
     Path::new(name).file_stem().is_some_and(|stem| stem == chapters::FILE)
-}
-
-/// Does a node whose register is in Redis keep something of it in a file of this name?
-pub(super) fn is_of_node(name: &str) -> bool {
-    name == REDIS_FILE || [late::PREFIX, REDO_PREFIX].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Why such a directory is no place of an embedded register. In an empty one every address would be free, so none is asked for.

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use super::directory::initialised;
 use super::disk::RealDisk;
-use super::meta::{FORMAT, MARK, META, Meta};
+use super::meta::{FORMAT, MARK, META, Mark, Meta};
+use super::moving;
 use super::segment::LOG;
 use super::snapshot::SNAP;
-use super::{moving, report};
-use crate::core::plural::counted;
+use super::source::SourceDisk;
 use crate::store::lock::{FileLock, LOCK};
-use crate::store::moving::{MoveNotice, Opening};
+use crate::store::moving::{MoveNotice, Opening, is_of_node as is_node_file};
 use crate::store::{StoreError, chapters};
 
 /// The version of files that this program writes and reads.
@@ -69,29 +69,13 @@ pub fn notice(dir: &Path) -> Option<MoveNotice> {
     moving::read(&RealDisk, dir).ok().flatten()
 }
 
-/// A register that would be left behind by a server that keeps its register in Redis from here: it goes on granting whenever the
-/// server is started without Redis again, and what it has granted is free there. Where is it, and how much does it hold, as a
-/// sentence. None where there is none, where it was moved away or is being moved here, and where nobody ever changed anything in
-/// it: a package makes such a one before anybody has said where the register is to be.
-///
-/// Reads as much as a start does, and locks nothing.
-///
-/// # Errors
-/// [`StoreError`] says why it is not known what is there.
-pub fn left_behind(dir: &Path) -> Result<Option<String>, StoreError> {
-    if !dir.exists() || dir.join(moving::MOVED).exists() {
-        return Ok(None);
-    }
-    match initialised(&RealDisk, dir) {
-        Ok(true) => {}
-        // What else is there is a node's own.
-        Ok(false) | Err(StoreError::Foreign(_)) => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    let batches: u64 = report::look(dir)?.heads.iter().map(|head| head.seq.0).sum();
-    let holds =
-        format!("{} holds an embedded register ({}) that was not moved", dir.display(), counted(batches, "batch"));
-    Ok(Some(holds).filter(|_| batches > 0))
+/// Does a register stand here that a server which keeps its register in Redis from here has left behind? It is not known what it
+/// holds: that is [`left_behind`](super::left_behind). Whatever is damaged of it, this tells, and reads little.
+pub fn stands_beside(dir: &Path) -> bool {
+    let is_there = |name: &str| dir.join(name).exists();
+    // Made by a package before anybody had said where the register is to be, it was never changed.
+    let is_unused = || matches!(Mark::open(&SourceDisk, dir), Ok((_, 0, _)));
+    is_there(META) && !is_there(moving::MOVED) && !is_unused()
 }
 
 /// Is it the directory of a node whose register is in Redis, as that notes there?
@@ -103,7 +87,7 @@ pub fn is_of_node(dir: &Path) -> bool {
 pub fn files_of_node(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = names.filter(|name| moving::is_of_node(name)).collect();
+    let mut names: Vec<String> = names.filter(|name| is_node_file(name)).collect();
     names.sort();
     names
 }
@@ -125,7 +109,7 @@ pub fn in_use_by(dir: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::embedded::{EmbeddedOptions, EmbeddedStore};
+    use crate::store::embedded::{EmbeddedOptions, EmbeddedStore, left_behind};
     use crate::store::moving::REDIS_FILE;
 
     #[test]
@@ -161,6 +145,10 @@ mod tests {
         std::fs::File::create(dir.join(REDIS_FILE)).unwrap();
         let refused = EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap_err();
         assert!(matches!(&refused, StoreError::Foreign(said) if said.contains("`--redis URL`")), "{refused}");
-        assert_eq!(left_behind(&dir).unwrap(), None, "nobody ever changed anything in it");
+        assert_eq!(
+            (left_behind(&dir).unwrap(), stands_beside(&dir)),
+            (None, false),
+            "nobody ever changed anything in it"
+        );
     }
 }

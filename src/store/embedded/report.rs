@@ -9,6 +9,7 @@
 use std::io;
 use std::path::Path;
 
+use super::directory::initialised;
 use super::disk::{Disk, DiskFile, RealDisk, make_dir, read_exact};
 use super::meta::{MARK, META, Mark, Meta};
 use super::moving::{self, MOVED};
@@ -19,6 +20,7 @@ use super::segment::{self, LOG, Lengths, Segment, SegmentHeader};
 use super::shared::{HistorySegment, KeptSegment, now_ms};
 use super::snapshot::{self, SNAP};
 use super::source::SourceDisk;
+use crate::core::plural::counted;
 use crate::store::lock::LOCK;
 use crate::store::moving::MoveNotice;
 use crate::store::{Head, StoreError, chapters};
@@ -66,6 +68,31 @@ pub fn look(dir: &Path) -> Result<Report, StoreError> {
     check_there(&SourceDisk, dir)?;
     let (meta, recovered) = read_unlocked(&SourceDisk, dir)?;
     Ok(report(&meta, &recovered))
+}
+
+/// A register that would be left behind by a server that keeps its register in Redis from here: it goes on granting whenever the
+/// server is started without Redis again, and what it has granted is free there. Where is it, and how much does it hold, as a
+/// sentence. None where there is none, where it was moved away or is being moved here, and where nobody ever changed anything in
+/// it: a package makes such a one before anybody has said where the register is to be.
+///
+/// Reads as much as a start does, and locks nothing.
+///
+/// # Errors
+/// [`StoreError`] says why it is not known what is there.
+pub fn left_behind(dir: &Path) -> Result<Option<String>, StoreError> {
+    if !dir.exists() || dir.join(moving::MOVED).exists() {
+        return Ok(None);
+    }
+    match initialised(&RealDisk, dir) {
+        Ok(true) => {}
+        // What else is there is a node's own.
+        Ok(false) | Err(StoreError::Foreign(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let batches: u64 = look(dir)?.heads.iter().map(|head| head.seq.0).sum();
+    let holds =
+        format!("{} holds an embedded register ({}) that was not moved", dir.display(), counted(batches, "batch"));
+    Ok(Some(holds).filter(|_| batches > 0))
 }
 
 fn read(disk: &dyn Disk, dir: &Path) -> Result<(super::DirectoryLock, Meta, Recovered), StoreError> {

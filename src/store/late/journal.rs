@@ -6,7 +6,7 @@
 //! nobody can say whether what was decided since on the line that goes on is meant instead: whoever asked must ask again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use compact_str::CompactString;
 
@@ -26,6 +26,8 @@ pub struct Late {
     /// In order.
     pub batches: Vec<Batch>,
     pub(super) answered: Mutex<AnsweredClaims>,
+    /// What they come to: asked for each second, as long as something is left of it.
+    reduced: OnceLock<Reduced>,
 }
 
 /// A change that was cut off and is no claim: nobody asks for it again but whoever did.
@@ -66,7 +68,7 @@ impl Eq for Late {}
 impl Late {
     /// One of which nothing was answered.
     pub fn new(shard: ShardId, digest: Digest, batches: Vec<Batch>) -> Self {
-        Self { shard, digest, batches, answered: Mutex::default() }
+        Self { shard, digest, batches, answered: Mutex::default(), reduced: OnceLock::new() }
     }
 
     /// A network has answered what became of these: it is not to be asked for them again. In memory;
@@ -95,10 +97,10 @@ impl Late {
         let mut claims: BTreeMap<NetworkId, Vec<(Address, Entry)>> = BTreeMap::new();
         let Reduced { held, renewed, contested, .. } = self.reduced();
         let answered = locked(&self.answered);
-        let renewed = renewed.into_iter().map(|(place, (entry, _))| (place, entry));
-        let held = held.into_iter().chain(renewed);
-        let held = held.map(|((network, address), entry)| ((network, address, entry.generation()), entry));
-        let contested = contested.into_iter().map(|(name, late)| (name, Entry::Held(late)));
+        let renewed = renewed.iter().map(|(place, (entry, _))| (place, entry));
+        let held = held.iter().chain(renewed);
+        let held = held.map(|(&(network, address), entry)| ((network, address, entry.generation()), entry.clone()));
+        let contested = contested.iter().map(|(name, late)| (*name, Entry::Held(Arc::clone(late))));
         for ((network, address, _), entry) in held.chain(contested).filter(|(name, _)| !answered.claims.contains(name))
         {
             claims.entry(network).or_default().push((address, entry));
@@ -108,25 +110,27 @@ impl Late {
 
     /// Which of these are renewals: until when each was held before.
     pub fn renewals(&self) -> BTreeMap<ClaimName, ShardTime> {
-        let renewed = self.reduced().renewed.into_iter();
-        renewed.map(|((network, address), (entry, ended))| ((network, address, entry.generation()), ended)).collect()
+        let renewed = self.reduced().renewed.iter();
+        renewed.map(|(&(network, address), (entry, ended))| ((network, address, entry.generation()), *ended)).collect()
     }
 
     /// The changes in it that were none of these, in order: what let go, bound or changed something that was there before, and
     /// configuration.
-    pub fn others(&self) -> Vec<OtherChange> {
-        self.reduced().others
+    pub fn others(&self) -> &[OtherChange] {
+        &self.reduced().others
     }
 
-    fn reduced(&self) -> Reduced {
-        let mut reduced = Reduced::default();
-        self.batches.iter().flat_map(|batch| &batch.acts).for_each(|act| reduced.act(act));
-        reduced
+    fn reduced(&self) -> &Reduced {
+        self.reduced.get_or_init(|| {
+            let mut reduced = Reduced::default();
+            self.batches.iter().flat_map(|batch| &batch.acts).for_each(|act| reduced.act(act));
+            reduced
+        })
     }
 }
 
 /// What is there behind all batches.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Reduced {
     held: BTreeMap<(NetworkId, Address), Entry>,
     /// What was held before and is held for longer, and until when it was held before.
@@ -370,7 +374,7 @@ mod tests {
             .collect();
         assert_eq!(claims, [(from, 1, "10.0.0.2".to_owned())]);
         let others: Vec<_> =
-            late.others().into_iter().map(|other| (other.network, other.address.unwrap().to_string())).collect();
+            late.others().iter().map(|other| (other.network, other.address.unwrap().to_string())).collect();
         let (one, two) = ("10.0.0.1".to_owned(), "10.0.0.2".to_owned());
         assert_eq!(others, [(from, one.clone()), (to, one), (to, two)], "the move is told of");
     }

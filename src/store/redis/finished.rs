@@ -49,8 +49,8 @@ async fn ends(
     notice: &mut Option<MoveNotice>,
 ) -> Result<Option<Vec<LastOf>>, StoreError> {
     let all = (0..shared.info.shards).map(ShardId).collect();
-    let heads;
-    (*notice, heads) = heal::read(shared, link, all).await?;
+    let found = heal::read(shared, link, all).await?;
+    *notice = found.notice;
     let lines = shared.lines();
     let end = |(shard, head)| {
         let head = Option::filter(head, |head| {
@@ -58,5 +58,5 @@ async fn ends(
         })?;
         Some((shard, head.token, head.seq, head.digest))
     };
-    Ok(heads.into_iter().map(end).collect())
+    Ok(found.heads.into_iter().map(end).collect())
 }

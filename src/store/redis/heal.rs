@@ -148,7 +148,7 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
     // is told of a line was applied in the journal before.
     let lines = shared.lines();
     let standing = shared.journal().standing();
-    let (notice, heads) = heads_of(shared, link, &lines).await?;
+    let Found { notice, heads } = heads_of(shared, link, &lines).await?;
     let points: Vec<(ShardId, Point)> = heads.iter().map(|(shard, head)| (*shard, Point::of(head))).collect();
     let ToReplay { missing, elsewhere, held_up } = shared.journal().missing(&points, &standing);
     let awaited = awaited::may_come(&shared.journal(), &elsewhere, &heads, &standing);
@@ -205,7 +205,7 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
     let told: Vec<(ShardId, Point)> = lines.iter().map(|line| (line.shard, line.told)).collect();
     let found = shared.journal().missing(&points, &told);
     playing::play(shared, link, &heads, &found.missing).await?;
-    for (line, (shard, head)) in lines.iter().zip(heads_of(shared, link, &lines).await?.1) {
+    for (line, (shard, head)) in lines.iter().zip(heads_of(shared, link, &lines).await?.heads) {
         let own = shared.journal().is_own(shard, head.token);
         if cut.contains(&shard) || (own && head.token != line.token && !parted.contains(&shard)) {
             cut_off(shared, line, &head).await?;
@@ -296,17 +296,21 @@ pub(super) async fn is_on_line(
     }))
 }
 
-/// The heads of shards that were taken, in the order of their lines; and what the register says of its move.
-async fn heads_of(
-    shared: &RedisShared,
-    link: &mut Link,
-    lines: &[KnownLine],
-) -> Result<(Option<MoveNotice>, Vec<(ShardId, Head)>), Unplayed> {
+/// What was read of a register.
+pub(super) struct Found<H> {
+    /// What it says of its move.
+    pub(super) notice: Option<MoveNotice>,
+    /// The heads that were asked for, in that order.
+    pub(super) heads: Vec<(ShardId, H)>,
+}
+
+/// The heads of shards that were taken, in the order of their lines.
+async fn heads_of(shared: &RedisShared, link: &mut Link, lines: &[KnownLine]) -> Result<Found<Head>, Unplayed> {
     let shards = lines.iter().map(|line| line.shard).collect();
-    let (notice, heads) = read(shared, link, shards).await.map_err(Unplayed::Later)?;
+    let Found { notice, heads } = read(shared, link, shards).await.map_err(Unplayed::Later)?;
     let there = |(shard, head): (ShardId, Option<Head>)| Ok((shard, head.ok_or_else(|| shared.absent(shard))?));
     let heads = heads.into_iter().map(there).collect::<Result<Vec<_>, StoreError>>().map_err(Unplayed::Later)?;
-    Ok((notice, heads))
+    Ok(Found { notice, heads })
 }
 
 /// The heads of shards in the register that this process keeps.
@@ -314,20 +318,17 @@ pub(super) async fn read_heads(
     shared: &RedisShared,
     link: &mut Link,
     shards: Vec<ShardId>,
-) -> Result<MaybeHeads, StoreError> {
-    Ok(read(shared, link, shards).await?.1)
+) -> Result<Vec<(ShardId, Option<Head>)>, StoreError> {
+    Ok(read(shared, link, shards).await?.heads)
 }
 
-/// Heads that should be there.
-type MaybeHeads = Vec<(ShardId, Option<Head>)>;
-
-/// The same, and what the register says of its move. Another one may have come into its place, with heads that look like those of
-/// somebody who went on from further back; nothing is known of that one here.
+/// Heads that should be there, and what the register says of its move. Another one may have come into its place, with heads that look
+/// like those of somebody who went on from further back; nothing is known of that one here.
 pub(super) async fn read(
     shared: &RedisShared,
     link: &mut Link,
     shards: Vec<ShardId>,
-) -> Result<(Option<MoveNotice>, MaybeHeads), StoreError> {
+) -> Result<Found<Option<Head>>, StoreError> {
     let mut pipeline = Pipeline::with_capacity(1 + shards.len());
     pipeline.cmd("HMGET").arg(shared.keys.register()).arg(&["register", "moved"]);
     for shard in &shards {
@@ -344,7 +345,7 @@ pub(super) async fn read(
     }
     let heads = values.map(|value| scripts::head(value).ok_or_else(strange));
     let heads = shards.into_iter().zip(heads).map(|(shard, head)| Ok((shard, head?)));
-    Ok((notice, heads.collect::<Result<_, StoreError>>()?))
+    Ok(Found { notice, heads: heads.collect::<Result<_, StoreError>>()? })
 }
 
 /// What the register says of its move, by the answer of an HMGET.

@@ -9,10 +9,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::journal::Point;
-use super::redo;
 use crate::store::embedded::nameplate;
-use crate::store::moving::{MOVED_FILE, REDIS_FILE};
-use crate::store::{Digest, Epoch, Seq, ShardId, StoreError, Token, late, whole};
+use crate::store::moving::{MOVED_FILE, REDIS_FILE, is_of_node};
+use crate::store::{Digest, Epoch, Seq, ShardId, StoreError, Token, whole};
 
 const TITLE: &str = "allod: the register that this server keeps in Redis";
 
@@ -174,10 +173,7 @@ pub fn is_noted(directory: &Path) -> bool {
 
 /// Does a node keep something of its register in this directory, or is nothing known of that? It does not where a disk says so.
 pub fn may_know(directory: &Path) -> bool {
-    let is_kept = |name: &OsStr| {
-        let name = name.to_string_lossy();
-        name == REDIS_FILE || [late::PREFIX, redo::PREFIX].iter().any(|prefix| name.starts_with(prefix))
-    };
+    let is_kept = |name: &OsStr| is_of_node(&name.to_string_lossy());
     match std::fs::read_dir(directory) {
         Ok(mut entries) => entries.any(|entry| entry.map_or(true, |entry| is_kept(&entry.file_name()))),
         Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),

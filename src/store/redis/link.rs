@@ -172,14 +172,7 @@ impl Link {
 
     /// Calls a script and waits for its answer.
     pub(super) async fn call(&mut self, call: &ScriptCall, within: Duration) -> Result<Value, Failed> {
-        let (connection, number) = self.connected().await?;
-        let answer = begin(connection, Arc::new(call.clone())).await;
-        let name = Arc::clone(self.name());
-        let (result, broken) = finish(answer, within, &name).await;
-        if broken {
-            self.broken(number);
-        }
-        result
+        self.call_beside(call, None, within).await.map(|(answer, _)| answer)
     }
 
     /// Calls a script, and behind it on the same connection commands that wait for what the script wrote. What those
@@ -226,7 +219,8 @@ impl Link {
         }
     }
 
-    /// Calls a script, and sends behind it a command that only reads, whose answer is not waited for here: it may be long.
+    /// Calls a script, and sends behind it a command that only reads, whose answer is not waited for here: it may be long. It is sent
+    /// once: where Redis had forgotten the script, which is called again then, it was answered before that.
     pub(super) async fn call_beside(
         &mut self,
         call: &ScriptCall,

@@ -113,7 +113,7 @@ use self::redo::Redo;
 pub(crate) use self::refusal::TlsRefusal;
 use self::shared::{RedisShared, StoreParts};
 pub use self::tls::{CertificateEnd, NearEnd, TlsEnds, TlsFiles};
-use crate::store::embedded::nameplate;
+use crate::store::embedded::{self, nameplate};
 use crate::store::late::Lates;
 use crate::store::lock::{self, FileLock};
 use crate::store::moving::{MoveNotice, Opening};
@@ -245,15 +245,19 @@ impl StoreOpening {
 }
 
 /// Refuses to begin with Redis beside a register in the files of the same directory, which would go on whenever Redis is not named
-/// and grants what is granted there. Where that was done long ago it is too late: the node is not kept from its register then.
+/// and grants what is granted there. Where that was done long ago it is too late: the node is not kept from its register then,
+/// whatever became of those files since, and does not read them.
 fn leaves_nothing_behind(directory: &Path, identity: &IdentityFile) -> Result<(), StoreError> {
-    let Some(holds) = nameplate::left_behind(directory)? else { return Ok(()) };
     if identity.known.is_none() {
-        return Err(StoreError::Foreign(holds.into()));
+        return embedded::left_behind(directory)?.map_or(Ok(()), |holds| Err(StoreError::Foreign(holds.into())));
     }
-    tracing::warn!(
-        "{holds}: what that granted may be granted once more by the register in Redis, which this node has kept from here before"
-    );
+    if nameplate::stands_beside(directory) {
+        tracing::warn!(
+            directory = %directory.display(),
+            "an embedded register that was not moved lies beside the note of the register in Redis, which this node has kept from \
+             here before: what it granted may be granted once more. See `allod doctor`"
+        );
+    }
     Ok(())
 }
 

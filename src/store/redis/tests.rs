@@ -10,7 +10,7 @@ use super::journal::{Move, Point};
 use super::replicas::ReplicaWait;
 use super::scripts::Shas;
 use super::*;
-use crate::store::{Digest, Epoch, Head, Seq, ShardId, StoreHealth, Token};
+use crate::store::{Batch, Digest, Epoch, Head, Seq, ShardId, Store, StoreHealth, Token};
 
 /// As of a store that waits for one replica, of a register of four shards.
 pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
@@ -346,5 +346,39 @@ async fn a_take_over_stands_although_what_the_owner_before_left_does_not_come() 
     for shard in [0, 1].map(ShardId) {
         let taken = take::take_once(&shared, &mut link, shard, Token(9)).await.unwrap();
         assert_eq!(taken, Some(head_at(5)), "shard {}", shard.0);
+    }
+}
+
+/// Files of a register, and what is left of them when some are gone.
+#[test]
+fn whatever_became_of_files_that_a_node_left_behind_long_ago_it_is_not_kept_from_its_register() {
+    for gone in ["META", "MARK", "log"] {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        let store = embedded::EmbeddedStore::open(dir, 1, embedded::EmbeddedOptions::default()).unwrap();
+        let batch = |head: Head| Batch {
+            shard: ShardId(0),
+            epoch: head.epoch,
+            token: head.token,
+            seq: Seq(head.seq.0 + 1),
+            time: head.time,
+            generation: head.generation,
+            acts: Vec::new(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let head = store.take(ShardId(0), Token(7)).await.unwrap();
+            store.commit([batch(head)].into()).await.unwrap();
+            store.close().await;
+        });
+        drop(store);
+        let path = dir.join(gone);
+        let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        removed.unwrap();
+        let begins = || leaves_nothing_behind(dir, &IdentityFile::read(dir).unwrap());
+        assert!(begins().is_err(), "without {gone} nobody knows what would be left behind");
+        IdentityFile::read(dir).unwrap().remember(7, false).unwrap();
+        begins().unwrap();
+        assert_eq!(nameplate::stands_beside(dir), gone != "META", "{gone}");
     }
 }

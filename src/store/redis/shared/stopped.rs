@@ -26,23 +26,23 @@ const BRING_BACK: &str = "Bring its data back, and start again";
 impl RedisShared {
     /// What is in Redis cannot be trusted any more: everything is refused from here on.
     pub(in crate::store::redis) fn damaged(&self, problem: String) -> StoreError {
+        self.stop(problem, "the store is stopped")
+    }
+
+    fn stop(&self, problem: String, said: &str) -> StoreError {
         if self.failure.set(problem.as_str().into()).is_ok() {
-            tracing::error!(redis = %self.place, problem, "the store is stopped");
+            tracing::error!(redis = %self.place, problem, "{said}");
         }
         StoreError::Damaged(problem.into())
     }
 
     /// The same of the owner of a register of which nothing is there any more. It may be all that anybody has of it: whoever stopped
     /// this process as it is told to bring the data back would lose that, so nothing of the kind is said before it is tried.
-    fn damaged_in_store_alone(&self, problem: String) -> StoreError {
-        if self.failure.set(problem.as_str().into()).is_ok() {
-            tracing::error!(
-                redis = %self.place,
-                problem,
-                "the store is stopped, and this node has the register in memory. Leave it running: it writes that anew, or says why not"
-            );
-        }
-        StoreError::Damaged(problem.into())
+    fn damaged_but_in_memory(&self, problem: String) -> StoreError {
+        self.stop(
+            problem,
+            "the store is stopped, and this node has the register in memory. Leave it running: it writes that anew, or says why not",
+        )
     }
 
     /// A head that is not there, in a register that has one for every shard.
@@ -67,7 +67,7 @@ impl RedisShared {
     fn emptied(&self, problem: String) -> StoreError {
         let since = self.emptied.change(|since| *since.get_or_insert_with(Instant::now));
         match (self.serves, self.owned().is_empty()) {
-            (true, false) => return self.damaged_in_store_alone(problem),
+            (true, false) => return self.damaged_but_in_memory(problem),
             (true, true) if since.elapsed() <= WRITTEN_WITHIN => {}
             (true | false, _) => return self.damaged(format!("{problem}. {BRING_BACK}")),
         }
