@@ -1,7 +1,7 @@
 //! Deployments: the networks that a deployment wishes of or holds in, and its record, in one commit.
 //!
 //! ```text
-//! lock the deployment ─▶ hold the networks, in order ─▶ each decides ─▶ one joint unit with the record ─▶ go on
+//! lock the deployment ─▶ hold the networks, in order ─▶ deal zones ─▶ each decides ─▶ one joint unit with the record ─▶ go on
 //! ```
 //!
 //! **All or nothing.** A crash, a rollback or a lost node leaves all of it or none, because it is one group commit
@@ -15,7 +15,7 @@
 mod record;
 mod settle;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -33,6 +33,7 @@ use crate::core::deployment::{Deploy, DeployWish, Deployed, Deployment, SlotStat
 use crate::core::outcome::{Outcome, View};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Owner, Scope, Slot, Version, WallTime};
+use crate::core::zones::{self, ZoneGroup, ZoneLook};
 
 /// What a deployment wishes of one network, under one of its names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,8 @@ pub struct DeployOrder {
     pub instances: Vec<Owner>,
     /// What is wished, by network.
     pub parts: Vec<DeployPart>,
+    /// Zones that groups deal to their instances.
+    pub zones: Vec<ZoneGroup>,
     /// Hash of all of it.
     pub wishes: u128,
     /// Carry it out, instead of telling what would happen.
@@ -142,7 +145,7 @@ impl Coordinator {
         };
         let before = seat.known.record.as_ref();
         let wall = self.shared.clock.wall();
-        let decided = match self.decide(&holds, &order, &mut wished, (before, wall)).await {
+        let decided = match self.decide_in_zones(&holds, &order, &mut wished, (before, wall)).await {
             Ok(decided) => decided,
             Err(fault) => {
                 drop(holds);
@@ -159,6 +162,42 @@ impl Coordinator {
             self.durable(seen).await?;
         }
         Ok(Done::Deployed(Box::new(answer)))
+    }
+
+    /// Decides, once each instance has its zone.
+    async fn decide_in_zones(
+        &self,
+        holds: &Holds,
+        order: &DeployOrder,
+        wished: &mut AllWished,
+        plan: (Option<&Arc<Deployment>>, WallTime),
+    ) -> Result<Decided, Box<Fault>> {
+        self.deal_zones(holds, order, wished).await?;
+        self.decide(holds, order, wished, plan).await
+    }
+
+    /// Gives the zones of groups to their instances, by what all networks say of those.
+    async fn deal_zones(&self, holds: &Holds, order: &DeployOrder, wished: &mut AllWished) -> Result<(), Box<Fault>> {
+        let dealt_to: HashSet<&Owner> = order.zones.iter().flat_map(|group| &group.instances).collect();
+        let mut ties = Vec::new();
+        for network in &wished.networks {
+            let of_it = network.wishes.iter().filter(|wish| dealt_to.contains(&wish.owner));
+            let wishes: Vec<_> = of_it.map(|wish| (wish.owner.clone(), wish.slot.clone(), wish.named())).collect();
+            if wishes.is_empty() {
+                continue;
+            }
+            let look = Command::ZoneTies(Box::new(ZoneLook { scope: order.name.clone(), wishes }));
+            if let (_, Outcome::ZoneTies(of_it)) = holds.decide(self, &network.route, look, self.transaction()).await? {
+                ties.extend(of_it);
+            }
+        }
+        let dealt = zones::deal(&order.zones, &ties);
+        for wish in wished.networks.iter_mut().flat_map(|network| &mut network.wishes) {
+            if let Some(zone) = dealt.get(&wish.owner) {
+                wish.zone = Some(zone.clone());
+            }
+        }
+        Ok(())
     }
 
     /// Decides under the number that the plan has. The same wishes again are the same plan, unless it ended and what it led to

@@ -1,19 +1,24 @@
 //! The addresses of a group, dealt to its instances: who holds one of the list keeps it, the others get the rest in order,
-//! each one in a subnet that serves its zone.
+//! each one in a subnet that serves its zone. And what ties an instance to zones, for a group that deals those as well.
 //!
 //! Before: `server::deployments`, which has judged the lists by themselves. After: `deploy`, for which a dealt address is
 //! named like any other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use compact_str::CompactString;
 
 use super::Network;
 use super::deploy::{LetGo, WishRefusals, holder_of};
+use super::holdings::taker_of;
+use super::read::read;
 use crate::core::address::{Address, Range};
 use crate::core::deployment::{Deploy, DeployWish, Wanted};
+use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::NetworkKind;
+use crate::core::types::SlotKey;
+use crate::core::zones::{TieReason, ZoneLook, ZoneTie};
 
 /// The list of a group, looked up and dealt from.
 struct List<'a> {
@@ -109,6 +114,34 @@ impl Network {
             }
         }
         (dealt, chose)
+    }
+
+    /// What ties the instances of a deployment to zones: the addresses that they name, hold and are promised, each by what its
+    /// subnet serves. What a plan made obsolete counts where its slot holds nothing else: it may become current again.
+    pub(super) fn zone_ties(&self, look: &ZoneLook) -> Decision {
+        let let_go = LetGo::of_scope(self, &look.scope);
+        let of_scope = || self.holdings.of_scope(&look.scope);
+        let promised: HashMap<SlotKey, Address> = if self.holdings.has_promises() {
+            of_scope().filter_map(|(address, held)| Some((taker_of(held)?, address))).collect()
+        } else {
+            HashMap::new()
+        };
+        let mut ties = Vec::new();
+        for (owner, slot, named) in &look.wishes {
+            let holder = SlotKey { scope: look.scope.clone(), owner: owner.clone(), slot: slot.clone() };
+            let left = || let_go.of(&holder).max_by_key(|(_, held)| held.generation);
+            let held = self.holdings.slot(&holder).or_else(left).map(|(address, _)| address);
+            let promised = promised.get(&holder).copied();
+            let all = [(TieReason::Named, *named), (TieReason::Held, held), (TieReason::Promised, promised)];
+            for (reason, address) in all {
+                let subnet = address.and_then(|address| self.layout.subnet_of(address));
+                let zones = subnet.map_or(&[][..], |index| self.subnets[index].zones.as_slice());
+                if !zones.is_empty() {
+                    ties.push(ZoneTie { owner: owner.clone(), reason, zones: zones.to_vec() });
+                }
+            }
+        }
+        read(Outcome::ZoneTies(ties))
     }
 
     /// What an instance holds of a list, or held until a plan made it obsolete.

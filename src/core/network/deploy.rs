@@ -59,7 +59,7 @@ pub(super) struct LetGo<'a>(HashMap<&'a SlotKey, Vec<Holding<'a>>>);
 
 impl<'a> LetGo<'a> {
     /// Of a scope. Cost: O(what the scope holds).
-    fn of_scope(network: &'a Network, scope: &Scope) -> Self {
+    pub(super) fn of_scope(network: &'a Network, scope: &Scope) -> Self {
         let mut by_slot: HashMap<&SlotKey, Vec<Holding<'_>>> = HashMap::new();
         for (address, held) in network.holdings.of_scope(scope).filter(|(_, held)| held.obsolete.is_some()) {
             by_slot.entry(&held.holder).or_default().push((address, held));

@@ -214,6 +214,7 @@ impl Network {
             Command::Expire => Ok(self.expire(context)),
             Command::Deploy(ask) => self.deploy(ask, context),
             Command::Settle(ask) => Ok(self.settle(ask, context)),
+            Command::ZoneTies(look) => Ok(self.zone_ties(look)),
         }
     }
 
