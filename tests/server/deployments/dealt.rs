@@ -84,3 +84,45 @@ fn an_instance_has_one_zone_for_all_of_its_networks() {
     assert_eq!([of(0), of(1), of(2)], [["10.2.1.1", "10.1.1.1"], ["10.2.0.1", "10.1.0.9"], ["10.2.1.2", "10.1.1.2"]]);
     assert_eq!(shop.groups(&ask), applied);
 }
+
+#[test]
+fn who_is_refused_a_static_address_is_refused_because_no_deal_has_one_for_each() {
+    let server = TestServer::new();
+    let mut client = zoned(&server);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let zones = &["z1", "z2"][..];
+    // The first of the list serves all, and only it serves z2.
+    let wishes = group(&["i0", "i1"], zones, Some(&["10.1.2.1", "10.1.0.1"]));
+    let first = shop.groups(&wishes);
+    assert_eq!(told(&first), ["i0 new 10.1.0.1", "i1 new 10.1.2.1"]);
+    assert_eq!(shop.groups(&wishes), first);
+    shop.commit(&first);
+    // Who holds one keeps it, whatever that means to others.
+    let refused = shop.client.call(
+        "deployment.apply",
+        json!({"deployment": "shop", "groups": group(&["i1", "i0", "i2"], zones, Some(&["10.1.2.1", "10.1.0.1", "10.1.1.1"]))}),
+    );
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("instance `i2`") && message.contains("in zone `z1`"), "{message}");
+    let third = group(&["i1", "i0", "i2"], zones, Some(&["10.1.2.1", "10.1.0.1", "10.1.0.2"]));
+    assert_eq!(told(&shop.groups(&third)), ["i1 kept 10.1.2.1", "i0 kept 10.1.0.1", "i2 new 10.1.0.2"]);
+}
+
+#[test]
+fn what_a_group_is_dealt_as_a_promise_is_the_same_when_it_is_asked_again() {
+    let server = TestServer::new();
+    let mut client = zoned(&server);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let list = &["10.1.0.1", "10.1.0.2", "10.1.0.3"][..];
+    let first = shop.groups(&group(&["old", "next"], &["z1"], Some(list)));
+    shop.commit(&first);
+    let wishes = group(&["a", "b"], &["z1"], Some(&["10.1.0.3", "10.1.0.1", "10.1.0.2"]));
+    let next = shop.groups(&wishes);
+    assert_eq!(told(&next), ["a new 10.1.0.3", "b promised 10.1.0.1"]);
+    let other = group(&["a", "b"], &["z1"], Some(&["10.1.0.2", "10.1.0.1", "10.1.0.3"]));
+    assert_eq!(told(&shop.groups(&other)), ["a kept 10.1.0.3", "b promised 10.1.0.1"], "promised is promised");
+    let again = shop.groups(&other);
+    assert_eq!(told(&shop.groups(&other)), told(&again));
+    assert_eq!(shop.commit(&again), ["10.1.0.2"]);
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.1.0.3".into()], vec!["10.1.0.1".into()]));
+}
