@@ -2,7 +2,8 @@
 //!
 //! Nothing is looked up in a list of what a plan did: the reservations say it themselves. So either can be repeated, and
 //! what was released or renewed meanwhile stays so. Who waits for an address that will not come (its holder was reverted,
-//! or declined it) keeps its own: nobody is left with none by a promise.
+//! or declined it) keeps its own: nobody is left with none by a promise, and a revert is refused that takes from who was committed
+//! already what he let his own go for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -15,17 +16,21 @@ use crate::core::address::Address;
 use crate::core::command::Context;
 use crate::core::deployment::Settle;
 use crate::core::outcome::{Decision, Outcome};
+use crate::core::refusal::Refusal;
 use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
 use crate::core::types::{Owner, Slot, SlotKey};
 
 impl Network {
     /// Commits a plan, or takes it back.
-    pub(super) fn settle(&self, ask: &Settle, context: Context) -> Decision {
+    ///
+    /// # Errors
+    /// `conflict` where a promise must be kept.
+    pub(super) fn settle(&self, ask: &Settle, context: Context) -> Result<Decision, Refusal> {
         let mut draft = Draft::new(self, context);
         let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
         all.sort_unstable_by_key(|(address, _)| *address);
         let Settled { released, decided, earlier } =
-            if ask.revert { revert(ask, &all, &mut draft) } else { commit(ask, &all, &mut draft) };
+            if ask.revert { revert(ask, &all, &mut draft)? } else { commit(ask, &all, &mut draft)? };
         let open = |held: &Reservation| {
             let taken_back = || held.planned.as_ref().and_then(|planned| planned.revived).map(|(plan, _)| plan);
             // What a revert could not make current again is at its end.
@@ -44,7 +49,7 @@ impl Network {
         let taker = |held: &Reservation| held.promise().map(|promise| promise.owner.clone());
         let meant = all.iter().flat_map(|(_, held)| [Some(held.holder.owner.clone()), taker(held)]).flatten();
         let instances = meant.filter(|owner| ask.names(owner)).collect();
-        self.and_vanish(draft, Outcome::Settled { released, left, earlier, instances })
+        Ok(self.and_vanish(draft, Outcome::Settled { released, left, earlier, instances }))
     }
 }
 
@@ -87,8 +92,13 @@ struct Settled {
     earlier: bool,
 }
 
+fn conflict(ask: &Settle, problem: String) -> Refusal {
+    let (deployment, plan) = (ask.scope.clone(), ask.plan);
+    Refusal::PlanConflict { deployment, problem, expected: plan, actual: plan, ended: None }
+}
+
 /// Lets go what covered instances leave: to whom it was promised, or for good.
-fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
+fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Settled, Refusal> {
     // A deleted network grants nothing: no promise is kept there, so whoever waits for one keeps what he has.
     let stranded = if draft.network.config.closed {
         let waits = all.iter().filter(|(_, held)| held.obsolete.is_none() && held.leaving().is_some());
@@ -109,7 +119,9 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
             (planned.leaving, planned.promise) = (None, None);
         }
         if ask.covers(&held.holder.owner) {
-            (planned.revived, planned.back) = (None, None);
+            planned.revived = None;
+            // Who gave it may wait still for what he gave it for: then the others are not to be taken back.
+            planned.back = planned.back.filter(|_| ask.instances.is_some());
             if ask.instances.is_some() && granted_by(held, ask.plan) {
                 // A revert of the others must not take it back.
                 planned.settled = after.granted_by.take().map(NonZeroU64::get);
@@ -120,7 +132,7 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
             draft.note(address, held, after);
         }
     }
-    Settled { released, decided: leaving.into_keys().collect(), earlier: false }
+    Ok(Settled { released, decided: leaving.into_keys().collect(), earlier: false })
 }
 
 /// What a commit lets go, by address.
@@ -197,14 +209,63 @@ fn noted(planned: Planned) -> Option<Box<Planned>> {
 
 /// Lets go what the plan granted to covered instances, and makes current again what it made obsolete. Who gave an address by a
 /// commit of his own, and waits for one that does not come now, gets his back.
-fn revert(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
+fn revert(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Settled, Refusal> {
     let is_taken_back = |held: &Reservation| ask.covers(&held.holder.owner) && granted_by(held, ask.plan);
     let (taken_back, rest): (Vec<Holding<'_>>, Vec<_>) = all.iter().partition(|(_, held)| is_taken_back(held));
     let (released, given) = take_back(ask, &taken_back, draft);
     let mut rest = without_the_plan(ask, rest, draft);
     revive(ask, &given, &mut rest, draft);
-    let (decided, earlier) = write_what_stays(ask, rest, draft);
-    Settled { released, decided, earlier }
+    let decided = end_vain_waits(ask, &mut rest);
+    leaves_nobody_without(ask, all, &rest, draft)?;
+    let earlier = write_what_stays(ask, rest, draft);
+    Ok(Settled { released, decided, earlier })
+}
+
+/// Who was committed by himself and let his own go for what was promised to him is not left with nothing, now that it would not
+/// come: what he let go is another one's, who was committed, too.
+fn leaves_nobody_without(
+    ask: &Settle,
+    all: &[Holding<'_>],
+    staying: &[Staying<'_>],
+    draft: &Draft<'_>,
+) -> Result<(), Refusal> {
+    let network = draft.network;
+    let promised = |held: &Reservation| held.promise().map(|promise| taker_of(held, promise));
+    for (_, has) in all.iter().filter(|_| !network.config.closed) {
+        let back = has.planned.as_ref().and_then(|planned| planned.back.as_ref());
+        let Some(back) = back.filter(|back| back.plan == ask.plan && !ask.covers(&has.holder.owner)) else { continue };
+        let giver = taker_of(has, back);
+        let waits_on = staying.iter().any(|(_, after)| promised(after).as_ref() == Some(&giver));
+        if network.holdings.slot(&giver).is_some() || waits_on {
+            continue;
+        }
+        let Some((address, held)) = all.iter().find(|(_, held)| promised(held).as_ref() == Some(&giver)) else {
+            continue;
+        };
+        let problem = format!(
+            "of plan {} instance `{}` was committed, and has nothing in network `{}` until {address} comes to it, which instance \
+             `{}` lets go; commit that one, too, or apply what is wished instead",
+            ask.plan, giver.owner, network.config.name, held.holder.owner
+        );
+        return Err(conflict(ask, problem));
+    }
+    Ok(())
+}
+
+/// Who waits for what does not come any more waits no longer. Of them those about whom nobody need decide any more.
+fn end_vain_waits(ask: &Settle, staying: &mut [Staying<'_>]) -> BTreeSet<Address> {
+    let stranded = stranded(staying.iter().map(|((address, _), after)| (*address, after)));
+    let mut decided = BTreeSet::new();
+    for ((address, held), after) in staying.iter_mut().filter(|((address, _), _)| stranded.contains(address)) {
+        if ask.was_committed(&held.holder.owner) {
+            decided.insert(*address);
+        }
+        if let Some(mut planned) = after.planned.take() {
+            (planned.leaving, planned.promise) = (None, None);
+            after.planned = noted(*planned);
+        }
+    }
+    decided
 }
 
 /// Takes back what the plan granted. What was let go for good, and the slots of those who got back what they had given.
@@ -277,21 +338,10 @@ fn revive(ask: &Settle, given: &BTreeSet<SlotKey>, staying: &mut [Staying<'_>], 
     }
 }
 
-/// Writes what changes of what stays. What of it nobody need decide about any more, and whether something waits still for a
-/// commit that earlier plans left.
-fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'_>) -> (BTreeSet<Address>, bool) {
-    let stranded = stranded(staying.iter().map(|((address, _), after)| (*address, after)));
-    let (mut decided, mut earlier) = (BTreeSet::new(), false);
-    for ((address, held), mut after) in staying {
-        if stranded.contains(&address) && ask.was_committed(&held.holder.owner) {
-            decided.insert(address);
-        }
-        if stranded.contains(&address)
-            && let Some(mut planned) = after.planned.take()
-        {
-            (planned.leaving, planned.promise) = (None, None);
-            after.planned = noted(*planned);
-        }
+/// Writes what changes of what stays. Whether something waits still for a commit that earlier plans left.
+fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'_>) -> bool {
+    let mut earlier = false;
+    for ((address, held), after) in staying {
         let waits = after.obsolete.as_ref().is_some_and(|obsolete| ask.waits_since_earlier(obsolete));
         earlier |= waits || after.leaving().is_some();
         match (held.obsolete.is_some(), after.obsolete.is_some()) {
@@ -301,7 +351,7 @@ fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'
             _ => {}
         }
     }
-    (decided, earlier)
+    earlier
 }
 
 impl Draft<'_> {

@@ -106,6 +106,51 @@ fn who_waits_for_an_address_that_is_not_let_go_any_more_keeps_its_own() {
     assert!(shop.get()["uncommitted_since"].is_null());
 }
 
+/// Kind and message of the refusal to end a plan.
+fn not_ended(shop: &mut Deployment<'_>, method: &str, plan: &Value, instances: Option<&[&str]>) -> (String, String) {
+    let mut params = json!({"deployment": "shop", "plan": plan["plan"]});
+    if let Some(instances) = instances {
+        params["instances"] = json!(instances);
+    }
+    let refused = shop.client.call(method, params.clone());
+    params["dry_run"] = json!(true);
+    assert_eq!(shop.client.call(method, params)["error"], refused["error"], "a dry run tells the same");
+    let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{refused}")).to_owned();
+    (text(&refused["error"]["data"]["kind"]), text(&refused["error"]["message"]))
+}
+
+/// What it let go is another one's, who was committed with it.
+#[test]
+fn a_revert_that_would_leave_who_was_committed_with_nothing_is_refused() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    for committed in [&[&["a", "c"][..]][..], &[&["a"], &["c"]]] {
+        let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.11")]));
+        shop.commit(&first);
+        let wishes = json!([
+            {"id": "a", "networks": [{"network": "lan", "address": "10.0.0.11"}]},
+            {"id": "b", "networks": [{"network": "lan"}], "fresh": true},
+            {"id": "c", "networks": [{"network": "lan", "address": "10.0.0.10"}]},
+        ]);
+        let next = shop.apply(&wishes);
+        assert_eq!(slots(&next), [is("promised", "11"), is("new", "2"), is("promised", "10")]);
+        for instances in committed {
+            assert!(shop.settle("deployment.commit", &next, Some(instances)).is_empty());
+        }
+        for instances in [None, Some(&["b"][..])] {
+            let (kind, message) = not_ended(&mut shop, "deployment.revert", &next, instances);
+            assert_eq!(kind, "conflict");
+            assert!(message.contains("instance `a`") && message.contains("10.0.0.11"), "{message}");
+        }
+        assert_eq!(shop.held("b"), (vec!["10.0.0.2".into()], vec!["10.0.0.11".into()]), "nothing was changed");
+        assert!(shop.commit(&next).is_empty());
+        let held = ["a", "b", "c"].map(|id| shop.held(id).0.concat());
+        assert_eq!(held, ["10.0.0.11", "10.0.0.2", "10.0.0.10"]);
+        shop.client.ok("deployment.delete", json!({"deployment": "shop"}));
+    }
+}
+
 #[test]
 fn who_waits_for_an_address_that_was_declined_keeps_its_own() {
     let server = TestServer::new();
