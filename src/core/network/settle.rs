@@ -1,9 +1,10 @@
 //! `deployment.commit` and `deployment.revert`, the part that falls on one network; and what keeping a promise means.
 //!
 //! Nothing is looked up in a list of what a plan did: the reservations say it themselves. So either can be repeated, and
-//! what was released or renewed meanwhile stays so. Who waits for an address that will not come (its holder was reverted,
-//! or declined it) keeps its own: nobody is left with none by a promise, and a revert is refused that takes from who was committed
-//! already what he let his own go for.
+//! what was released or renewed meanwhile stays so. Nobody is left with none by a promise: who waits for an address whose
+//! holder was reverted keeps its own. And no promise ends in silence: where what was promised cannot come any more (it was
+//! declined, its subnet moved, the network is deleted), a commit that covers who waits for it is refused, and so is a revert
+//! that takes from who was committed already what he let his own go for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -20,11 +21,14 @@ use crate::core::refusal::Refusal;
 use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
 use crate::core::types::{Owner, Slot, SlotKey};
 
+/// How many of the addresses that stand in the way are named.
+const FIRST_MAX: usize = 10;
+
 impl Network {
     /// Commits a plan, or takes it back.
     ///
     /// # Errors
-    /// `conflict` where a promise must be kept.
+    /// `in_use` for a promise in a deleted network; `conflict` where one cannot be kept, or must be.
     pub(super) fn settle(&self, ask: &Settle, context: Context) -> Result<Decision, Refusal> {
         let mut draft = Draft::new(self, context);
         let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
@@ -92,6 +96,36 @@ struct Settled {
     earlier: bool,
 }
 
+/// Can what the plan promised come to covered instances? A promise that cannot be kept does not end in silence.
+fn keeps_promises(
+    network: &Network,
+    ask: &Settle,
+    all: &[Holding<'_>],
+    stranded: &BTreeSet<Address>,
+) -> Result<(), Refusal> {
+    let covered = || all.iter().filter(|(_, held)| ask.covers(&held.holder.owner));
+    // A deleted network grants nothing.
+    let goes = |held: &Reservation| held.obsolete.is_some() || held.leaving().is_some();
+    let gives = || covered().filter(|(_, held)| network.config.closed && goes(held) && held.promise().is_some());
+    if let Some((address, held)) = gives().next() {
+        let name = &network.config.name;
+        let to = held.promise().map(|promise| format!(" to instance `{}`", promise.owner)).unwrap_or_default();
+        let problem = format!(
+            "{address} of network `{name}` is promised{to}, and `{name}` was deleted and grants nothing: network.restore brings \
+             it back; or apply without it, or revert"
+        );
+        let (count, first) = (gives().count() as u64, gives().take(FIRST_MAX).map(|(address, _)| *address).collect());
+        return Err(Refusal::Guarded { problem, count, first });
+    }
+    let Some((address, held)) = covered().find(|(address, _)| stranded.contains(address)) else { return Ok(()) };
+    let problem = format!(
+        "plan {} promised instance `{}` another address in place of {address} of network `{}`, and that does not come any \
+             more: it was declined, or its subnet was moved; apply what is wished again",
+        ask.plan, held.holder.owner, network.config.name
+    );
+    Err(conflict(ask, problem))
+}
+
 fn conflict(ask: &Settle, problem: String) -> Refusal {
     let (deployment, plan) = (ask.scope.clone(), ask.plan);
     Refusal::PlanConflict { deployment, problem, expected: plan, actual: plan, ended: None }
@@ -99,13 +133,8 @@ fn conflict(ask: &Settle, problem: String) -> Refusal {
 
 /// Lets go what covered instances leave: to whom it was promised, or for good.
 fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Settled, Refusal> {
-    // A deleted network grants nothing: no promise is kept there, so whoever waits for one keeps what he has.
-    let stranded = if draft.network.config.closed {
-        let waits = all.iter().filter(|(_, held)| held.obsolete.is_none() && held.leaving().is_some());
-        waits.map(|(address, _)| *address).collect()
-    } else {
-        stranded(all.iter().map(|(address, held)| (*address, held.as_ref())))
-    };
+    let stranded = stranded(all.iter().map(|(address, held)| (*address, held.as_ref())));
+    keeps_promises(draft.network, ask, all, &stranded)?;
     let leaving = what_leaves(draft.network, ask, all, &stranded);
     let released = let_go(ask, &leaving, draft);
     for &(address, held) in all.iter().filter(|(at, _)| !leaving.contains_key(at)) {
@@ -115,9 +144,6 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
         }
         let mut after = Reservation::clone(held);
         let mut planned = held.planned.as_deref().cloned().unwrap_or_default();
-        if stranded.contains(&address) {
-            (planned.leaving, planned.promise) = (None, None);
-        }
         if ask.covers(&held.holder.owner) {
             planned.revived = None;
             // Who gave it may wait still for what he gave it for: then the others are not to be taken back.

@@ -119,6 +119,47 @@ fn not_ended(shop: &mut Deployment<'_>, method: &str, plan: &Value, instances: O
     (text(&refused["error"]["data"]["kind"]), text(&refused["error"]["message"]))
 }
 
+#[test]
+fn who_waits_for_an_address_that_was_declined_keeps_its_own_and_its_commit_says_so() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let turn = turning(&mut shop);
+    shop.client.ok("ip.decline", json!({"network": "lan", "address": "10.0.0.20", "scope": "shop", "owner": "b"}));
+    for instances in [None, Some(&["a"][..])] {
+        let (kind, message) = not_ended(&mut shop, "deployment.commit", &turn, instances);
+        assert_eq!(kind, "conflict");
+        assert!(message.contains("instance `a`") && message.contains("10.0.0.10"), "{message}");
+    }
+    assert_eq!(
+        (shop.held("a"), shop.held("c")),
+        ((vec!["10.0.0.10".into()], vec![]), (vec!["10.0.0.30".into()], vec![]))
+    );
+    assert!(shop.get()["uncommitted_since"].is_string());
+    let next = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.40"), ("c", "10.0.0.30")]));
+    assert!(shop.commit(&next).is_empty());
+    assert!(shop.get()["uncommitted_since"].is_null());
+}
+
+#[test]
+fn a_swap_whose_one_half_moved_to_another_network_is_not_committed_in_silence() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/28"}, {"cidr": "10.0.1.0/28"}]);
+    client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
+    client.ok("network.create", json!({"name": "other"}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.7"), ("b", "10.0.1.8")]));
+    shop.commit(&first);
+    let swap = shop.apply(&named(&[("a", "10.0.1.8"), ("b", "10.0.0.7")]));
+    shop.client.ok("subnet.move", json!({"network": "lan", "subnet": "10.0.1.0/28", "to": "other"}));
+    let (kind, message) = not_ended(&mut shop, "deployment.commit", &swap, None);
+    assert_eq!(kind, "conflict");
+    assert!(message.contains("10.0.0.7") || message.contains("10.0.1.8"), "whichever is looked at first: {message}");
+    assert!(shop.revert(&swap).is_empty());
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.7".into()], vec!["10.0.1.8".into()]));
+}
+
 /// What it let go is another one's, who was committed with it.
 #[test]
 fn a_revert_that_would_leave_who_was_committed_with_nothing_is_refused() {
@@ -149,20 +190,6 @@ fn a_revert_that_would_leave_who_was_committed_with_nothing_is_refused() {
         assert_eq!(held, ["10.0.0.11", "10.0.0.2", "10.0.0.10"]);
         shop.client.ok("deployment.delete", json!({"deployment": "shop"}));
     }
-}
-
-#[test]
-fn who_waits_for_an_address_that_was_declined_keeps_its_own() {
-    let server = TestServer::new();
-    let mut client = server.with_lan();
-    let mut shop = Deployment::of(&mut client, "shop");
-    let turn = turning(&mut shop);
-    shop.client.ok("ip.decline", json!({"network": "lan", "address": "10.0.0.20", "scope": "shop", "owner": "b"}));
-    assert!(shop.commit(&turn).is_empty());
-    assert_eq!(
-        (shop.held("a"), shop.held("c")),
-        ((vec!["10.0.0.10".into()], vec![]), (vec!["10.0.0.30".into()], vec![]))
-    );
 }
 
 #[test]
