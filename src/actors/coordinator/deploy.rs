@@ -117,6 +117,13 @@ impl Decided {
     fn changed(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Deployed { changed: true, .. }))
     }
+
+    /// Is a commit to come: is anything changed, or obsolete that a plan before left?
+    fn waits_for_commit(&self) -> bool {
+        let is_obsolete =
+            |outcome: &Outcome| matches!(outcome, Outcome::Deployed { obsolete, .. } if !obsolete.is_empty());
+        self.changed() || self.outcomes.iter().any(|(_, outcome)| is_obsolete(outcome))
+    }
 }
 
 impl Coordinator {
@@ -152,7 +159,7 @@ impl Coordinator {
                 return Err(self.seen_durably(seen, fault).await);
             }
         };
-        let record = recorded(before, &order, decided.plan, decided.changed(), wall);
+        let record = recorded(before, &order, &decided, wall);
         let answer = answered(&order, decided.outcomes, decided.plan);
         if order.apply && !self.dry_run {
             let record = (Some(Arc::new(record)), "make several deployments of it");
@@ -213,7 +220,7 @@ impl Coordinator {
         let again = before.filter(|record| record.wishes == order.wishes && record.stage != Stage::Reverted);
         let Some(record) = again else { return self.decide_plan(holds, order, wished, (next, None)).await };
         let decided = self.decide_plan(holds, order, wished, (record.plan, Some(record.stage))).await?;
-        if record.stage == Stage::Open || !decided.changed() {
+        if record.stage == Stage::Open || !decided.waits_for_commit() {
             return Ok(decided);
         }
         self.decide_plan(holds, order, wished, (next, None)).await
@@ -314,15 +321,10 @@ fn place_of(fault: &Fault, network: &Wished) -> usize {
 }
 
 /// The record behind a plan.
-fn recorded(
-    before: Option<&Arc<Deployment>>,
-    order: &DeployOrder,
-    plan: u64,
-    changed: bool,
-    wall: WallTime,
-) -> Deployment {
+fn recorded(before: Option<&Arc<Deployment>>, order: &DeployOrder, decided: &Decided, wall: WallTime) -> Deployment {
+    let (plan, changed) = (decided.plan, decided.changed());
     let waiting = before.and_then(|record| record.uncommitted_since);
-    let uncommitted_since = waiting.or(changed.then_some(wall));
+    let uncommitted_since = waiting.or(decided.waits_for_commit().then_some(wall));
     let same = before.filter(|record| record.plan == plan);
     // What was reverted of it is wished again.
     let settled = same.map_or_else(Vec::new, |record| {

@@ -193,6 +193,24 @@ fn a_revert_that_would_leave_who_was_committed_with_nothing_is_refused() {
 }
 
 #[test]
+fn what_a_revert_could_not_make_current_again_waits_for_the_commit_of_the_apply_that_lists_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let moved = moved_and_taken_back(&mut shop);
+    assert!(shop.revert(&moved).is_empty());
+    let wishes = automatic(&["a", "b"]);
+    let next = shop.apply(&wishes);
+    assert_eq!(super::addresses_of(&next["obsolete"]), ["10.0.0.10", "10.0.0.20"]);
+    let listed = shop.client.ok("deployment.list", json!({}));
+    assert!(listed["deployments"][0]["uncommitted_since"].is_string(), "{listed}");
+    assert_eq!(shop.apply(&wishes), next, "and is the same plan when it comes again");
+    assert_eq!(shop.commit(&next), ["10.0.0.10", "10.0.0.20"]);
+    assert!(shop.get()["uncommitted_since"].is_null());
+    assert_eq!(shop.apply(&wishes)["plan"], next["plan"]);
+}
+
+#[test]
 fn who_was_promised_what_is_declined_learns_so_from_the_next_apply_and_gets_it_when_the_probation_is_over() {
     let server = TestServer::new();
     let mut client = server.with_lan();

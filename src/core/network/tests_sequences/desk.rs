@@ -152,6 +152,7 @@ impl World {
             wishes.iter().map(|wishes| Command::Deploy(Box::new(ask(wishes)))).collect()
         };
         let changed = |decision: &Decision| matches!(decision.outcome, Outcome::Deployed { changed: true, .. });
+        let waits = |decision: &Decision| matches!(&decision.outcome, Outcome::Deployed { changed, obsolete, .. } if *changed || !obsolete.is_empty());
         let next = self.desk.plans + 1;
         let again = self.desk.book.as_ref().filter(|book| book.wishes == wishes && book.stage != Stage::Reverted);
         let mut commands = asks(next, None);
@@ -160,7 +161,7 @@ impl World {
         if let Some(book) = again {
             let repeat = asks(book.plan, Some(book.stage));
             let Some(told) = self.decide_all(&repeat, context) else { return };
-            if book.stage == Stage::Open || !told.iter().any(changed) {
+            if book.stage == Stage::Open || !told.iter().any(waits) {
                 (commands, same, decided) = (repeat, Some(told.iter().any(changed)), Some(told));
             }
         }
