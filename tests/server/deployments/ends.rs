@@ -210,6 +210,47 @@ fn what_a_revert_could_not_make_current_again_waits_for_the_commit_of_the_apply_
     assert_eq!(shop.apply(&wishes)["plan"], next["plan"]);
 }
 
+/// As one that is asked for again without a lease: an instance keeps its address while it exists.
+#[test]
+fn what_a_plan_keeps_is_held_for_good() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let leased = json!({"network": "lan", "scope": "shop", "owner": "a", "ttl_seconds": 2});
+    client.ok("ip.allocate", leased);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["a"]));
+    assert_eq!(slots(&first), [is("kept", "2")]);
+    let shown = &first["instances"][0]["networks"][0]["reservation"];
+    assert!(shown.get("expires_at").is_none(), "{shown}");
+    shop.commit(&first);
+    server.clock.advance_ms(10_000);
+    assert_eq!(shop.held("a").0, ["10.0.0.2"]);
+    let told = shop.client.ok("events.history", json!({"address": "10.0.0.2"}));
+    let types: Vec<&Value> = told["events"].as_array().unwrap().iter().map(|event| &event["type"]).collect();
+    assert_eq!(types, ["granted", "renewed"]);
+}
+
+#[test]
+fn an_address_that_was_chosen_is_static_once_its_owner_names_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["a", "b"]));
+    shop.commit(&first);
+    let next = shop.apply(&named(&[("a", "10.0.0.2"), ("b", "10.0.0.3")]));
+    let kept = &next["instances"][0]["networks"][0];
+    assert_eq!((&kept["state"], &kept["reservation"]["kind"]), (&json!("kept"), &json!("static")));
+    assert_eq!(shop.get()["instances"][0]["reservations"][0]["kind"], "static");
+    let mine = json!({"network": "lan", "owner": "x"});
+    assert_eq!(shop.client.ok("ip.allocate", mine.clone())["kind"], "dynamic");
+    let claim = json!({"network": "lan", "owner": "x", "address": "10.0.0.4"});
+    for _ in 0..2 {
+        let claimed = shop.client.ok("ip.claim", claim.clone());
+        assert_eq!((&claimed["kind"], &claimed["created"]), (&json!("static"), &json!(false)));
+    }
+    assert_eq!(shop.client.ok("ip.allocate", mine)["kind"], "static", "asked for again it is what it is");
+}
+
 #[test]
 fn who_was_promised_what_is_declined_learns_so_from_the_next_apply_and_gets_it_when_the_probation_is_over() {
     let server = TestServer::new();

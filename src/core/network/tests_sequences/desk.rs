@@ -345,10 +345,16 @@ impl Dice<'_> {
     }
 }
 
-/// What an instance holds, or only what of it is current; without what its deployment has in mind with it.
+/// What an instance holds, or only what of it is current; without what its deployment has in mind with it, and without what an
+/// apply changes of what it keeps.
 fn of_owner(holdings: &Holdings, owner: &Owner, all: bool) -> Holdings {
     let own = holdings.iter().filter(|(_, held)| held.holder.owner == *owner && (all || held.obsolete.is_none()));
-    own.map(|(at, held)| (*at, Arc::new(Reservation { planned: None, ..Reservation::clone(held) }))).collect()
+    own.map(|(at, held)| {
+        // What was kept is so for good, and is of the kind that was wished.
+        let (planned, lease, kind) = (None, None, ReservationKind::Static);
+        (*at, Arc::new(Reservation { planned, lease, kind, ..Reservation::clone(held) }))
+    })
+    .collect()
 }
 
 /// An apply lets nothing go, and grants what is wished and nothing else.
