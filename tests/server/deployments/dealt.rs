@@ -74,14 +74,14 @@ fn an_instance_has_one_zone_for_all_of_its_networks() {
     client.ok("network.create", json!({"name": "y", "subnets": subnets}));
     client.ok("ip.claim", json!({"network": "z", "scope": "shop", "owner": "b", "address": "10.1.0.9"}));
     let networks = json!([{"network": "y"}, {"network": "z"}]);
-    let ask = json!([{"name": "g", "instances": ["a", "b", "c"], "zones": ["z2", "z1"], "networks": networks}]);
+    let ask = json!([{"name": "g", "instances": ["b", "a", "c"], "zones": ["z2", "z1"], "networks": networks}]);
     let mut shop = Deployment::of(&mut client, "shop");
     let applied = shop.groups(&ask);
     let of = |at: usize| {
         let slots = applied["instances"][at]["networks"].as_array().unwrap().iter();
         slots.map(|slot| slot["reservation"]["address"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!([of(0), of(1), of(2)], [["10.2.1.1", "10.1.1.1"], ["10.2.0.1", "10.1.0.9"], ["10.2.1.2", "10.1.1.2"]]);
+    assert_eq!([of(0), of(1), of(2)], [["10.2.0.1", "10.1.0.9"], ["10.2.1.1", "10.1.1.1"], ["10.2.1.2", "10.1.1.2"]]);
     assert_eq!(shop.groups(&ask), applied);
 }
 
