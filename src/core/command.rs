@@ -28,6 +28,7 @@ use super::compact;
 use super::deployment::{Deploy, Settle};
 use super::state::{Entry, SubnetConfig};
 use super::types::{Claimant, Generation, Mac, Name, Owner, Scope, ShardTime, SubnetId, Version, WallTime};
+use super::zones::ZoneLook;
 
 /// Everything that can be asked of one network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +123,8 @@ pub enum Command {
     Accept(Option<Address>),
     /// Ends leases, cooldowns and probations that are due, at most [`crate::limits::EXPIRE_STEPS_MAX`].
     Expire,
+    /// What ties instances of a deployment to zones, before a group deals its own.
+    ZoneTies(Box<ZoneLook>),
 }
 
 impl Command {
@@ -135,6 +138,7 @@ impl Command {
             | Command::Usage
             | Command::Map { .. }
             | Command::Conflicts
+            | Command::ZoneTies(_)
             | Command::Scopes => true,
             Command::Allocate(_)
             | Command::Claim(_)

@@ -138,6 +138,14 @@ pub struct DeployWish {
 }
 
 impl DeployWish {
+    /// The address that it names.
+    pub fn named(&self) -> Option<Address> {
+        match self.wanted {
+            Wanted::Static(address) => Some(address),
+            Wanted::Automatic(_) | Wanted::Dealt(_) => None,
+        }
+    }
+
     /// The wish where so many lists of others stand before its own.
     pub fn behind(mut self, lists: usize) -> Self {
         if let Wanted::Dealt(list) = &mut self.wanted {

@@ -17,3 +17,4 @@ pub mod refusal;
 pub mod space;
 pub mod state;
 pub mod types;
+pub mod zones;

@@ -13,6 +13,7 @@ use super::state::{
     Conflict, Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
 use super::types::{Claimant, Name, NetworkId, Owner, Place, Scope, WallTime};
+use super::zones::ZoneTie;
 
 /// What `decide` returns where it does not refuse.
 #[derive(Debug, PartialEq, Eq)]
@@ -426,6 +427,8 @@ pub enum Outcome {
         /// More are due now.
         more: bool,
     },
+    /// What ties instances to zones.
+    ZoneTies(Vec<ZoneTie>),
 }
 
 impl Outcome {

@@ -1,5 +1,5 @@
-//! Requests for deployments → jobs: what groups wish is dealt out to their instances, and everything that can be judged
-//! without a network is.
+//! Requests for deployments → jobs: what groups wish is spread over their instances, and everything that can be judged
+//! without a network is. Zones and addresses are dealt by those who know what instances hold (`core::zones`, `network::deal`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,6 +12,7 @@ use crate::core::command::Wish;
 use crate::core::deployment::{DeployWish, StaticList, Wanted};
 use crate::core::plural::counted;
 use crate::core::types::{Owner, Scope, Slot};
+use crate::core::zones::ZoneGroup;
 use crate::limits::{DEPLOYMENT_WISHES_MAX, LIST_PAGE_RECORDS_DEFAULT};
 use crate::wire::params::deployment::{GroupNetwork, GroupWishes, Groups, InstanceNetwork, InstanceWishes, Instances};
 use crate::wire::values::NetworkRef;
@@ -31,6 +32,7 @@ struct Building {
     places: HashMap<Owner, InstanceFacts>,
     parts: Vec<DeployPart>,
     part_of: HashMap<CompactString, usize>,
+    zones: Vec<ZoneGroup>,
     wishes: usize,
 }
 
@@ -82,8 +84,8 @@ pub(super) fn order(
             building.wish_alike(&members, network, (at, which));
         }
     }
-    let Building { instances, parts, .. } = building;
-    Ok(Job::Deploy(Box::new(DeployOrder { name, instances, parts, wishes, apply })))
+    let Building { instances, parts, zones, .. } = building;
+    Ok(Job::Deploy(Box::new(DeployOrder { name, instances, parts, zones, wishes, apply })))
 }
 
 /// What is so anyway is the same whether or not it is said.
@@ -158,10 +160,12 @@ impl Building {
         self.instances.push(instance.id.clone());
     }
 
-    /// Takes a group's instances in; those without a zone are dealt over its zones in turn.
+    /// Takes a group's instances in; those without a zone are among whom its zones are dealt.
     fn place(&mut self, at: usize, group: &GroupWishes) -> Result<(), RpcError> {
-        let mut zones = group.zones.iter().flat_map(|zones| zones.iter()).cycle();
+        let zones = group.zones.iter().flat_map(|zones| zones.iter());
+        let zones: Vec<CompactString> = zones.map(|zone| CompactString::from(zone.as_str())).collect();
         let mut members = HashSet::new();
+        let mut without = Vec::new();
         for (which, id) in group.instances.iter().enumerate() {
             if !members.insert(id) {
                 let field = format!("groups[{at}].instances[{which}]");
@@ -176,8 +180,11 @@ impl Building {
             }
             let place = self.places.entry(id.clone()).or_default();
             if place.zone.is_none() {
-                place.zone = zones.next().map(|zone| CompactString::from(zone.as_str()));
+                without.push(id.clone());
             }
+        }
+        if !zones.is_empty() && !without.is_empty() {
+            self.zones.push(ZoneGroup { zones, instances: without });
         }
         Ok(())
     }

@@ -149,6 +149,7 @@ impl Renderer {
             Outcome::Acquired { .. }
             | Outcome::LetGo { .. }
             | Outcome::MovedOut(_)
+            | Outcome::ZoneTies(_)
             | Outcome::Healed(_)
             | Outcome::Expired { .. }
             | Outcome::SweepLooked { .. }

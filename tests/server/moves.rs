@@ -114,3 +114,30 @@ fn a_large_subnet_may_take_longer_to_move_than_the_store_has_for_other_changes()
     assert_eq!(client.ok("ip.list", json!({"network": "m", "count_only": true}))["count"], 800);
     assert!(server.store.longest() > 4 * BATCH_BYTES_MAX, "{} bytes", server.store.longest());
 }
+
+/// Whichever shards they are in: who keeps what he is told by address knows in the end who holds it.
+#[test]
+fn who_follows_a_realm_is_told_that_a_subnet_leaves_before_it_arrives() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let names: Vec<String> = (0..6).map(|number| format!("net-{number}")).collect();
+    for name in &names {
+        client.ok("network.create", json!({"name": name}));
+    }
+    client.ok("subnet.add", json!({"network": "net-0", "cidr": "10.0.0.0/24"}));
+    client.ok("ip.claim", json!({"network": "net-0", "address": "10.0.0.5", "owner": "a"}));
+    let mut watcher = server.client();
+    watcher.ok("events.watch", json!({"realm": "default"}));
+    let there_and_back = names.iter().chain(names.iter().rev().skip(1)).collect::<Vec<_>>();
+    for pair in there_and_back.windows(2) {
+        client.ok("subnet.move", json!({"network": pair[0], "subnet": "10.0.0.0/24", "to": pair[1]}));
+        let mut transferred = || loop {
+            let told = crate::watch::event(&mut watcher);
+            if told["type"] == "transferred" {
+                return (told["network"].clone(), told.get("before").is_some(), told.get("after").is_some());
+            }
+        };
+        let both = [transferred(), transferred()];
+        assert_eq!(both, [(json!(pair[0]), true, false), (json!(pair[1]), false, true)], "{pair:?}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Deployments: the networks that a deployment wishes of or holds in, and its record, in one commit.
 //!
 //! ```text
-//! lock the deployment ─▶ hold the networks, in order ─▶ each decides ─▶ one joint unit with the record ─▶ go on
+//! lock the deployment ─▶ hold the networks, in order ─▶ deal zones ─▶ each decides ─▶ one joint unit with the record ─▶ go on
 //! ```
 //!
 //! **All or nothing.** A crash, a rollback or a lost node leaves all of it or none, because it is one group commit
@@ -15,7 +15,7 @@
 mod record;
 mod settle;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -33,6 +33,7 @@ use crate::core::deployment::{Deploy, DeployWish, Deployed, Deployment, SlotStat
 use crate::core::outcome::{Outcome, View};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Owner, Scope, Slot, Version, WallTime};
+use crate::core::zones::{self, ZoneGroup, ZoneLook};
 
 /// What a deployment wishes of one network, under one of its names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,8 @@ pub struct DeployOrder {
     pub instances: Vec<Owner>,
     /// What is wished, by network.
     pub parts: Vec<DeployPart>,
+    /// Zones that groups deal to their instances.
+    pub zones: Vec<ZoneGroup>,
     /// Hash of all of it.
     pub wishes: u128,
     /// Carry it out, instead of telling what would happen.
@@ -114,6 +117,13 @@ impl Decided {
     fn changed(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Deployed { changed: true, .. }))
     }
+
+    /// Is a commit to come: is anything changed, or obsolete that a plan before left?
+    fn waits_for_commit(&self) -> bool {
+        let is_obsolete =
+            |outcome: &Outcome| matches!(outcome, Outcome::Deployed { obsolete, .. } if !obsolete.is_empty());
+        self.changed() || self.outcomes.iter().any(|(_, outcome)| is_obsolete(outcome))
+    }
 }
 
 impl Coordinator {
@@ -142,14 +152,14 @@ impl Coordinator {
         };
         let before = seat.known.record.as_ref();
         let wall = self.shared.clock.wall();
-        let decided = match self.decide(&holds, &order, &mut wished, (before, wall)).await {
+        let decided = match self.decide_in_zones(&holds, &order, &mut wished, (before, wall)).await {
             Ok(decided) => decided,
             Err(fault) => {
                 drop(holds);
                 return Err(self.seen_durably(seen, fault).await);
             }
         };
-        let record = recorded(before, &order, decided.plan, decided.changed(), wall);
+        let record = recorded(before, &order, &decided, wall);
         let answer = answered(&order, decided.outcomes, decided.plan);
         if order.apply && !self.dry_run {
             let record = (Some(Arc::new(record)), "make several deployments of it");
@@ -159,6 +169,42 @@ impl Coordinator {
             self.durable(seen).await?;
         }
         Ok(Done::Deployed(Box::new(answer)))
+    }
+
+    /// Decides, once each instance has its zone.
+    async fn decide_in_zones(
+        &self,
+        holds: &Holds,
+        order: &DeployOrder,
+        wished: &mut AllWished,
+        plan: (Option<&Arc<Deployment>>, WallTime),
+    ) -> Result<Decided, Box<Fault>> {
+        self.deal_zones(holds, order, wished).await?;
+        self.decide(holds, order, wished, plan).await
+    }
+
+    /// Gives the zones of groups to their instances, by what all networks say of those.
+    async fn deal_zones(&self, holds: &Holds, order: &DeployOrder, wished: &mut AllWished) -> Result<(), Box<Fault>> {
+        let dealt_to: HashSet<&Owner> = order.zones.iter().flat_map(|group| &group.instances).collect();
+        let mut ties = Vec::new();
+        for network in &wished.networks {
+            let of_it = network.wishes.iter().filter(|wish| dealt_to.contains(&wish.owner));
+            let wishes: Vec<_> = of_it.map(|wish| (wish.owner.clone(), wish.slot.clone(), wish.named())).collect();
+            if wishes.is_empty() {
+                continue;
+            }
+            let look = Command::ZoneTies(Box::new(ZoneLook { scope: order.name.clone(), wishes }));
+            if let (_, Outcome::ZoneTies(of_it)) = holds.decide(self, &network.route, look, self.transaction()).await? {
+                ties.extend(of_it);
+            }
+        }
+        let dealt = zones::deal(&order.zones, &ties);
+        for wish in wished.networks.iter_mut().flat_map(|network| &mut network.wishes) {
+            if let Some(zone) = dealt.get(&wish.owner) {
+                wish.zone = Some(zone.clone());
+            }
+        }
+        Ok(())
     }
 
     /// Decides under the number that the plan has. The same wishes again are the same plan, unless it ended and what it led to
@@ -174,7 +220,7 @@ impl Coordinator {
         let again = before.filter(|record| record.wishes == order.wishes && record.stage != Stage::Reverted);
         let Some(record) = again else { return self.decide_plan(holds, order, wished, (next, None)).await };
         let decided = self.decide_plan(holds, order, wished, (record.plan, Some(record.stage))).await?;
-        if record.stage == Stage::Open || !decided.changed() {
+        if record.stage == Stage::Open || !decided.waits_for_commit() {
             return Ok(decided);
         }
         self.decide_plan(holds, order, wished, (next, None)).await
@@ -275,15 +321,10 @@ fn place_of(fault: &Fault, network: &Wished) -> usize {
 }
 
 /// The record behind a plan.
-fn recorded(
-    before: Option<&Arc<Deployment>>,
-    order: &DeployOrder,
-    plan: u64,
-    changed: bool,
-    wall: WallTime,
-) -> Deployment {
+fn recorded(before: Option<&Arc<Deployment>>, order: &DeployOrder, decided: &Decided, wall: WallTime) -> Deployment {
+    let (plan, changed) = (decided.plan, decided.changed());
     let waiting = before.and_then(|record| record.uncommitted_since);
-    let uncommitted_since = waiting.or(changed.then_some(wall));
+    let uncommitted_since = waiting.or(decided.waits_for_commit().then_some(wall));
     let same = before.filter(|record| record.plan == plan);
     // What was reverted of it is wished again.
     let settled = same.map_or_else(Vec::new, |record| {

@@ -59,6 +59,7 @@ pub use self::lost::check;
 use self::names::Names;
 pub use self::page::{EventsPage, page};
 use super::{Fault, NotReadyReason};
+use crate::core::state::EventKind;
 use crate::core::types::Place;
 use crate::store::{Batch, Committed, Digest, Head, ShardId};
 
@@ -74,6 +75,28 @@ pub(super) struct DurableGroup {
     /// Of each batch: digest of its shard's line before and with it.
     digests: Vec<(Digest, Digest)>,
     bytes: usize,
+}
+
+impl DurableGroup {
+    /// Its batches in the order in which they are told. Shards have no order among each other, but who follows a subnet that moves
+    /// from one to another is told first that it leaves, then that it arrives: else what he knows of an address would end with
+    /// the departure.
+    fn in_order(&self) -> impl Iterator<Item = (&Batch, (Digest, Digest))> {
+        let both = || self.batches.iter().zip(self.digests.iter().copied());
+        let is_one = self.batches.len() < 2;
+        let leaves = move |batch: &Batch| !is_one && gives_away(batch);
+        both().filter(move |(batch, _)| leaves(batch)).chain(both().filter(move |(batch, _)| !leaves(batch)))
+    }
+}
+
+/// Does something leave with this batch for another network?
+fn gives_away(batch: &Batch) -> bool {
+    // What spans networks is of a transaction.
+    let joint = batch.acts.iter().filter(|act| act.transaction.is_some());
+    joint.flat_map(|act| &act.steps).any(|step| {
+        let kind = step.event.as_ref().map(|event| event.kind);
+        step.state.is_none() && kind == Some(EventKind::Transferred)
+    })
 }
 
 /// The last groups.

@@ -199,8 +199,7 @@ fn from_memory(
 ) -> Result<Vec<Happened>, NoPage> {
     let (mut events, mut teller) = (Vec::new(), Teller::new(filter, &shared.feed.names));
     for group in groups {
-        let batches = group.batches.iter().zip(&group.digests).filter(|(batch, _)| shards.contains(&batch.shard));
-        for (batch, &digests) in batches {
+        for (batch, digests) in group.in_order().filter(|(batch, _)| shards.contains(&batch.shard)) {
             if !tell(&mut teller, cursor, &mut events, batch, digests)? {
                 return Ok(events);
             }

@@ -125,6 +125,7 @@ impl NetworkActor {
             | Command::Usage
             | Command::Map { .. }
             | Command::Scopes
+            | Command::ZoneTies(_)
             | Command::Configure { .. }
             | Command::MoveOut { .. }
             | Command::Conflicts

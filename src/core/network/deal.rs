@@ -1,19 +1,26 @@
-//! The addresses of a group, dealt to its instances: who holds one of the list keeps it, the others get the rest in order,
-//! each one in a subnet that serves its zone.
+//! The addresses of a group, dealt to its instances: who holds one of the list keeps it, who is promised one has that again
+//! if it can, the others get the rest in order, each one in a subnet that serves its zone. Where none is left for somebody, an
+//! address that another one was dealt is his, if that one can have another (an augmenting path): who is refused is refused
+//! because no deal has enough for all. And what ties an instance to zones, for a group that deals those as well.
 //!
 //! Before: `server::deployments`, which has judged the lists by themselves. After: `deploy`, for which a dealt address is
 //! named like any other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use compact_str::CompactString;
 
 use super::Network;
 use super::deploy::{LetGo, WishRefusals, holder_of};
+use super::holdings::taker_of;
+use super::read::read;
 use crate::core::address::{Address, Range};
 use crate::core::deployment::{Deploy, DeployWish, Wanted};
+use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::NetworkKind;
+use crate::core::types::{Scope, SlotKey};
+use crate::core::zones::{TieReason, ZoneLook, ZoneTie};
 
 /// The list of a group, looked up and dealt from.
 struct List<'a> {
@@ -27,7 +34,14 @@ struct List<'a> {
     cursors: BTreeMap<Zone, (usize, u128)>,
     /// Zones that subnets name.
     zones: &'a BTreeSet<&'a CompactString>,
+    /// Who was dealt what: places among the members, by the subnet and by their own zone, as they were dealt.
+    dealt: BTreeMap<Option<usize>, BTreeMap<Zone, Vec<usize>>>,
+    /// Zones for which nothing is left, however it is dealt.
+    dry: BTreeSet<Zone>,
 }
+
+/// Who gives what he was dealt, and why: for whom of these zones it is.
+type Gives = BTreeMap<Zone, (Option<usize>, Zone)>;
 
 /// Zones for which the same addresses serve. So there are no more than the configuration names, whatever instances say.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +68,26 @@ impl<'a> List<'a> {
                 None => sorted.push(range),
             }
         }
-        Self { ranges, sorted, given: BTreeSet::new(), cursors: BTreeMap::new(), zones }
+        let (given, cursors) = (BTreeSet::new(), BTreeMap::new());
+        Self { ranges, sorted, given, cursors, zones, dealt: BTreeMap::new(), dry: BTreeSet::new() }
+    }
+
+    fn zone_of(&self, wish: &DeployWish) -> Zone {
+        match &wish.zone {
+            None => Zone::Any,
+            Some(zone) if !self.zones.contains(zone) => Zone::Unnamed,
+            Some(zone) => Zone::Named(zone.clone()),
+        }
+    }
+
+    /// Notes that a member was dealt an address.
+    fn note(&mut self, subnet: Option<usize>, zone: Zone, member: usize) {
+        self.dealt.entry(subnet).or_default().entry(zone).or_default().push(member);
+    }
+
+    /// The last of a zone that was dealt something of a subnet gives it.
+    fn gives(&mut self, subnet: Option<usize>, zone: &Zone) -> Option<usize> {
+        self.dealt.get_mut(&subnet)?.get_mut(zone)?.pop()
     }
 
     fn contains(&self, address: Address) -> bool {
@@ -79,6 +112,7 @@ impl Network {
         }
         let named = self.subnets.iter().filter(|_| !ask.lists.is_empty()).flat_map(|subnet| &subnet.zones);
         let named: BTreeSet<&CompactString> = named.collect();
+        let promised = if ask.lists.is_empty() { HashMap::new() } else { self.promised_in(&ask.scope) };
         let mut chose = false;
         for (of_group, members) in ask.lists.iter().zip(members) {
             let mut list = List::new(&of_group.ranges, &named);
@@ -92,8 +126,14 @@ impl Network {
                     None => rest.push(wish),
                 }
             }
-            for wish in rest {
-                let next = self.next_of(&mut list, wish).ok_or_else(|| {
+            self.deal_promised(&mut list, ask, &mut rest, &promised);
+            for member in 0..rest.len() {
+                if rest[member].named().is_some() {
+                    continue;
+                }
+                let next = self.next_for(&mut list, member, &mut rest);
+                let wish = &mut rest[member];
+                let next = next.ok_or_else(|| {
                     let zone = wish.zone.as_deref().map_or_else(String::new, |zone| format!(" in zone `{zone}`"));
                     let problem = format!(
                         "has too few addresses of network `{}`{zone}; list one for each instance",
@@ -102,13 +142,115 @@ impl Network {
                     Refusal::invalid(of_group.field(), problem)
                 });
                 if let Some(address) = refused.note(wish, next) {
-                    chose = true;
-                    list.given.insert(address);
                     wish.wanted = Wanted::Static(address);
                 }
             }
+            chose |= rest.iter().any(|wish| wish.named().is_some());
         }
         (dealt, chose)
+    }
+
+    /// Deals again what is promised already, so that a plan that comes again is the same. It is not held yet: it may be given to
+    /// another one like everything that is dealt here.
+    fn deal_promised(
+        &self,
+        list: &mut List<'_>,
+        ask: &Deploy,
+        rest: &mut [&mut DeployWish],
+        promised: &HashMap<SlotKey, Address>,
+    ) {
+        for (member, wish) in rest.iter_mut().enumerate() {
+            let Some(&address) = promised.get(&holder_of(ask, wish)) else { continue };
+            if list.contains(address) && self.serves(address, wish) && list.given.insert(address) {
+                wish.wanted = Wanted::Static(address);
+                list.note(self.layout.subnet_of(address), list.zone_of(wish), member);
+            }
+        }
+    }
+
+    /// What a member is dealt: the next address that serves it, or one of another member, who is dealt another in its place.
+    ///
+    /// Cost: O(log) as a rule; where others have to give, O(zones × subnets) of those that were dealt.
+    fn next_for(&self, list: &mut List<'_>, member: usize, rest: &mut [&mut DeployWish]) -> Option<Address> {
+        let zone = list.zone_of(&*rest[member]);
+        if let Some(address) = self.next_of(list, &zone) {
+            list.note(self.layout.subnet_of(address), zone, member);
+            return Some(address);
+        }
+        if list.dry.contains(&zone) {
+            return None;
+        }
+        let (mut gives, mut looked) = (Gives::new(), VecDeque::from([zone.clone()]));
+        while let Some(wants) = looked.pop_front() {
+            let mut found = Vec::new();
+            for (subnet, dealt) in list.dealt.iter().filter(|(subnet, _)| self.serves_zone(**subnet, &wants)) {
+                for (giver, _) in dealt.iter().filter(|(_, members)| !members.is_empty()) {
+                    if *giver != zone && !gives.contains_key(giver) {
+                        gives.insert(giver.clone(), (*subnet, wants.clone()));
+                        found.push(giver.clone());
+                    }
+                }
+            }
+            for giver in found {
+                if let Some(address) = self.next_of(list, &giver) {
+                    return self.pass_on(list, (member, &zone), (giver, address), (&gives, rest));
+                }
+                looked.push_back(giver);
+            }
+        }
+        list.dry.extend(gives.into_keys().chain([zone]));
+        None
+    }
+
+    /// Somebody of the zone `giver` is dealt `address`, and what he had is passed on until it comes to whom it is for.
+    fn pass_on(
+        &self,
+        list: &mut List<'_>,
+        (member, zone): (usize, &Zone),
+        (mut giver, mut address): (Zone, Address),
+        (gives, rest): (&Gives, &mut [&mut DeployWish]),
+    ) -> Option<Address> {
+        while giver != *zone {
+            let (subnet, wants) = gives.get(&giver)?;
+            let other = list.gives(*subnet, &giver)?;
+            list.note(self.layout.subnet_of(address), giver, other);
+            let had = rest[other].named()?;
+            rest[other].wanted = Wanted::Static(address);
+            (giver, address) = (wants.clone(), had);
+        }
+        list.note(self.layout.subnet_of(address), giver, member);
+        Some(address)
+    }
+
+    /// What ties the instances of a deployment to zones: the addresses that they name, hold and are promised, each by what its
+    /// subnet serves. What a plan made obsolete counts where its slot holds nothing else: it may become current again.
+    pub(super) fn zone_ties(&self, look: &ZoneLook) -> Decision {
+        let let_go = LetGo::of_scope(self, &look.scope);
+        let promised = self.promised_in(&look.scope);
+        let mut ties = Vec::new();
+        for (owner, slot, named) in &look.wishes {
+            let holder = SlotKey { scope: look.scope.clone(), owner: owner.clone(), slot: slot.clone() };
+            let left = || let_go.of(&holder).max_by_key(|(_, held)| held.generation);
+            let held = self.holdings.slot(&holder).or_else(left).map(|(address, _)| address);
+            let promised = promised.get(&holder).copied();
+            let all = [(TieReason::Named, *named), (TieReason::Held, held), (TieReason::Promised, promised)];
+            for (reason, address) in all {
+                let subnet = address.and_then(|address| self.layout.subnet_of(address));
+                let zones = subnet.map_or(&[][..], |index| self.subnets[index].zones.as_slice());
+                if !zones.is_empty() {
+                    ties.push(ZoneTie { owner: owner.clone(), reason, zones: zones.to_vec() });
+                }
+            }
+        }
+        read(Outcome::ZoneTies(ties))
+    }
+
+    /// What is promised in a scope, and to whom.
+    fn promised_in(&self, scope: &Scope) -> HashMap<SlotKey, Address> {
+        if !self.holdings.has_promises() {
+            return HashMap::new();
+        }
+        self.holdings.of_scope(scope).filter_map(|(address, held)| Some((taker_of(held)?, address))).collect()
     }
 
     /// What an instance holds of a list, or held until a plan made it obsolete.
@@ -125,22 +267,27 @@ impl Network {
         self.layout.subnet_of(address).is_none_or(|index| self.subnets[index].serves(zone))
     }
 
-    /// The next address of a list that nobody was dealt and that serves the instance.
-    fn next_of(&self, list: &mut List<'_>, wish: &DeployWish) -> Option<Address> {
-        let zone = match &wish.zone {
-            None => Zone::Any,
-            Some(zone) if !list.zones.contains(zone) => Zone::Unnamed,
-            Some(zone) => Zone::Named(zone.clone()),
-        };
-        let cursor = list.cursors.entry(zone).or_insert((0, 0));
+    /// Does a subnet serve who lives in such a zone?
+    fn serves_zone(&self, subnet: Option<usize>, zone: &Zone) -> bool {
+        subnet.is_none_or(|index| match zone {
+            Zone::Any => true,
+            Zone::Unnamed => self.subnets[index].zones.is_empty(),
+            Zone::Named(zone) => self.subnets[index].serves(zone),
+        })
+    }
+
+    /// The next address of a list that nobody was dealt and that serves such a zone, which is given from here on.
+    fn next_of(&self, list: &mut List<'_>, zone: &Zone) -> Option<Address> {
+        let cursor = list.cursors.entry(zone.clone()).or_insert((0, 0));
         while let Some(range) = list.ranges.get(cursor.0) {
             if cursor.1 >= range.size() {
                 *cursor = (cursor.0 + 1, 0);
                 continue;
             }
             let address = Address::new(range.family(), range.first().bits() + cursor.1);
-            if !self.serves(address, wish)
-                && let Some(index) = self.layout.subnet_of(address)
+            let subnet = self.layout.subnet_of(address);
+            if !self.serves_zone(subnet, zone)
+                && let Some(index) = subnet
             {
                 // None of the rest of this subnet does.
                 let rest = self.subnets[index].cidr.last().bits() - address.bits();
@@ -148,7 +295,7 @@ impl Network {
                 continue;
             }
             cursor.1 += 1;
-            if !list.given.contains(&address) {
+            if list.given.insert(address) {
                 return Some(address);
             }
         }

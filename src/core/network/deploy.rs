@@ -46,8 +46,8 @@ enum Course<'a> {
 /// What the holdings of the deployment are from here on.
 #[derive(Default)]
 struct Fates {
-    /// Held on, by some wish.
-    kept: BTreeSet<Address>,
+    /// Held on, by some wish; does that name it?
+    kept: BTreeMap<Address, bool>,
     /// Slots of which the wish is only promised.
     awaiting: BTreeSet<(Owner, Slot)>,
     /// For whom an address is kept.
@@ -59,7 +59,7 @@ pub(super) struct LetGo<'a>(HashMap<&'a SlotKey, Vec<Holding<'a>>>);
 
 impl<'a> LetGo<'a> {
     /// Of a scope. Cost: O(what the scope holds).
-    fn of_scope(network: &'a Network, scope: &Scope) -> Self {
+    pub(super) fn of_scope(network: &'a Network, scope: &Scope) -> Self {
         let mut by_slot: HashMap<&SlotKey, Vec<Holding<'_>>> = HashMap::new();
         for (address, held) in network.holdings.of_scope(scope).filter(|(_, held)| held.obsolete.is_some()) {
             by_slot.entry(&held.holder).or_default().push((address, held));
@@ -86,7 +86,7 @@ impl Network {
         for wish in &ask.wishes {
             let course = refused.note(wish, self.course(ask, wish, let_go));
             if let Some(Course::Keep((address, _)) | Course::Revive((address, _), _)) = course {
-                fates.kept.insert(address);
+                fates.kept.insert(address, wish.named().is_some());
             }
             courses.push(course);
         }
@@ -219,7 +219,7 @@ impl Network {
         let Some(Entry::Held(held)) = self.holdings.at(address) else { return None };
         let other = held.holder.owner != wish.owner || held.holder.slot != wish.slot;
         let whole = held.prefix_length == address.family().width();
-        let goes = !fates.kept.contains(&address) && !self.stays_unlisted(ask, held);
+        let goes = !fates.kept.contains_key(&address) && !self.stays_unlisted(ask, held);
         (held.holder.scope == ask.scope && other && whole && goes).then_some(held)
     }
 
@@ -255,17 +255,19 @@ impl Network {
             let before = held.planned.as_deref().cloned().unwrap_or_default();
             let mut after = Reservation::clone(held);
             let mut planned = Planned { promise: self.promise(ask, fates, address, &before), ..Planned::default() };
-            let kind = if fates.kept.contains(&address) {
+            let kind = if let Some(is_named) = fates.kept.get(&address) {
+                after = kept(held, *is_named);
                 let again = |plan: &u64| *plan == ask.plan;
                 planned.settled = before.settled.filter(again);
                 planned.back = before.back.filter(|back| again(&back.plan));
                 planned.revived = before.revived.filter(|(plan, _)| again(plan));
-                if let Some(was) = after.obsolete.take() {
+                if let Some(was) = held.obsolete.as_deref() {
                     // What this very plan had made obsolete is as it was before it.
                     planned.revived = planned.revived.or((was.plan != ask.plan).then_some((ask.plan, *was)));
                     draft.fills(&held.holder);
                 }
-                EventKind::Updated
+                let is_renewed = after.lease != held.lease && held.obsolete.is_none();
+                if is_renewed { EventKind::Renewed } else { EventKind::Updated }
             } else if held.obsolete.is_some() {
                 planned.unlisted = before.unlisted;
                 EventKind::Obsolete
@@ -287,7 +289,8 @@ impl Network {
             changed |= planned.promise.is_some() && planned.promise != before.promise;
             changed |= planned.leaving.is_some() && before.leaving.is_none();
             after.planned = (planned != Planned::default()).then(|| Box::new(planned));
-            let told = after.obsolete.is_some() != held.obsolete.is_some();
+            let told = after.obsolete.is_some() != held.obsolete.is_some()
+                || (after.lease, after.kind) != (held.lease, held.kind);
             let now = if told {
                 draft.change(address, held, after, kind)
             } else if after != **held {
@@ -327,11 +330,10 @@ impl Network {
                     self.within_limits(draft, &holder, 0)?;
                 }
                 let new = ask.again && ask.open && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
-                let mut now = Reservation::clone(held);
-                now.obsolete = None;
-                let view = draft.view(*address, Arc::new(now));
+                let view = draft.view(*address, Arc::new(kept(held, wish.named().is_some())));
                 let left_by_it = |(at, held): &Holding<'_>| {
-                    !fates.kept.contains(at) && held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan)
+                    !fates.kept.contains_key(at)
+                        && held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan)
                 };
                 // Of several that this plan left one after the other, the last: what was there when this one was granted.
                 let left = let_go.of(&holder).filter(|_| new).filter(left_by_it);
@@ -445,6 +447,13 @@ pub(super) fn holder_of(ask: &Deploy, wish: &DeployWish) -> SlotKey {
 
 fn with_zone(wanted: &Wish, wish: &DeployWish) -> Wish {
     Wish { zone: wish.zone.clone(), ..wanted.clone() }
+}
+
+/// What is kept, as it is from here on: an instance keeps its address for good, as one that asks again without a lease does, and
+/// what it names now is static.
+fn kept(held: &Reservation, is_named: bool) -> Reservation {
+    let kind = if is_named { ReservationKind::Static } else { held.kind };
+    Reservation { obsolete: None, lease: None, kind, ..Reservation::clone(held) }
 }
 
 /// What a promise will be. It looks the same as long as the address is held as it is.

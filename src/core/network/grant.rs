@@ -129,7 +129,7 @@ impl Network {
         self.same_owner(holder, address, held, options)?;
         let differs = self.differences(wish, &selection, address, held);
         if differs.is_empty() && !options.must_create {
-            return self.touch(draft, address, held, options);
+            return self.touch(draft, address, held, None, options);
         }
         if !differs.is_empty() {
             draft.mac_for(options.mac, Some(address))?;
@@ -213,7 +213,7 @@ impl Network {
             if options.must_create {
                 return Err(self.slot_taken(holder, address, Vec::new()));
             }
-            return self.touch(draft, address, held, options);
+            return self.touch(draft, address, held, Some(ReservationKind::Static), options);
         }
         self.in_the_way(draft, holder, block, is_free)?;
         let slot_holds = of_slot.filter(|(held, _)| !draft.has_let_go(*held));
@@ -291,12 +291,14 @@ impl Network {
         }
     }
 
-    /// A repeat of what is held: binds, renews, relabels as asked, and answers what is.
+    /// A repeat of what is held: binds, renews, relabels as asked, and answers what is. What is named now that was chosen is of
+    /// that kind from here on.
     fn touch(
         &self,
         draft: &mut Draft<'_>,
         address: Address,
         held: &Arc<Reservation>,
+        kind: Option<ReservationKind>,
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
         let mut now = Arc::clone(held);
@@ -322,9 +324,11 @@ impl Network {
             owner_uid: before.owner_uid.clone().or_else(|| options.owner_uid.clone()),
             ..before.clone()
         };
-        if details != before {
+        let kind = kind.unwrap_or(now.kind);
+        if details != before || kind != now.kind {
             let details = (details != Details::default()).then(|| Box::new(details));
-            now = draft.change(address, &now, Reservation { details, ..Reservation::clone(&now) }, EventKind::Updated);
+            let updated = Reservation { details, kind, ..Reservation::clone(&now) };
+            now = draft.change(address, &now, updated, EventKind::Updated);
         }
         Ok(Grant { view: draft.view(address, now), created: false, previous_claimant: previous, replaced: None })
     }

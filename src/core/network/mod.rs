@@ -213,7 +213,8 @@ impl Network {
             Command::Accept(address) => self.accept(*address),
             Command::Expire => Ok(self.expire(context)),
             Command::Deploy(ask) => self.deploy(ask, context),
-            Command::Settle(ask) => Ok(self.settle(ask, context)),
+            Command::Settle(ask) => self.settle(ask, context),
+            Command::ZoneTies(look) => Ok(self.zone_ties(look)),
         }
     }
 

@@ -1,8 +1,10 @@
 //! `deployment.commit` and `deployment.revert`, the part that falls on one network; and what keeping a promise means.
 //!
 //! Nothing is looked up in a list of what a plan did: the reservations say it themselves. So either can be repeated, and
-//! what was released or renewed meanwhile stays so. Who waits for an address that will not come (its holder was reverted,
-//! or declined it) keeps its own: nobody is left with none by a promise.
+//! what was released or renewed meanwhile stays so. Nobody is left with none by a promise: who waits for an address whose
+//! holder was reverted keeps its own. And no promise ends in silence: where what was promised cannot come any more (it was
+//! declined, its subnet moved, the network is deleted), a commit that covers who waits for it is refused, and so is a revert
+//! that takes from who was committed already what he let his own go for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -15,17 +17,24 @@ use crate::core::address::Address;
 use crate::core::command::Context;
 use crate::core::deployment::Settle;
 use crate::core::outcome::{Decision, Outcome};
+use crate::core::refusal::Refusal;
 use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
 use crate::core::types::{Owner, Slot, SlotKey};
 
+/// How many of the addresses that stand in the way are named.
+const FIRST_MAX: usize = 10;
+
 impl Network {
     /// Commits a plan, or takes it back.
-    pub(super) fn settle(&self, ask: &Settle, context: Context) -> Decision {
+    ///
+    /// # Errors
+    /// `in_use` for a promise in a deleted network; `conflict` where one cannot be kept, or must be.
+    pub(super) fn settle(&self, ask: &Settle, context: Context) -> Result<Decision, Refusal> {
         let mut draft = Draft::new(self, context);
         let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
         all.sort_unstable_by_key(|(address, _)| *address);
         let Settled { released, decided, earlier } =
-            if ask.revert { revert(ask, &all, &mut draft) } else { commit(ask, &all, &mut draft) };
+            if ask.revert { revert(ask, &all, &mut draft)? } else { commit(ask, &all, &mut draft)? };
         let open = |held: &Reservation| {
             let taken_back = || held.planned.as_ref().and_then(|planned| planned.revived).map(|(plan, _)| plan);
             // What a revert could not make current again is at its end.
@@ -44,7 +53,7 @@ impl Network {
         let taker = |held: &Reservation| held.promise().map(|promise| promise.owner.clone());
         let meant = all.iter().flat_map(|(_, held)| [Some(held.holder.owner.clone()), taker(held)]).flatten();
         let instances = meant.filter(|owner| ask.names(owner)).collect();
-        self.and_vanish(draft, Outcome::Settled { released, left, earlier, instances })
+        Ok(self.and_vanish(draft, Outcome::Settled { released, left, earlier, instances }))
     }
 }
 
@@ -87,15 +96,45 @@ struct Settled {
     earlier: bool,
 }
 
+/// Can what the plan promised come to covered instances? A promise that cannot be kept does not end in silence.
+fn keeps_promises(
+    network: &Network,
+    ask: &Settle,
+    all: &[Holding<'_>],
+    stranded: &BTreeSet<Address>,
+) -> Result<(), Refusal> {
+    let covered = || all.iter().filter(|(_, held)| ask.covers(&held.holder.owner));
+    // A deleted network grants nothing.
+    let goes = |held: &Reservation| held.obsolete.is_some() || held.leaving().is_some();
+    let gives = || covered().filter(|(_, held)| network.config.closed && goes(held) && held.promise().is_some());
+    if let Some((address, held)) = gives().next() {
+        let name = &network.config.name;
+        let to = held.promise().map(|promise| format!(" to instance `{}`", promise.owner)).unwrap_or_default();
+        let problem = format!(
+            "{address} of network `{name}` is promised{to}, and `{name}` was deleted and grants nothing: network.restore brings \
+             it back; or apply without it, or revert"
+        );
+        let (count, first) = (gives().count() as u64, gives().take(FIRST_MAX).map(|(address, _)| *address).collect());
+        return Err(Refusal::Guarded { problem, count, first });
+    }
+    let Some((address, held)) = covered().find(|(address, _)| stranded.contains(address)) else { return Ok(()) };
+    let problem = format!(
+        "plan {} promised instance `{}` another address in place of {address} of network `{}`, and that does not come any \
+             more: it was declined, or its subnet was moved; apply what is wished again",
+        ask.plan, held.holder.owner, network.config.name
+    );
+    Err(conflict(ask, problem))
+}
+
+fn conflict(ask: &Settle, problem: String) -> Refusal {
+    let (deployment, plan) = (ask.scope.clone(), ask.plan);
+    Refusal::PlanConflict { deployment, problem, expected: plan, actual: plan, ended: None }
+}
+
 /// Lets go what covered instances leave: to whom it was promised, or for good.
-fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
-    // A deleted network grants nothing: no promise is kept there, so whoever waits for one keeps what he has.
-    let stranded = if draft.network.config.closed {
-        let waits = all.iter().filter(|(_, held)| held.obsolete.is_none() && held.leaving().is_some());
-        waits.map(|(address, _)| *address).collect()
-    } else {
-        stranded(all.iter().map(|(address, held)| (*address, held.as_ref())))
-    };
+fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Settled, Refusal> {
+    let stranded = stranded(all.iter().map(|(address, held)| (*address, held.as_ref())));
+    keeps_promises(draft.network, ask, all, &stranded)?;
     let leaving = what_leaves(draft.network, ask, all, &stranded);
     let released = let_go(ask, &leaving, draft);
     for &(address, held) in all.iter().filter(|(at, _)| !leaving.contains_key(at)) {
@@ -105,11 +144,10 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
         }
         let mut after = Reservation::clone(held);
         let mut planned = held.planned.as_deref().cloned().unwrap_or_default();
-        if stranded.contains(&address) {
-            (planned.leaving, planned.promise) = (None, None);
-        }
         if ask.covers(&held.holder.owner) {
-            (planned.revived, planned.back) = (None, None);
+            planned.revived = None;
+            // Who gave it may wait still for what he gave it for: then the others are not to be taken back.
+            planned.back = planned.back.filter(|_| ask.instances.is_some());
             if ask.instances.is_some() && granted_by(held, ask.plan) {
                 // A revert of the others must not take it back.
                 planned.settled = after.granted_by.take().map(NonZeroU64::get);
@@ -120,7 +158,7 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
             draft.note(address, held, after);
         }
     }
-    Settled { released, decided: leaving.into_keys().collect(), earlier: false }
+    Ok(Settled { released, decided: leaving.into_keys().collect(), earlier: false })
 }
 
 /// What a commit lets go, by address.
@@ -197,14 +235,63 @@ fn noted(planned: Planned) -> Option<Box<Planned>> {
 
 /// Lets go what the plan granted to covered instances, and makes current again what it made obsolete. Who gave an address by a
 /// commit of his own, and waits for one that does not come now, gets his back.
-fn revert(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
+fn revert(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Settled, Refusal> {
     let is_taken_back = |held: &Reservation| ask.covers(&held.holder.owner) && granted_by(held, ask.plan);
     let (taken_back, rest): (Vec<Holding<'_>>, Vec<_>) = all.iter().partition(|(_, held)| is_taken_back(held));
     let (released, given) = take_back(ask, &taken_back, draft);
     let mut rest = without_the_plan(ask, rest, draft);
     revive(ask, &given, &mut rest, draft);
-    let (decided, earlier) = write_what_stays(ask, rest, draft);
-    Settled { released, decided, earlier }
+    let decided = end_vain_waits(ask, &mut rest);
+    leaves_nobody_without(ask, all, &rest, draft)?;
+    let earlier = write_what_stays(ask, rest, draft);
+    Ok(Settled { released, decided, earlier })
+}
+
+/// Who was committed by himself and let his own go for what was promised to him is not left with nothing, now that it would not
+/// come: what he let go is another one's, who was committed, too.
+fn leaves_nobody_without(
+    ask: &Settle,
+    all: &[Holding<'_>],
+    staying: &[Staying<'_>],
+    draft: &Draft<'_>,
+) -> Result<(), Refusal> {
+    let network = draft.network;
+    let promised = |held: &Reservation| held.promise().map(|promise| taker_of(held, promise));
+    for (_, has) in all.iter().filter(|_| !network.config.closed) {
+        let back = has.planned.as_ref().and_then(|planned| planned.back.as_ref());
+        let Some(back) = back.filter(|back| back.plan == ask.plan && !ask.covers(&has.holder.owner)) else { continue };
+        let giver = taker_of(has, back);
+        let waits_on = staying.iter().any(|(_, after)| promised(after).as_ref() == Some(&giver));
+        if network.holdings.slot(&giver).is_some() || waits_on {
+            continue;
+        }
+        let Some((address, held)) = all.iter().find(|(_, held)| promised(held).as_ref() == Some(&giver)) else {
+            continue;
+        };
+        let problem = format!(
+            "of plan {} instance `{}` was committed, and has nothing in network `{}` until {address} comes to it, which instance \
+             `{}` lets go; commit that one, too, or apply what is wished instead",
+            ask.plan, giver.owner, network.config.name, held.holder.owner
+        );
+        return Err(conflict(ask, problem));
+    }
+    Ok(())
+}
+
+/// Who waits for what does not come any more waits no longer. Of them those about whom nobody need decide any more.
+fn end_vain_waits(ask: &Settle, staying: &mut [Staying<'_>]) -> BTreeSet<Address> {
+    let stranded = stranded(staying.iter().map(|((address, _), after)| (*address, after)));
+    let mut decided = BTreeSet::new();
+    for ((address, held), after) in staying.iter_mut().filter(|((address, _), _)| stranded.contains(address)) {
+        if ask.was_committed(&held.holder.owner) {
+            decided.insert(*address);
+        }
+        if let Some(mut planned) = after.planned.take() {
+            (planned.leaving, planned.promise) = (None, None);
+            after.planned = noted(*planned);
+        }
+    }
+    decided
 }
 
 /// Takes back what the plan granted. What was let go for good, and the slots of those who got back what they had given.
@@ -277,21 +364,10 @@ fn revive(ask: &Settle, given: &BTreeSet<SlotKey>, staying: &mut [Staying<'_>], 
     }
 }
 
-/// Writes what changes of what stays. What of it nobody need decide about any more, and whether something waits still for a
-/// commit that earlier plans left.
-fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'_>) -> (BTreeSet<Address>, bool) {
-    let stranded = stranded(staying.iter().map(|((address, _), after)| (*address, after)));
-    let (mut decided, mut earlier) = (BTreeSet::new(), false);
-    for ((address, held), mut after) in staying {
-        if stranded.contains(&address) && ask.was_committed(&held.holder.owner) {
-            decided.insert(address);
-        }
-        if stranded.contains(&address)
-            && let Some(mut planned) = after.planned.take()
-        {
-            (planned.leaving, planned.promise) = (None, None);
-            after.planned = noted(*planned);
-        }
+/// Writes what changes of what stays. Whether something waits still for a commit that earlier plans left.
+fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'_>) -> bool {
+    let mut earlier = false;
+    for ((address, held), after) in staying {
         let waits = after.obsolete.as_ref().is_some_and(|obsolete| ask.waits_since_earlier(obsolete));
         earlier |= waits || after.leaving().is_some();
         match (held.obsolete.is_some(), after.obsolete.is_some()) {
@@ -301,7 +377,7 @@ fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'
             _ => {}
         }
     }
-    (decided, earlier)
+    earlier
 }
 
 impl Draft<'_> {

@@ -18,8 +18,8 @@ pub const AMBIGUITIES: &[&str] = &[
     // Allocation
     "A repeat on a permanent reservation with `ttl_seconds` leaves it permanent (the later end is never).",
     "switch `uid_binds_on_repeat`: a repeat with `owner_uid` stores it where none was stored.",
-    "A repeat changes lease, claimant, labels and a missing uid only: kind, note, hostname, mac, transient and \
-     release_with_claimant stay.",
+    "A repeat changes lease, claimant, labels and a missing uid only: note, hostname, mac, transient and \
+     release_with_claimant stay, and so does the kind, unless the address is named now that was chosen: it is static then.",
     "`previous_claimant` is answered only where another claimant was bound.",
     "Another `owner_uid` (`already_in_use`) is found before `must_create` (`already_exists`); `must_create` with \
      `replace` is `already_exists` where the slot holds anything.",

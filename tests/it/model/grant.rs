@@ -132,7 +132,7 @@ impl Model {
             }
             if matching {
                 findings.verdict()?;
-                return Ok(self.repeat(n, first, options));
+                return Ok(self.repeat(n, first, wish.address.is_some(), options));
             }
         }
         if let Some(address) = wish.address {
@@ -194,8 +194,8 @@ impl Model {
         self.granted.push((n, first));
     }
 
-    /// A request that names what the slot already holds.
-    fn repeat(&mut self, n: usize, first: Address, options: &Options) -> Granted {
+    /// A request that asks for what the slot already holds; `named`, by its address.
+    fn repeat(&mut self, n: usize, first: Address, named: bool, options: &Options) -> Granted {
         let now = self.clock;
         let binds = self.assume.uid_binds_on_repeat;
         let held = self.networks[n].held.get_mut(&first).expect("the slot holds it");
@@ -203,6 +203,9 @@ impl Model {
             (Some(end), Some(ttl)) => Some(end.max(now + ttl)),
             _ => None,
         };
+        if named {
+            held.kind = "static";
+        }
         let mut previous_claimant = None;
         if options.claimant.is_some() {
             held.missed = None;

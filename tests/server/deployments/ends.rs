@@ -106,18 +106,149 @@ fn who_waits_for_an_address_that_is_not_let_go_any_more_keeps_its_own() {
     assert!(shop.get()["uncommitted_since"].is_null());
 }
 
+/// Kind and message of the refusal to end a plan.
+fn not_ended(shop: &mut Deployment<'_>, method: &str, plan: &Value, instances: Option<&[&str]>) -> (String, String) {
+    let mut params = json!({"deployment": "shop", "plan": plan["plan"]});
+    if let Some(instances) = instances {
+        params["instances"] = json!(instances);
+    }
+    let refused = shop.client.call(method, params.clone());
+    params["dry_run"] = json!(true);
+    assert_eq!(shop.client.call(method, params)["error"], refused["error"], "a dry run tells the same");
+    let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{refused}")).to_owned();
+    (text(&refused["error"]["data"]["kind"]), text(&refused["error"]["message"]))
+}
+
 #[test]
-fn who_waits_for_an_address_that_was_declined_keeps_its_own() {
+fn who_waits_for_an_address_that_was_declined_keeps_its_own_and_its_commit_says_so() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     let mut shop = Deployment::of(&mut client, "shop");
     let turn = turning(&mut shop);
     shop.client.ok("ip.decline", json!({"network": "lan", "address": "10.0.0.20", "scope": "shop", "owner": "b"}));
-    assert!(shop.commit(&turn).is_empty());
+    for instances in [None, Some(&["a"][..])] {
+        let (kind, message) = not_ended(&mut shop, "deployment.commit", &turn, instances);
+        assert_eq!(kind, "conflict");
+        assert!(message.contains("instance `a`") && message.contains("10.0.0.10"), "{message}");
+    }
     assert_eq!(
         (shop.held("a"), shop.held("c")),
         ((vec!["10.0.0.10".into()], vec![]), (vec!["10.0.0.30".into()], vec![]))
     );
+    assert!(shop.get()["uncommitted_since"].is_string());
+    let next = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.40"), ("c", "10.0.0.30")]));
+    assert!(shop.commit(&next).is_empty());
+    assert!(shop.get()["uncommitted_since"].is_null());
+}
+
+#[test]
+fn a_swap_whose_one_half_moved_to_another_network_is_not_committed_in_silence() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/28"}, {"cidr": "10.0.1.0/28"}]);
+    client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
+    client.ok("network.create", json!({"name": "other"}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.7"), ("b", "10.0.1.8")]));
+    shop.commit(&first);
+    let swap = shop.apply(&named(&[("a", "10.0.1.8"), ("b", "10.0.0.7")]));
+    shop.client.ok("subnet.move", json!({"network": "lan", "subnet": "10.0.1.0/28", "to": "other"}));
+    let (kind, message) = not_ended(&mut shop, "deployment.commit", &swap, None);
+    assert_eq!(kind, "conflict");
+    assert!(message.contains("10.0.0.7") || message.contains("10.0.1.8"), "whichever is looked at first: {message}");
+    assert!(shop.revert(&swap).is_empty());
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.7".into()], vec!["10.0.1.8".into()]));
+}
+
+/// What it let go is another one's, who was committed with it.
+#[test]
+fn a_revert_that_would_leave_who_was_committed_with_nothing_is_refused() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    for committed in [&[&["a", "c"][..]][..], &[&["a"], &["c"]]] {
+        let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.11")]));
+        shop.commit(&first);
+        let wishes = json!([
+            {"id": "a", "networks": [{"network": "lan", "address": "10.0.0.11"}]},
+            {"id": "b", "networks": [{"network": "lan"}], "fresh": true},
+            {"id": "c", "networks": [{"network": "lan", "address": "10.0.0.10"}]},
+        ]);
+        let next = shop.apply(&wishes);
+        assert_eq!(slots(&next), [is("promised", "11"), is("new", "2"), is("promised", "10")]);
+        for instances in committed {
+            assert!(shop.settle("deployment.commit", &next, Some(instances)).is_empty());
+        }
+        for instances in [None, Some(&["b"][..])] {
+            let (kind, message) = not_ended(&mut shop, "deployment.revert", &next, instances);
+            assert_eq!(kind, "conflict");
+            assert!(message.contains("instance `a`") && message.contains("10.0.0.11"), "{message}");
+        }
+        assert_eq!(shop.held("b"), (vec!["10.0.0.2".into()], vec!["10.0.0.11".into()]), "nothing was changed");
+        assert!(shop.commit(&next).is_empty());
+        let held = ["a", "b", "c"].map(|id| shop.held(id).0.concat());
+        assert_eq!(held, ["10.0.0.11", "10.0.0.2", "10.0.0.10"]);
+        shop.client.ok("deployment.delete", json!({"deployment": "shop"}));
+    }
+}
+
+#[test]
+fn what_a_revert_could_not_make_current_again_waits_for_the_commit_of_the_apply_that_lists_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let moved = moved_and_taken_back(&mut shop);
+    assert!(shop.revert(&moved).is_empty());
+    let wishes = automatic(&["a", "b"]);
+    let next = shop.apply(&wishes);
+    assert_eq!(super::addresses_of(&next["obsolete"]), ["10.0.0.10", "10.0.0.20"]);
+    let listed = shop.client.ok("deployment.list", json!({}));
+    assert!(listed["deployments"][0]["uncommitted_since"].is_string(), "{listed}");
+    assert_eq!(shop.apply(&wishes), next, "and is the same plan when it comes again");
+    assert_eq!(shop.commit(&next), ["10.0.0.10", "10.0.0.20"]);
+    assert!(shop.get()["uncommitted_since"].is_null());
+    assert_eq!(shop.apply(&wishes)["plan"], next["plan"]);
+}
+
+/// As one that is asked for again without a lease: an instance keeps its address while it exists.
+#[test]
+fn what_a_plan_keeps_is_held_for_good() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let leased = json!({"network": "lan", "scope": "shop", "owner": "a", "ttl_seconds": 2});
+    client.ok("ip.allocate", leased);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["a"]));
+    assert_eq!(slots(&first), [is("kept", "2")]);
+    let shown = &first["instances"][0]["networks"][0]["reservation"];
+    assert!(shown.get("expires_at").is_none(), "{shown}");
+    shop.commit(&first);
+    server.clock.advance_ms(10_000);
+    assert_eq!(shop.held("a").0, ["10.0.0.2"]);
+    let told = shop.client.ok("events.history", json!({"address": "10.0.0.2"}));
+    let types: Vec<&Value> = told["events"].as_array().unwrap().iter().map(|event| &event["type"]).collect();
+    assert_eq!(types, ["granted", "renewed"]);
+}
+
+#[test]
+fn an_address_that_was_chosen_is_static_once_its_owner_names_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["a", "b"]));
+    shop.commit(&first);
+    let next = shop.apply(&named(&[("a", "10.0.0.2"), ("b", "10.0.0.3")]));
+    let kept = &next["instances"][0]["networks"][0];
+    assert_eq!((&kept["state"], &kept["reservation"]["kind"]), (&json!("kept"), &json!("static")));
+    assert_eq!(shop.get()["instances"][0]["reservations"][0]["kind"], "static");
+    let mine = json!({"network": "lan", "owner": "x"});
+    assert_eq!(shop.client.ok("ip.allocate", mine.clone())["kind"], "dynamic");
+    let claim = json!({"network": "lan", "owner": "x", "address": "10.0.0.4"});
+    for _ in 0..2 {
+        let claimed = shop.client.ok("ip.claim", claim.clone());
+        assert_eq!((&claimed["kind"], &claimed["created"]), (&json!("static"), &json!(false)));
+    }
+    assert_eq!(shop.client.ok("ip.allocate", mine)["kind"], "static", "asked for again it is what it is");
 }
 
 #[test]

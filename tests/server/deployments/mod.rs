@@ -1,5 +1,6 @@
 //! Deployments over real sockets: the use cases that the documents promise, and what else the protocol's page says.
 
+mod dealt;
 mod durable;
 mod dynamic;
 mod ends;

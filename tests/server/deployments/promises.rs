@@ -88,19 +88,42 @@ fn a_repeat_for_some_instances_is_answered_as_done_whatever_became_of_the_others
     }
 }
 
-/// A deleted network grants nothing, so no promise is kept there.
+/// A deleted network grants nothing, so no promise is kept there, and the commit says so.
 #[test]
-fn who_waits_for_a_promise_in_a_deleted_network_keeps_what_he_has() {
+fn a_promise_in_a_deleted_network_is_kept_once_that_is_restored() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     let (mut shop, swap) = swapping(&mut client);
     let id = shop.client.ok("network.get", json!({"network": "lan"}))["id"].clone();
     shop.client.ok("network.delete", json!({"network": "lan", "force": true}));
-    assert!(shop.commit(&swap).is_empty());
+    let plan = json!({"deployment": "shop", "plan": swap["plan"]});
+    let data = shop.client.call("deployment.commit", plan.clone())["error"]["data"].clone();
+    let expected = json!(["10.0.0.10", "10.0.0.20"]);
+    assert_eq!((&data["kind"], &data["count"], &data["first"]), (&json!("in_use"), &json!(2), &expected), "{data}");
+    assert!(shop.get()["uncommitted_since"].is_string());
     shop.client.ok("network.restore", json!({"network": id}));
     assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.10".into()], vec!["10.0.0.20".into()]));
-    let again = shop.apply(&named(&[("a", "10.0.0.20"), ("b", "10.0.0.10")]));
-    assert_eq!(slots(&again), [is("promised", "20"), is("promised", "10")]);
+    assert!(shop.commit(&swap).is_empty());
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.20".into()], vec!["10.0.0.10".into()]));
+}
+
+/// Either without what was promised in it, or with what was before.
+#[test]
+fn a_plan_that_promises_something_in_a_deleted_network_is_ended_otherwise() {
+    for reverted in [false, true] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        let (mut shop, swap) = swapping(&mut client);
+        shop.client.ok("network.delete", json!({"network": "lan", "force": true}));
+        if reverted {
+            assert!(shop.revert(&swap).is_empty());
+            assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.10".into()], vec!["10.0.0.20".into()]));
+        } else {
+            let without = shop.apply(&json!([{"id": "a", "networks": []}, {"id": "b", "networks": []}]));
+            assert_eq!(shop.commit(&without), ["10.0.0.10", "10.0.0.20"]);
+        }
+        assert!(shop.get()["uncommitted_since"].is_null());
+    }
 }
 
 #[test]

@@ -163,7 +163,9 @@ fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
             of(there),
             holder.scope
         );
-        Refusal::Guarded { problem, count: 0, first: Vec::new() }
+        let promised = [here, there].into_iter().filter(|(_, is_promised)| *is_promised);
+        let first: Vec<Address> = promised.map(|(address, _)| address).collect();
+        Refusal::Guarded { problem, count: first.len() as u64, first }
     };
     moved.entries.iter().find_map(|(address, entry)| {
         let Entry::Held(held) = entry else { return None };

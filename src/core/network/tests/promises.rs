@@ -159,7 +159,13 @@ fn a_subnet_with_a_promise_to_a_slot_does_not_move_where_that_slot_has_something
     let refused = |mut a: Net, mut b: Net| {
         let out = Command::MoveOut { subnet: SubnetRef::Cidr(cidr("10.1.0.0/28")), if_version: None };
         let Ok(Outcome::MovedOut(moved)) = a.run(&out) else { panic!("it moves out") };
-        b.run(&Command::MoveIn(moved)).err().map(|refusal| refusal.to_string())
+        let refusal = b.run(&Command::MoveIn(moved)).err()?;
+        // What is promised is named as what stands in the way.
+        let Refusal::Guarded { count, first, .. } = &refusal else { panic!("{refusal}") };
+        let text = refusal.to_string();
+        assert!(*count == first.len() as u64 && *count > 0, "{first:?}");
+        assert!(first.iter().all(|at| text.contains(&format!("is promised {at}"))), "{first:?}: {text}");
+        Some(text)
     };
     let says = |refusal: Option<String>, words: [&str; 2]| {
         let refusal = refusal.unwrap();

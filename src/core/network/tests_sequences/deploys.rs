@@ -104,7 +104,10 @@ pub(super) fn check(network: &Network, command: &Command, outcome: &Outcome) {
             let comes = held.iter().any(|(_, held)| goes(held) && to_it(held));
             let asked = match command {
                 Command::Deploy(ask) => ask.scope == waits.holder.scope,
-                Command::Settle(ask) => ask.scope == waits.holder.scope,
+                // Who is not covered may wait in vain: his own commit will be refused.
+                Command::Settle(ask) => {
+                    ask.scope == waits.holder.scope && (ask.revert || ask.covers(&waits.holder.owner))
+                }
                 _ => false,
             };
             assert!(comes || !asked, "{at} is let go for an address that nobody lets go: {command:?}");

@@ -152,6 +152,7 @@ impl World {
             wishes.iter().map(|wishes| Command::Deploy(Box::new(ask(wishes)))).collect()
         };
         let changed = |decision: &Decision| matches!(decision.outcome, Outcome::Deployed { changed: true, .. });
+        let waits = |decision: &Decision| matches!(&decision.outcome, Outcome::Deployed { changed, obsolete, .. } if *changed || !obsolete.is_empty());
         let next = self.desk.plans + 1;
         let again = self.desk.book.as_ref().filter(|book| book.wishes == wishes && book.stage != Stage::Reverted);
         let mut commands = asks(next, None);
@@ -160,7 +161,7 @@ impl World {
         if let Some(book) = again {
             let repeat = asks(book.plan, Some(book.stage));
             let Some(told) = self.decide_all(&repeat, context) else { return };
-            if book.stage == Stage::Open || !told.iter().any(changed) {
+            if book.stage == Stage::Open || !told.iter().any(waits) {
                 (commands, same, decided) = (repeat, Some(told.iter().any(changed)), Some(told));
             }
         }
@@ -218,9 +219,13 @@ impl World {
         let ask = Settle { scope: scope(), plan, instances, committed, reverted, uncommitted_since, revert };
         let context = self.context();
         let commands = vec![Command::Settle(Box::new(ask.clone())); self.sides.len()];
-        let decided = self.decide_all(&commands, context).expect("no network refuses that a plan ends");
         // A closed network grants nothing, and is gone with the last that it holds.
         let open = self.sides.iter().all(|side| !side.network.config().closed);
+        let Some(decided) = self.decide_all(&commands, context) else {
+            self.check_not_ended(&book, &seen, &ask, open);
+            self.desk.book = Some(book);
+            return;
+        };
         self.take_all(&commands, &decided, context);
         let now = self.holdings();
         let (mut released, mut left) = (BTreeSet::new(), 0);
@@ -241,6 +246,25 @@ impl World {
             self.check_ended(&book, &now, &ask, over);
         }
         (self.desk.book, self.desk.last) = (Some(book), (now, self.kinds()));
+    }
+
+    /// No network refuses that a plan ends, but for a promise: that cannot be kept because of what others did meanwhile, or of
+    /// which the revert would rob who was committed.
+    fn check_not_ended(&self, book: &Book, seen: &Holdings, ask: &Settle, open: bool) {
+        let closed = seen.iter().any(|((at, _), held)| {
+            self.sides[*at].network.config().closed && held.promise().is_some() && ask.covers(&held.holder.owner)
+        });
+        let robs = || {
+            seen.iter().any(|((at, _), has)| {
+                let back = has.planned.as_ref().and_then(|planned| planned.back.as_ref());
+                let is_empty = |to: &Promise| {
+                    let own = |held: &Reservation| (&held.holder.owner, &held.holder.slot) == (&to.owner, &to.slot);
+                    !seen.iter().any(|((of, _), held)| of == at && own(held) && held.obsolete.is_none())
+                };
+                back.is_some_and(|back| book.settled.get(&back.owner) == Some(&false) && is_empty(back))
+            })
+        };
+        assert!(if ask.revert { robs() } else { book.touched || !open && closed }, "{ask:?} is refused");
     }
 
     /// Each instance that is settled has what it wished, or what it had.
@@ -321,10 +345,16 @@ impl Dice<'_> {
     }
 }
 
-/// What an instance holds, or only what of it is current; without what its deployment has in mind with it.
+/// What an instance holds, or only what of it is current; without what its deployment has in mind with it, and without what an
+/// apply changes of what it keeps.
 fn of_owner(holdings: &Holdings, owner: &Owner, all: bool) -> Holdings {
     let own = holdings.iter().filter(|(_, held)| held.holder.owner == *owner && (all || held.obsolete.is_none()));
-    own.map(|(at, held)| (*at, Arc::new(Reservation { planned: None, ..Reservation::clone(held) }))).collect()
+    own.map(|(at, held)| {
+        // What was kept is so for good, and is of the kind that was wished.
+        let (planned, lease, kind) = (None, None, ReservationKind::Static);
+        (*at, Arc::new(Reservation { planned, lease, kind, ..Reservation::clone(held) }))
+    })
+    .collect()
 }
 
 /// An apply lets nothing go, and grants what is wished and nothing else.

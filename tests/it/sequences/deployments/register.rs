@@ -306,6 +306,9 @@ impl Register {
         let covered = |instance: usize| some.map_or_else(|| in_all(&instance), |some| some.contains(&instance));
         let known = self.held.values().flat_map(|held| [Some(held.instance), held.promise.map(|(_, to)| to)]).flatten();
         let meant: BTreeSet<usize> = known.filter(|one| some.is_some() && covered(*one)).collect();
+        if revert && (0..NETWORKS).any(|network| self.robs(network, plan, &covered)) {
+            return Err("conflict");
+        }
         let before = self.held.clone();
         let mut left = 0;
         for network in 0..NETWORKS {
@@ -397,6 +400,18 @@ impl Register {
             self.held.insert((network, *last), Held { back, ..Held::of(to, plan, self.serial) });
         }
         displaced
+    }
+
+    /// Would a revert leave an instance with nothing that was committed, and gave what it had for what would not come then?
+    fn robs(&self, network: usize, plan: u64, covered: &dyn Fn(usize) -> bool) -> bool {
+        let mut after = self.clone();
+        after.revert_in(network, plan, covered);
+        let promised = |register: &Self, to: usize| {
+            register.within(network).any(|(_, held)| held.promise.is_some_and(|(_, taker)| taker == to))
+        };
+        let by_it = |held: &&Held| !covered(held.instance) && [held.granted, held.settled].contains(&Some(plan));
+        let mut givers = self.within(network).map(|(_, held)| held).filter(by_it).filter_map(|held| held.back);
+        givers.any(|giver| after.current(giver, network).is_none() && promised(self, giver) && !promised(&after, giver))
     }
 
     fn revert_in(&mut self, network: usize, plan: u64, covered: &dyn Fn(usize) -> bool) {

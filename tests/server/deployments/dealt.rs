@@ -1,0 +1,128 @@
+//! What groups deal to their instances, zones and addresses: who has something keeps it, whoever is listed beside him.
+
+use serde_json::{Value, json};
+
+use super::{Deployment, addresses_of};
+use crate::support::{Client, TestServer};
+
+/// Two zones with a subnet each, and a subnet for all.
+fn zoned(server: &TestServer) -> Client {
+    let mut client = server.client();
+    let subnets = json!([
+        {"cidr": "10.1.0.0/28", "zones": ["z1"]},
+        {"cidr": "10.1.1.0/28", "zones": ["z2"]},
+        {"cidr": "10.1.2.0/28", "pools": []},
+    ]);
+    client.ok("network.create", json!({"name": "z", "subnets": subnets}));
+    client
+}
+
+fn group(ids: &[&str], zones: &[&str], list: Option<&[&str]>) -> Value {
+    let mut network = json!({"network": "z"});
+    if let Some(list) = list {
+        network["static_ips"] = json!(list);
+    }
+    json!([{"name": "g", "instances": ids, "zones": zones, "networks": [network]}])
+}
+
+/// Instance, state and address of each.
+fn told(answer: &Value) -> Vec<String> {
+    let instances = answer["instances"].as_array().unwrap().iter();
+    let slot = |one: &Value| {
+        let slot = &one["networks"][0];
+        let [id, state, at] = [&one["id"], &slot["state"], &slot["reservation"]["address"]].map(|text| text.as_str());
+        format!("{} {} {}", id.unwrap(), state.unwrap(), at.unwrap_or("none"))
+    };
+    instances.map(slot).collect()
+}
+
+#[test]
+fn instances_of_a_group_stay_in_their_zones_whoever_is_listed_beside_them() {
+    for list in [None, Some(&["10.1.0.1", "10.1.0.2", "10.1.1.1"][..])] {
+        let server = TestServer::new();
+        let mut client = zoned(&server);
+        let mut shop = Deployment::of(&mut client, "shop");
+        let zones = &["z1", "z2"][..];
+        let first = shop.groups(&group(&["i0", "i1", "i2"], zones, list));
+        assert_eq!(told(&first), ["i0 new 10.1.0.1", "i1 new 10.1.1.1", "i2 new 10.1.0.2"]);
+        assert_eq!(shop.groups(&group(&["i0", "i1", "i2"], zones, list)), first, "before its commit, too");
+        shop.commit(&first);
+        let kept = ["i0 kept 10.1.0.1", "i1 kept 10.1.1.1", "i2 kept 10.1.0.2"];
+        // In another order, over zones in another order, with one more before them, and one less.
+        let turned = shop.groups(&group(&["i2", "i1", "i0"], &["z2", "z1"], list));
+        assert_eq!(told(&turned), [kept[2], kept[1], kept[0]], "{list:?}");
+        shop.commit(&turned);
+        let fewer = shop.groups(&group(&["i1", "i2"], zones, list));
+        assert_eq!(told(&fewer), kept[1..], "{list:?}");
+        assert_eq!(addresses_of(&fewer["obsolete"]), ["10.1.0.1"]);
+        // Who comes back before the commit has what it had.
+        let back = shop.groups(&group(&["i1", "i2", "i0"], zones, list));
+        assert_eq!(told(&back), [kept[1], kept[2], kept[0]], "{list:?}");
+        let fewer = shop.groups(&group(&["i0", "i2"], zones, list));
+        assert_eq!(shop.commit(&fewer), ["10.1.1.1"]);
+        let more = shop.groups(&group(&["new", "i0", "i2"], zones, list));
+        assert_eq!(told(&more), ["new new 10.1.1.1", kept[0], kept[2]], "where fewest are: {list:?}");
+    }
+}
+
+/// A machine lives in one zone, and so do all of its networks.
+#[test]
+fn an_instance_has_one_zone_for_all_of_its_networks() {
+    let server = TestServer::new();
+    let mut client = zoned(&server);
+    let subnets = json!([{"cidr": "10.2.0.0/28", "zones": ["z1"]}, {"cidr": "10.2.1.0/28", "zones": ["z2"]}]);
+    client.ok("network.create", json!({"name": "y", "subnets": subnets}));
+    client.ok("ip.claim", json!({"network": "z", "scope": "shop", "owner": "b", "address": "10.1.0.9"}));
+    let networks = json!([{"network": "y"}, {"network": "z"}]);
+    let ask = json!([{"name": "g", "instances": ["b", "a", "c"], "zones": ["z2", "z1"], "networks": networks}]);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let applied = shop.groups(&ask);
+    let of = |at: usize| {
+        let slots = applied["instances"][at]["networks"].as_array().unwrap().iter();
+        slots.map(|slot| slot["reservation"]["address"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!([of(0), of(1), of(2)], [["10.2.0.1", "10.1.0.9"], ["10.2.1.1", "10.1.1.1"], ["10.2.1.2", "10.1.1.2"]]);
+    assert_eq!(shop.groups(&ask), applied);
+}
+
+#[test]
+fn who_is_refused_a_static_address_is_refused_because_no_deal_has_one_for_each() {
+    let server = TestServer::new();
+    let mut client = zoned(&server);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let zones = &["z1", "z2"][..];
+    // The first of the list serves all, and only it serves z2.
+    let wishes = group(&["i0", "i1"], zones, Some(&["10.1.2.1", "10.1.0.1"]));
+    let first = shop.groups(&wishes);
+    assert_eq!(told(&first), ["i0 new 10.1.0.1", "i1 new 10.1.2.1"]);
+    assert_eq!(shop.groups(&wishes), first);
+    shop.commit(&first);
+    // Who holds one keeps it, whatever that means to others.
+    let refused = shop.client.call(
+        "deployment.apply",
+        json!({"deployment": "shop", "groups": group(&["i1", "i0", "i2"], zones, Some(&["10.1.2.1", "10.1.0.1", "10.1.1.1"]))}),
+    );
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("instance `i2`") && message.contains("in zone `z1`"), "{message}");
+    let third = group(&["i1", "i0", "i2"], zones, Some(&["10.1.2.1", "10.1.0.1", "10.1.0.2"]));
+    assert_eq!(told(&shop.groups(&third)), ["i1 kept 10.1.2.1", "i0 kept 10.1.0.1", "i2 new 10.1.0.2"]);
+}
+
+#[test]
+fn what_a_group_is_dealt_as_a_promise_is_the_same_when_it_is_asked_again() {
+    let server = TestServer::new();
+    let mut client = zoned(&server);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let list = &["10.1.0.1", "10.1.0.2", "10.1.0.3"][..];
+    let first = shop.groups(&group(&["old", "next"], &["z1"], Some(list)));
+    shop.commit(&first);
+    let wishes = group(&["a", "b"], &["z1"], Some(&["10.1.0.3", "10.1.0.1", "10.1.0.2"]));
+    let next = shop.groups(&wishes);
+    assert_eq!(told(&next), ["a new 10.1.0.3", "b promised 10.1.0.1"]);
+    let other = group(&["a", "b"], &["z1"], Some(&["10.1.0.2", "10.1.0.1", "10.1.0.3"]));
+    assert_eq!(told(&shop.groups(&other)), ["a kept 10.1.0.3", "b promised 10.1.0.1"], "promised is promised");
+    let again = shop.groups(&other);
+    assert_eq!(told(&shop.groups(&other)), told(&again));
+    assert_eq!(shop.commit(&again), ["10.1.0.2"]);
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.1.0.3".into()], vec!["10.1.0.1".into()]));
+}
