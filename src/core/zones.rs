@@ -9,6 +9,7 @@
 //! Review notes: are the same zones dealt again when the plan comes again, before its commit and behind it?
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
@@ -52,13 +53,13 @@ pub struct ZoneTie {
     pub owner: Owner,
     /// Why.
     pub reason: TieReason,
-    /// To which.
-    pub zones: Vec<CompactString>,
+    /// To which: of all ties by one subnet the same list.
+    pub zones: Arc<[CompactString]>,
 }
 
 /// Deals. Who is in several groups is dealt by the first.
 ///
-/// Cost: O(instances × zones of their group), and of each tie those of its subnet.
+/// Cost: O(instances × zones of their group), and of each tie O(zones of its subnet).
 pub fn deal(groups: &[ZoneGroup], ties: &[ZoneTie]) -> BTreeMap<Owner, CompactString> {
     let mut of_owner: HashMap<&Owner, Vec<&ZoneTie>> = HashMap::new();
     for tie in ties {
@@ -68,10 +69,17 @@ pub fn deal(groups: &[ZoneGroup], ties: &[ZoneTie]) -> BTreeMap<Owner, CompactSt
     for group in groups {
         // How many have which of the zones, by its place in the list.
         let mut taken = vec![0_u64; group.zones.len()];
+        let mut places: HashMap<&CompactString, Vec<usize>> = HashMap::new();
+        for (at, zone) in group.zones.iter().enumerate() {
+            places.entry(zone).or_default().push(at);
+        }
         let mut rest = Vec::new();
-        for instance in group.instances.iter().filter(|instance| !dealt.contains_key(*instance)).collect::<Vec<_>>() {
+        for instance in &group.instances {
+            if dealt.contains_key(instance) {
+                continue;
+            }
             let ties = of_owner.get(instance).map_or(&[][..], Vec::as_slice);
-            let fitting = fitting(&group.zones, ties);
+            let fitting = fitting(&places, group.zones.len(), ties);
             let is_one = fitting.windows(2).all(|pair| group.zones[pair[0]] == group.zones[pair[1]]);
             if is_one {
                 take(group, instance, &fitting, &mut taken, &mut dealt)
@@ -101,14 +109,21 @@ fn take(
 }
 
 /// The zones that serve the most of what ties an instance, by their places.
-fn fitting(zones: &[CompactString], ties: &[&ZoneTie]) -> Vec<usize> {
-    let served = |zone: &CompactString| {
-        let of = |reason: TieReason| ties.iter().filter(|tie| tie.reason == reason && tie.zones.contains(zone)).count();
-        (of(TieReason::Named), of(TieReason::Held), of(TieReason::Promised))
-    };
-    let served: Vec<_> = zones.iter().map(served).collect();
+fn fitting(places: &HashMap<&CompactString, Vec<usize>>, count: usize, ties: &[&ZoneTie]) -> Vec<usize> {
+    // Of each zone, how much of what is named, held and promised it serves.
+    let mut served = vec![[0_u32; 3]; count];
+    for tie in ties {
+        for at in tie.zones.iter().filter_map(|zone| places.get(zone)).flatten() {
+            let [named, held, promised] = &mut served[*at];
+            *match tie.reason {
+                TieReason::Named => named,
+                TieReason::Held => held,
+                TieReason::Promised => promised,
+            } += 1;
+        }
+    }
     let most = served.iter().max().copied();
-    (0..zones.len()).filter(|at| Some(served[*at]) == most).collect()
+    (0..count).filter(|at| Some(served[*at]) == most).collect()
 }
 
 #[cfg(test)]

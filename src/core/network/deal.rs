@@ -7,6 +7,7 @@
 //! named like any other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 use compact_str::CompactString;
 
@@ -228,6 +229,7 @@ impl Network {
         let let_go = LetGo::of_scope(self, &look.scope);
         let promised = self.promised_in(&look.scope);
         let mut ties = Vec::new();
+        let mut of_subnet: HashMap<usize, Arc<[CompactString]>> = HashMap::new();
         for (owner, slot, named) in &look.wishes {
             let holder = SlotKey { scope: look.scope.clone(), owner: owner.clone(), slot: slot.clone() };
             let left = || let_go.of(&holder).max_by_key(|(_, held)| held.generation);
@@ -235,10 +237,10 @@ impl Network {
             let promised = promised.get(&holder).copied();
             let all = [(TieReason::Named, *named), (TieReason::Held, held), (TieReason::Promised, promised)];
             for (reason, address) in all {
-                let subnet = address.and_then(|address| self.layout.subnet_of(address));
-                let zones = subnet.map_or(&[][..], |index| self.subnets[index].zones.as_slice());
+                let Some(subnet) = address.and_then(|address| self.layout.subnet_of(address)) else { continue };
+                let zones = of_subnet.entry(subnet).or_insert_with(|| Arc::from(self.subnets[subnet].zones.as_slice()));
                 if !zones.is_empty() {
-                    ties.push(ZoneTie { owner: owner.clone(), reason, zones: zones.to_vec() });
+                    ties.push(ZoneTie { owner: owner.clone(), reason, zones: Arc::clone(zones) });
                 }
             }
         }
