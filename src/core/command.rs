@@ -107,6 +107,8 @@ pub enum Command {
         subnet: SubnetRef,
         /// Refused where the network has moved on.
         if_version: Option<Version>,
+        /// Bytes that may move at once. None where the subnet is only judged: what lies in it is left out then.
+        bytes_max: Option<usize>,
     },
     /// Takes in what another network gave up, generations and all.
     MoveIn(Box<Moved>),

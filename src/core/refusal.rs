@@ -84,7 +84,7 @@ pub enum Refusal {
     },
     /// More would move with a subnet than may at once.
     #[error(
-        "subnet {subnet} cannot move at once: what lies in it, {} among it, takes {bytes} bytes of a commit, and at most \
+        "subnet {subnet} cannot move at once: what lies in it, {} among it, takes at least {bytes} bytes of a commit, and at most \
          {bytes_max} may move at once; release some of it, move the subnet, then ip.claim in its new network what was released",
         counted(*.count, "reservation")
     )]
@@ -95,7 +95,7 @@ pub enum Refusal {
         count: u64,
         /// The first of them, at most ten.
         first: Vec<Address>,
-        /// What the move takes.
+        /// What the move takes, at least.
         bytes: usize,
         /// What may move at once.
         bytes_max: usize,

@@ -206,7 +206,9 @@ impl Network {
             Command::Map { part, format } => self.map(part.0.as_ref(), part.1.as_ref(), *format),
             Command::Scopes => Ok(self.scopes()),
             Command::Configure { change, if_version } => self.decide_configure(change, *if_version, context),
-            Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version, context.now),
+            Command::MoveOut { subnet, if_version, bytes_max } => {
+                self.decide_move_out(subnet, *if_version, *bytes_max, context.now)
+            }
             Command::MoveIn(moved) => self.decide_move_in(moved, context),
             Command::Heal(ask) => Ok(self.heal(ask, context)),
             Command::Conflicts => Ok(self.conflicts()),

@@ -18,7 +18,8 @@ fn a_pool_that_a_request_emptied_is_not_looked_at_again_by_it() {
         let context = net.context();
         let mut draft = Draft::new(&net.network, context);
         let mut ask = |owner: &str| {
-            let grant = net.network.allocate_into(&mut draft, &holder(owner), &Wish::default(), &GrantOptions::default());
+            let grant =
+                net.network.allocate_into(&mut draft, &holder(owner), &Wish::default(), &GrantOptions::default());
             grant.map(|grant| grant.view.address.to_string())
         };
         let given = ["a", "b", "c"].map(|owner| ask(owner).unwrap());

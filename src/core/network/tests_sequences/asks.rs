@@ -591,7 +591,11 @@ impl<'a> Dice<'a> {
     }
 
     pub(super) fn move_out(&mut self, network: &Network) -> Command {
-        Command::MoveOut { subnet: self.subnet_ref(network), if_version: self.maybe(9, |_| Version(9_999)) }
+        Command::MoveOut {
+            subnet: self.subnet_ref(network),
+            if_version: self.maybe(9, |_| Version(9_999)),
+            bytes_max: Some(usize::MAX),
+        }
     }
 }
 
