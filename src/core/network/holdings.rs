@@ -295,6 +295,11 @@ impl Holdings {
         })
     }
 
+    /// How many scopes hold anything.
+    pub(super) fn scopes_held(&self) -> usize {
+        self.scopes.len()
+    }
+
     /// Names of the scopes that hold anything.
     pub(super) fn scope_names(&self) -> impl Iterator<Item = &Scope> {
         self.scopes.keys()

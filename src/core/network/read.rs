@@ -18,8 +18,8 @@ use crate::limits;
 
 /// Runs that a map may have, so that an answer stays bounded.
 const MAP_RUNS_MAX: usize = 65_536;
-/// What an owner holds is put in order up to this. Of one that holds more, a list goes over the network, as it does where no
-/// owner is named.
+/// What an owner holds is put in order up to this. Of one that holds more, and over more scopes than this, a list goes over the
+/// network, as it does where no owner is named.
 pub(super) const OF_OWNER_SORTED_MAX: usize = 10 * limits::LIST_SLICE_RECORDS_MAX;
 
 impl Network {
@@ -121,12 +121,13 @@ impl Network {
         slice
     }
 
-    /// What the owner of a filter holds, in order. None where no owner is named, or it holds so much that to put it in order would
-    /// be more than one turn.
+    /// What the owner of a filter holds, in order. None where no owner is named, or it holds so much, or there are so many scopes
+    /// in which it may hold something, that to put it in order would be more than one turn.
     pub(super) fn few_of_owner(&self, filter: &Filter) -> Option<Vec<(Address, &Arc<Reservation>)>> {
         let owner = filter.owner.as_ref()?;
         let scopes: Vec<_> = match &filter.scope {
             Some(scope) => vec![scope],
+            None if self.holdings.scopes_held() > OF_OWNER_SORTED_MAX => return None,
             None => self.holdings.scope_names().collect(),
         };
         let held = scopes.into_iter().flat_map(|scope| self.holdings.of_owner(scope, owner));

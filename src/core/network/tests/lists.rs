@@ -49,6 +49,38 @@ fn all_that_an_owner_holds_is_listed_in_order_however_much_it_is() {
     }
 }
 
+/// A network in which each scope holds one address, by an owner of its own; `much` holds one more in every second of them.
+fn held_by_scopes(scopes: u32) -> Network {
+    let of = |n: u32, owner: &str, at: u32| {
+        let (scope, slot) = (format!("scope-{n}").parse().unwrap(), "0".parse().unwrap());
+        let held = SlotKey { scope, owner: owner.parse().unwrap(), slot };
+        let held = Reservation::plain(held, Generation(u64::from(at) + 1), 32, WallTime(0));
+        (Address::V4(0x0a00_0100 + at), Entry::Held(Arc::new(held)))
+    };
+    let much = (0..scopes).step_by(2).map(|n| of(n, "much", 2 * n + 1));
+    let entries: Entries = (0..scopes).map(|n| of(n, "other", 2 * n)).chain(much).collect();
+    let net = Net::new(&["10.0.0.0/8"]);
+    let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
+    Network::load(config, subnets, entries, Generation(0), ShardTime(0)).unwrap()
+}
+
+/// Nobody is looked for in each of so many scopes within one turn.
+#[test]
+fn a_slice_of_what_an_owner_holds_over_many_scopes_looks_at_so_many_records_and_no_more() {
+    let network = held_by_scopes(11 * LIST_SLICE_RECORDS_MAX as u32);
+    let (addresses, next) = slice(&network, None, usize::MAX);
+    assert!(next.is_some(), "{} addresses", addresses.len());
+    let (mut listed, mut after) = (addresses, next);
+    while after.is_some() {
+        let (addresses, next) = slice(&network, after, usize::MAX);
+        assert!(addresses.len() <= LIST_SLICE_RECORDS_MAX);
+        listed.extend(addresses);
+        after = next;
+    }
+    assert_eq!(listed.len(), 11 * LIST_SLICE_RECORDS_MAX / 2);
+    assert!(listed.is_sorted());
+}
+
 /// A slice is one turn of its network, whoever holds how much.
 #[test]
 fn a_slice_of_what_an_owner_of_much_holds_looks_at_so_many_records_and_no_more() {
