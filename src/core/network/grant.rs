@@ -10,7 +10,7 @@ use super::Network;
 use super::draft::{Draft, held_by};
 use super::holdings::covered;
 use super::selection::Selection;
-use crate::core::address::Address;
+use crate::core::address::{Address, Range};
 use crate::core::command::{Acquire, AcquireItem, Allocate, Claim, Context, GrantOptions, Wish};
 use crate::core::forms;
 use crate::core::outcome::{Decision, Grant, Outcome};
@@ -334,6 +334,13 @@ impl SubnetConfig {
     /// Does it serve a zone? Without zones it serves every one.
     pub fn serves(&self, zone: &str) -> bool {
         self.zones.is_empty() || self.zones.iter().any(|served| served == zone)
+    }
+
+    /// Its reserved ranges that share addresses with a range: they are ascending and disjoint. Cost: O(log).
+    pub(super) fn reserved_over(&self, range: Range) -> &[ReservedRange] {
+        let from = self.reserved.partition_point(|reserved| reserved.range.last() < range.first());
+        let over = &self.reserved[from..];
+        &over[..over.partition_point(|reserved| reserved.range.first() <= range.last())]
     }
 }
 

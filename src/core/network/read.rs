@@ -71,7 +71,7 @@ impl Network {
         let config = &self.subnets[subnet];
         config.draining
             || self.layout.pool_of(address).is_some_and(|index| self.pool_config(index).draining)
-            || config.reserved.iter().any(|reserved| reserved.range.contains(address))
+            || !config.reserved_over(Range::single(address)).is_empty()
     }
 
     /// The first slice of `ip.list`. With an owner in the filter, only what the owner holds is looked at, unless that is much.

@@ -1,5 +1,7 @@
 //! Facts about lists: of what an owner holds, and of a network that changes meanwhile.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::core::outcome::Slice;
 use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
@@ -58,7 +60,8 @@ fn held_by_scopes(scopes: u32) -> Network {
         (Address::V4(0x0a00_0100 + at), Entry::Held(Arc::new(held)))
     };
     let much = (0..scopes).step_by(2).map(|n| of(n, "much", 2 * n + 1));
-    let entries: Entries = (0..scopes).map(|n| of(n, "other", 2 * n)).chain(much).collect();
+    let entries: BTreeMap<_, _> = (0..scopes).map(|n| of(n, "other", 2 * n)).chain(much).collect();
+    let entries: Entries = entries.into_iter().collect();
     let net = Net::new(&["10.0.0.0/8"]);
     let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
     Network::load(config, subnets, entries, Generation(0), ShardTime(0)).unwrap()
