@@ -91,6 +91,8 @@ pub enum Command {
         part: Box<(Option<SubnetRef>, Option<PoolRef>)>,
         /// How.
         format: MapFormat,
+        /// Where to go on, of cells.
+        from: Option<Box<MapPlace>>,
     },
     /// `scope.list`.
     Scopes,
@@ -238,6 +240,17 @@ pub enum MapFormat {
         #[serde(deserialize_with = "compact::prefix_length")]
         prefix_length: u8,
     },
+}
+
+/// Where a slice of a `network.map` in cells goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapPlace {
+    /// Version of the network whose pools these are.
+    pub version: Version,
+    /// The pool.
+    pub pool: Range,
+    /// The first address that is not counted yet.
+    pub at: Address,
 }
 
 /// What a decision depends on besides state and command.

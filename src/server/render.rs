@@ -122,7 +122,9 @@ impl Renderer {
                 answer.cursor = report.at.as_deref().map(event::place_text);
                 noun(out, &answer);
             }
-            Outcome::Map(pools) => noun(out, &wire_nouns::MapResult { pools: pools.iter().map(map_pool).collect() }),
+            Outcome::Map { pools, .. } => {
+                noun(out, &wire_nouns::MapResult { pools: pools.iter().map(map_pool).collect() })
+            }
             Outcome::Scopes(scopes) => noun(out, &scope_list(scopes)),
             Outcome::Conflicts(contested) => noun(out, &nouns::conflicts(contested)),
             Outcome::Accepted(contested) => noun(out, &nouns::accepted(contested)),

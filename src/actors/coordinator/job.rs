@@ -13,7 +13,9 @@ use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::waits::Wait;
 use crate::core::address::{Address, Range};
 use crate::core::catalog::Naming;
-use crate::core::command::{Acquire, Command, Configure, Filter, LateRenewal, NetworkInput, SubnetRef, Target};
+use crate::core::command::{
+    Acquire, Command, Configure, Filter, LateRenewal, NetworkInput, PoolRef, SubnetRef, Target,
+};
 use crate::core::compact;
 use crate::core::deployment::Deployment;
 use crate::core::outcome::{Contested, Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
@@ -212,6 +214,16 @@ pub enum Job {
         /// How many at most.
         limit: usize,
     },
+    /// `network.map` in cells.
+    Map {
+        /// The network.
+        network: CompactString,
+        /// One subnet only; some pools only.
+        part: Box<(Option<SubnetRef>, Option<PoolRef>)>,
+        /// Prefix length of a cell.
+        #[serde(deserialize_with = "compact::prefix_length")]
+        prefix_length: u8,
+    },
     /// `realm.list`.
     Realms,
     /// `scope.list` over all networks.
@@ -285,6 +297,7 @@ impl Job {
             Job::List { .. }
             | Job::Find { .. }
             | Job::Networks { .. }
+            | Job::Map { .. }
             | Job::Realms
             | Job::Scopes
             | Job::Conflicts

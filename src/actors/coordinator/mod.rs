@@ -26,6 +26,7 @@ mod job;
 mod joint;
 mod lists;
 mod locked;
+mod maps;
 mod moves;
 mod proved;
 mod release;
@@ -175,6 +176,7 @@ impl Coordinator {
             Job::Networks { realm, tag, usage, deleted, after, limit } => {
                 self.networks(realm.as_ref(), tag.as_ref(), (usage, deleted), after, limit).await
             }
+            Job::Map { network, part, prefix_length } => self.map_in_cells(&network, &part, prefix_length).await,
             Job::Realms => self.realms().await,
             Job::Scopes => self.scopes().await,
             Job::Conflicts => self.conflicts().await,

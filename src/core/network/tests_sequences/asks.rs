@@ -349,7 +349,11 @@ impl<'a> Dice<'a> {
                 let prefix_length = self.of(&[30, 126, 32]);
                 let format = self.of(&[MapFormat::Text, MapFormat::Runs, MapFormat::Cells { prefix_length }]);
                 let subnet = self.maybe(3, |dice| dice.subnet_ref(network));
-                Command::Map { part: Box::new((subnet, self.maybe(3, |dice| dice.pool_ref(network)))), format }
+                Command::Map {
+                    part: Box::new((subnet, self.maybe(3, |dice| dice.pool_ref(network)))),
+                    format,
+                    from: None,
+                }
             }
             4 => Command::Scopes,
             _ => Command::Show,
