@@ -94,8 +94,13 @@ pub enum Command {
         /// Where to go on, of cells.
         from: Option<Box<MapPlace>>,
     },
-    /// `scope.list`.
-    Scopes,
+    /// A slice of `scope.list`: behind this one, at most `limit`.
+    Scopes {
+        /// Behind which.
+        after: Option<Scope>,
+        /// How many at most.
+        limit: usize,
+    },
     /// A change of configuration.
     Configure {
         /// What.
@@ -139,7 +144,7 @@ impl Command {
             | Command::Usage
             | Command::Map { .. }
             | Command::Conflicts
-            | Command::Scopes => true,
+            | Command::Scopes { .. } => true,
             Command::Allocate(_)
             | Command::Claim(_)
             | Command::Acquire(_)

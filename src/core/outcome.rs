@@ -395,8 +395,13 @@ pub enum Outcome {
         /// Where the next slice begins, of cells.
         next: Option<Box<MapPlace>>,
     },
-    /// `scope.list`.
-    Scopes(Vec<ScopeUsage>),
+    /// A slice of `scope.list`.
+    Scopes {
+        /// Scopes, by name.
+        page: Vec<ScopeUsage>,
+        /// There are more behind the last one.
+        more: bool,
+    },
     /// `subnet.add`, `subnet.modify`, `subnet.move`; with `if_absent`, whether it was made.
     Subnet {
         /// The subnet.

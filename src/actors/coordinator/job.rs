@@ -226,8 +226,15 @@ pub enum Job {
     },
     /// `realm.list`.
     Realms,
-    /// `scope.list` over all networks.
-    Scopes,
+    /// `scope.list`.
+    Scopes {
+        /// Only in this network.
+        network: Option<CompactString>,
+        /// Behind this one.
+        after: Option<Scope>,
+        /// How many at most.
+        limit: usize,
+    },
     /// `cluster.conflicts` over all networks.
     Conflicts,
     /// `cluster.locate`.
@@ -299,7 +306,7 @@ impl Job {
             | Job::Networks { .. }
             | Job::Map { .. }
             | Job::Realms
-            | Job::Scopes
+            | Job::Scopes { .. }
             | Job::Conflicts
             | Job::Locate(_)
             | Job::Deployment(_)
@@ -409,7 +416,12 @@ pub enum Done {
     /// `realm.list`.
     Realms(Vec<(Name, u64)>),
     /// `scope.list`.
-    Scopes(Vec<ScopeUsage>),
+    Scopes {
+        /// The page, by name.
+        page: Vec<ScopeUsage>,
+        /// There are more behind the last one.
+        more: bool,
+    },
     /// `cluster.conflicts`.
     Conflicts(Vec<Contested>),
     /// `cluster.locate`.

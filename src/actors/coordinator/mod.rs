@@ -30,6 +30,7 @@ mod maps;
 mod moves;
 mod proved;
 mod release;
+mod scopes;
 pub mod sweep;
 mod waiting;
 mod walk;
@@ -178,7 +179,7 @@ impl Coordinator {
             }
             Job::Map { network, part, prefix_length } => self.map_in_cells(&network, &part, prefix_length).await,
             Job::Realms => self.realms().await,
-            Job::Scopes => self.scopes().await,
+            Job::Scopes { network, after, limit } => self.scopes(network.as_deref(), after, limit).await,
             Job::Conflicts => self.conflicts().await,
             Job::Locate(network) => self.locate(&network).await,
             Job::Watch { network, realm, scope, since } => self.watch(network, (realm, scope), since).await,

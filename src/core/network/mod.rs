@@ -205,7 +205,7 @@ impl Network {
             Command::Show => Ok(read::read(super::outcome::Outcome::Network(Box::new(self.show())))),
             Command::Usage => Ok(read::read(super::outcome::Outcome::Usage(Box::new(self.usage())))),
             Command::Map { part, format, from } => self.map(part.0.as_ref(), part.1.as_ref(), *format, from.as_deref()),
-            Command::Scopes => Ok(self.scopes()),
+            Command::Scopes { after, limit } => Ok(self.scopes(after.as_ref(), *limit)),
             Command::Configure { change, if_version } => self.decide_configure(change, *if_version, context),
             Command::MoveOut { subnet, if_version, bytes_max } => {
                 self.decide_move_out(subnet, *if_version, *bytes_max, context.now)

@@ -13,7 +13,7 @@ use crate::core::outcome::{
 };
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Entry, PoolConfig, Reservation};
-use crate::core::types::WallTime;
+use crate::core::types::{Scope, WallTime};
 use crate::limits;
 
 /// Runs that a map may have, so that an answer stays bounded.
@@ -282,9 +282,12 @@ impl Network {
         Ok(Drawing::Runs(runs))
     }
 
-    /// `scope.list`.
-    pub(super) fn scopes(&self) -> Decision {
-        read(Outcome::Scopes(self.holdings.scope_usage()))
+    /// A slice of `scope.list`.
+    pub(super) fn scopes(&self, after: Option<&Scope>, limit: usize) -> Decision {
+        let mut behind = self.holdings.scope_usage(after);
+        let page = behind.by_ref().take(limit.min(limits::LIST_SLICE_RECORDS_MAX)).collect();
+        let more = behind.next().is_some();
+        read(Outcome::Scopes { page, more })
     }
 }
 

@@ -628,7 +628,8 @@ fn a_scope_has_its_obsolete_reservations_among_its_reservations() {
     net.allocate("a");
     assert_eq!(net.block("b", 28).unwrap(), "10.0.0.16/28");
     make_obsolete(&mut net, "b");
-    let Outcome::Scopes(scopes) = net.run(&Command::Scopes).unwrap() else { panic!() };
-    assert_eq!((scopes[0].reservations, scopes[0].addresses, scopes[0].obsolete), (2, 17, 1));
+    let ask = Command::Scopes { after: None, limit: 1_000 };
+    let Outcome::Scopes { page, more } = net.run(&ask).unwrap() else { panic!() };
+    assert_eq!((page[0].reservations, page[0].addresses, page[0].obsolete, more), (2, 17, 1, false));
     net.release("b");
 }

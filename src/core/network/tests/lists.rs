@@ -84,6 +84,46 @@ fn a_slice_of_what_an_owner_holds_over_many_scopes_looks_at_so_many_records_and_
     assert!(listed.is_sorted());
 }
 
+#[test]
+fn scopes_are_listed_by_name_a_slice_at_a_time_and_those_that_hold_nothing_any_more_are_not() {
+    let count = 3 * LIST_SLICE_RECORDS_MAX;
+    let mut network = held_by_scopes(count as u32);
+    let context = Net::new(&[]).context();
+    let slice = |network: &Network, after: Option<Scope>, limit: usize| match network
+        .decide(&Command::Scopes { after, limit }, context)
+        .unwrap()
+        .outcome
+    {
+        Outcome::Scopes { page, more } => (page, more),
+        other => panic!("{other:?}"),
+    };
+    let all = |network: &Network, limit: usize| {
+        let (mut listed, mut more, mut after) = (Vec::new(), true, None);
+        while more {
+            let (page, is_more) = slice(network, after, limit);
+            assert!(page.len() <= limit.min(LIST_SLICE_RECORDS_MAX), "{}", page.len());
+            more = is_more;
+            listed.extend(page);
+            after = listed.last().map(|usage| usage.scope.clone());
+        }
+        listed
+    };
+    for limit in [700, usize::MAX] {
+        let listed = all(&network, limit);
+        assert_eq!((listed.len(), listed.is_sorted_by(|a, b| a.scope < b.scope)), (count, true));
+        assert_eq!(listed.iter().map(|usage| usage.reservations).sum::<u64>(), count as u64 * 3 / 2);
+    }
+    // Of the first ten scopes nothing is left, of the eleventh something.
+    for at in (0..20).chain([21]) {
+        let key = Key::Address(Address::V4(0x0a00_0100 + at));
+        network.apply(&Step { key, expect: None, state: None, event: None }, ShardTime(1));
+    }
+    let listed = all(&network, 700);
+    assert_eq!(listed.len(), count - 10);
+    let first = listed.iter().find(|usage| usage.scope.as_str() == "scope-10").unwrap();
+    assert_eq!(first.reservations, 1);
+}
+
 /// A slice is one turn of its network, whoever holds how much.
 #[test]
 fn a_slice_of_what_an_owner_of_much_holds_looks_at_so_many_records_and_no_more() {

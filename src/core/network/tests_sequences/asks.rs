@@ -355,7 +355,7 @@ impl<'a> Dice<'a> {
                     from: None,
                 }
             }
-            4 => Command::Scopes,
+            4 => Command::Scopes { after: None, limit: self.of(&[1, 1_000]) },
             _ => Command::Show,
         }
     }
