@@ -217,6 +217,34 @@ fn a_yielding_block_is_looked_for_behind_one_that_cools_in_too_many_pieces() {
 }
 
 #[test]
+fn a_block_that_cools_in_too_many_pieces_is_refused_for_now_and_given_when_they_have_cooled() {
+    let cooling = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (3_600, true);
+    let mut net = Net::with(cooling, vec![subnet("10.0.0.0/20", 0)]);
+    let places: Vec<String> = (0..501).map(|at| format!("10.0.{}.{}", 8 + at / 128, at % 128 * 2)).collect();
+    for at in &places {
+        let context = net.context();
+        let claim = Claim {
+            holder: holder(at),
+            address: address(at),
+            prefix_length: None,
+            force: false,
+            options: GrantOptions::default(),
+        };
+        step(&mut net, &Command::Claim(Box::new(claim)), context);
+        let release = Release { target: target(at), force: false, strict: false };
+        step(&mut net, &Command::Release(Box::new(release)), context);
+    }
+    let refused = net.claim("b", "10.0.8.0", |ask| ask.prefix_length = Some(22)).map(drop).unwrap_err();
+    assert!(matches!(refused, Refusal::Cools { pieces_max: 500, .. }), "{refused}");
+    net.at(3_601);
+    while net.network.holdings.anything_cools() {
+        let context = net.context();
+        step(&mut net, &Command::Expire, context);
+    }
+    net.claim("b", "10.0.8.0", |ask| ask.prefix_length = Some(22)).unwrap();
+}
+
+#[test]
 fn oldest_gives_the_block_that_is_free_for_the_longest_time() {
     let oldest = |config: &mut NetworkConfig| config.policy = Policy::Oldest;
     let mut net = Net::with(oldest, vec![subnet("10.0.0.0/27", 0)]);
