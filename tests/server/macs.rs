@@ -36,6 +36,35 @@ fn one_mac_for_several_addresses_is_refused_also_where_some_are_optional() {
     assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("mac")), "{refused}");
 }
 
+/// `invalid_argument` comes before all that the network finds; but a repeat asks for no MAC.
+#[test]
+fn that_no_mac_can_be_made_is_told_before_anything_else_that_stands_in_the_way() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "bare", "subnets": [{"cidr": "10.0.0.0/24"}]}));
+    client.ok("ip.allocate", json!({"network": "bare", "owner": "a"}));
+    let refused = |client: &mut Client, method: &str, more: Value| {
+        let mut ask = json!({"network": "bare", "owner": "z", "mac": "auto"});
+        ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let told = client.call(method, ask);
+        assert_eq!(told["error"]["data"]["field"], "mac", "{told}");
+        assert_eq!(told["error"]["data"]["kind"], "invalid_argument", "{told}");
+    };
+    refused(&mut client, "ip.allocate", json!({}));
+    refused(&mut client, "ip.allocate", json!({"subnet": "nosuch"}));
+    refused(&mut client, "ip.allocate", json!({"pool": "nosuch"}));
+    refused(&mut client, "ip.allocate", json!({"owner": "a", "must_create": true}));
+    refused(&mut client, "ip.claim", json!({"address": "10.9.9.9"}));
+    refused(&mut client, "ip.claim", json!({"address": "10.0.0.1"}));
+    refused(&mut client, "ip.claim", json!({"address": "10.0.0.0"}));
+    let again = client.ok("ip.allocate", json!({"network": "bare", "owner": "a", "mac": "auto"}));
+    assert_eq!((&again["created"], again.get("mac")), (&json!(false), None), "{again}");
+    let again = client.ok("ip.claim", json!({"network": "bare", "owner": "a", "mac": "auto", "address": "10.0.0.1"}));
+    assert_eq!(again["created"], false);
+    let ips = json!([{"network": "bare", "address": "10.9.9.9"}]);
+    assert_eq!(client.kind("ip.acquire", json!({"owner": "z", "mac": "auto", "ips": ips})), "invalid_argument");
+}
+
 #[test]
 fn a_mac_of_one_network_is_refused_in_another_of_its_realm_until_it_is_let_go() {
     let server = TestServer::new();

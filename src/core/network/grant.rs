@@ -119,6 +119,16 @@ impl Network {
         wish: &Wish,
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
+        self.or_no_mac(options.mac, self.allocate_any(draft, holder, wish, options))
+    }
+
+    fn allocate_any(
+        &self,
+        draft: &mut Draft<'_>,
+        holder: &SlotKey,
+        wish: &Wish,
+        options: &GrantOptions,
+    ) -> Result<Grant, Refusal> {
         let selection = self.select(wish)?;
         let held = self.holdings.slot(holder).filter(|(address, _)| !draft.has_let_go(*address));
         self.require_pool(wish, &selection, held)?;
@@ -184,6 +194,18 @@ impl Network {
     /// Gives the slot the address that it names, or finds that it holds it already. `force` is none where the request has no
     /// such member.
     pub(super) fn claim_into(
+        &self,
+        draft: &mut Draft<'_>,
+        holder: &SlotKey,
+        address: Address,
+        wish: &Wish,
+        force: Option<bool>,
+        options: &GrantOptions,
+    ) -> Result<Grant, Refusal> {
+        self.or_no_mac(options.mac, self.claim_any(draft, holder, address, wish, force, options))
+    }
+
+    fn claim_any(
         &self,
         draft: &mut Draft<'_>,
         holder: &SlotKey,
