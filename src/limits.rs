@@ -157,6 +157,8 @@ pub const DURATION_SECONDS_MAX: u64 = 100 * 366 * 86_400;
 pub const DEPLOYMENT_WISHES_MAX: usize = 20_000;
 /// Addresses of a pool that `network.map` draws as text.
 pub const MAP_TEXT_ADDRESSES_MAX: u128 = 65_536;
+/// Entries and cells that a slice of a `network.map` in cells looks at before it lets others have a turn: some milliseconds.
+pub const MAP_SLICE_RECORDS_MAX: usize = 10_000;
 /// Cells of `network.map` with `format: "cells"`.
 pub const MAP_CELLS_MAX: usize = 65_536;
 /// Longest `deadline_ms`: a day.

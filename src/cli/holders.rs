@@ -52,6 +52,12 @@ pub struct ScopeRelease {
 pub struct ScopeList {
     /// Only in this network
     network: Option<String>,
+    /// At most so many
+    #[arg(long)]
+    limit: Option<u64>,
+    /// Continue after this (`next` of an earlier answer)
+    #[arg(long, value_name = "NEXT")]
+    after: Option<String>,
 }
 
 /// Realms: inside one, no address belongs to two networks.

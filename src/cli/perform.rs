@@ -51,6 +51,7 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
         "ip.list" => pages(session, &ask, "reservations").await?,
         "network.list" => pages(session, &ask, "networks").await?,
         "deployment.list" => pages(session, &ask, "deployments").await?,
+        "scope.list" => pages(session, &ask, "scopes").await?,
         "owner.release" | "scope.release" | "deployment.delete" if !dry_run => until_empty(session, &ask).await?,
         _ => session.make(&ask).await?,
     };
@@ -147,10 +148,10 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             Some(next) => format!("{}, and there are more: `--after {}`", counted(count, "reservation"), shell(next)),
             None => counted(count, "reservation"),
         }),
-        "network.list" | "deployment.list" if result.get("next").is_some_and(Value::is_string) => {
+        "network.list" | "deployment.list" | "scope.list" if result.get("next").is_some_and(Value::is_string) => {
             let noun = ask.method.trim_end_matches(".list");
             let next = result.get("next").and_then(Value::as_str).map(shell)?;
-            let count = length("networks").or_else(|| length("deployments"))?;
+            let count = ["networks", "deployments", "scopes"].into_iter().find_map(length)?;
             Some(format!("{}, and there are more: `--after {next}`", counted(count, noun)))
         }
         "network.list" if length("networks") == Some(0) && !ask.params.keys().all(|member| member == "usage") => {

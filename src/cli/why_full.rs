@@ -4,6 +4,7 @@ mod blocks;
 
 use serde_json::{Value, json};
 
+use super::args::Ask;
 use super::exit::Exit;
 use super::output::map::grouped;
 use super::output::table::{Table, wrapped};
@@ -19,7 +20,8 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
     let named = json!({"network": network});
     let counts = session.call("network.usage", named.clone()).await?;
     let config = session.call("network.get", named.clone()).await?;
-    let scopes = session.call("scope.list", named).await?;
+    let every = Ask::new("scope.list", &named);
+    let scopes = super::pages::all(session, &every, "scopes").await?;
     let mut top: Vec<Value> = scopes.get("scopes").and_then(Value::as_array).cloned().unwrap_or_default();
     top.sort_by_key(|scope| std::cmp::Reverse(scope.get("addresses").and_then(number_of).unwrap_or(0)));
     if session.options.style.format != Format::Table {

@@ -92,9 +92,16 @@ pub enum Command {
         part: Box<(Option<SubnetRef>, Option<PoolRef>)>,
         /// How.
         format: MapFormat,
+        /// Where to go on, of cells.
+        from: Option<Box<MapPlace>>,
     },
-    /// `scope.list`.
-    Scopes,
+    /// A slice of `scope.list`: behind this one, at most `limit`.
+    Scopes {
+        /// Behind which.
+        after: Option<Scope>,
+        /// How many at most.
+        limit: usize,
+    },
     /// A change of configuration.
     Configure {
         /// What.
@@ -108,6 +115,8 @@ pub enum Command {
         subnet: SubnetRef,
         /// Refused where the network has moved on.
         if_version: Option<Version>,
+        /// Bytes that may move at once. None where the subnet is only judged: what lies in it is left out then.
+        bytes_max: Option<usize>,
     },
     /// Takes in what another network gave up, generations and all.
     MoveIn(Box<Moved>),
@@ -139,7 +148,7 @@ impl Command {
             | Command::Map { .. }
             | Command::Conflicts
             | Command::ZoneTies(_)
-            | Command::Scopes => true,
+            | Command::Scopes { .. } => true,
             Command::Allocate(_)
             | Command::Claim(_)
             | Command::Acquire(_)
@@ -240,6 +249,17 @@ pub enum MapFormat {
         #[serde(deserialize_with = "compact::prefix_length")]
         prefix_length: u8,
     },
+}
+
+/// Where a slice of a `network.map` in cells goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapPlace {
+    /// Version of the network whose pools these are.
+    pub version: Version,
+    /// The pool.
+    pub pool: Range,
+    /// The first address that is not counted yet.
+    pub at: Address,
 }
 
 /// What a decision depends on besides state and command.

@@ -121,7 +121,7 @@ pub(super) fn mac_once(ask: &Acquire) -> Result<(), Refusal> {
 }
 
 /// A MAC that was to go to several addresses.
-pub(super) fn mac_for_several(mac: Mac) -> Refusal {
+pub fn mac_for_several(mac: Mac) -> Refusal {
     let problem = format!(
         "cannot be {mac} for several addresses: a MAC is unique in its realm, so ask for one address with it, or for `\"auto\"`"
     );

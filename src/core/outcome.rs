@@ -6,13 +6,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
-use super::command::{Binding, ListRest, Moved};
+use super::command::{Binding, ListRest, MapPlace, Moved};
 use super::compact;
 use super::deployment::Deployed;
+use super::refusal::Refusal;
 use super::state::{
     Conflict, Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
-use super::types::{Claimant, Name, NetworkId, Owner, Place, Scope, WallTime};
+use super::types::{Claimant, Name, NetworkId, Owner, Place, Scope, Version, WallTime};
 use super::zones::ZoneTie;
 
 /// What `decide` returns where it does not refuse.
@@ -225,7 +226,27 @@ pub enum Drawing {
     },
 }
 
+impl PoolMap {
+    /// The refusal of maps that are more than one answer holds.
+    pub fn too_long() -> Refusal {
+        let problem = "is needed: the maps of all pools are more than one answer holds; name one, or a subnet";
+        Refusal::invalid("pool", problem)
+    }
+}
+
 impl Drawing {
+    /// Adds a drawing in cells of what is behind this one. A cell that ended in the middle becomes whole.
+    pub fn go_on(&mut self, behind: Drawing) {
+        let (Drawing::Cells { cells, .. }, Drawing::Cells { cells: more, .. }) = (self, behind) else { return };
+        let mut more = more.into_iter().peekable();
+        if let Some(last) = cells.last_mut()
+            && let Some(rest) = more.next_if(|rest| rest.0 == last.0)
+        {
+            *last = (last.0, last.1 + rest.1, last.2 + rest.2, last.3 + rest.3);
+        }
+        cells.extend(more);
+    }
+
     /// Bytes that it takes in an answer, at least.
     pub fn bytes_at_least(&self) -> usize {
         match self {
@@ -367,9 +388,21 @@ pub enum Outcome {
     /// `network.usage`.
     Usage(Box<UsageReport>),
     /// `network.map`.
-    Map(Vec<PoolMap>),
-    /// `scope.list`.
-    Scopes(Vec<ScopeUsage>),
+    Map {
+        /// Pools, in order.
+        pools: Vec<PoolMap>,
+        /// Version of the network whose pools these are.
+        version: Version,
+        /// Where the next slice begins, of cells.
+        next: Option<Box<MapPlace>>,
+    },
+    /// A slice of `scope.list`.
+    Scopes {
+        /// Scopes, by name.
+        page: Vec<ScopeUsage>,
+        /// There are more behind the last one.
+        more: bool,
+    },
     /// `subnet.add`, `subnet.modify`, `subnet.move`; with `if_absent`, whether it was made.
     Subnet {
         /// The subnet.

@@ -84,7 +84,7 @@ pub enum Refusal {
     },
     /// More would move with a subnet than may at once.
     #[error(
-        "subnet {subnet} cannot move at once: what lies in it, {} among it, takes {bytes} bytes of a commit, and at most \
+        "subnet {subnet} cannot move at once: what lies in it, {} among it, takes at least {bytes} bytes of a commit, and at most \
          {bytes_max} may move at once; release some of it, move the subnet, then ip.claim in its new network what was released",
         counted(*.count, "reservation")
     )]
@@ -95,7 +95,7 @@ pub enum Refusal {
         count: u64,
         /// The first of them, at most ten.
         first: Vec<Address>,
-        /// What the move takes.
+        /// What the move takes, at least.
         bytes: usize,
         /// What may move at once.
         bytes_max: usize,
@@ -167,6 +167,16 @@ pub enum Refusal {
         /// asked before the refusal leaves. So it never crosses between nodes.
         #[serde(skip)]
         used_in: Option<(Mac, NetworkId)>,
+    },
+    /// Nobody holds any of it, but so much of it cools that one commit does not clear it.
+    #[error("{block} cools in more than {pieces_max} pieces; ask again when the cooldown is over")]
+    Cools {
+        /// The network.
+        network: Name,
+        /// What was asked for.
+        block: Range,
+        /// Pieces that one commit clears.
+        pieces_max: usize,
     },
     /// The slot holds another address, or one that does not match what is asked.
     #[error("{holder} already holds {address} in network `{network}`{}; release it first, or name another slot (`ip.allocate`, `ip.claim` and `ip.acquire` may `replace` it)", differs_of(.differs))]
@@ -387,7 +397,7 @@ impl Refusal {
             Refusal::InUse { .. } | Refusal::TooMuchToMove { .. } | Refusal::Guarded { .. } => 5,
             Refusal::NotOwner { .. } | Refusal::DeclinedByOther { .. } => 6,
             Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } | Refusal::PlanConflict { .. } => 7,
-            Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => 8,
+            Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } | Refusal::Cools { .. } => 8,
             Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => 9,
             Refusal::Reserved { .. } => 10,
             Refusal::QuotaExceeded { .. } => 11,

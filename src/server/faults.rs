@@ -152,6 +152,11 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             data.address = address.map(|address| address.to_string());
             data.held_by = held_by.as_deref().map(holder);
         }
+        Refusal::Cools { network, block, .. } => {
+            data.network = Some(network.clone());
+            data.address = Some(block.first().to_string());
+            data.retry = Retry::Later;
+        }
         Refusal::SlotTaken { network, address, differs, .. } => {
             data.network = Some(network.clone());
             data.address = Some(address.to_string());
@@ -237,6 +242,15 @@ mod tests {
     fn what_is_in_use_always_tells_how_many_reservations_stand_in_the_way() {
         let data = refused(&Refusal::Guarded { problem: String::new(), count: 0, first: Vec::new() }).data;
         assert_eq!((data.count, data.first), (Some(0), Some(Vec::new())));
+    }
+
+    #[test]
+    fn what_cools_is_worth_asking_for_again_and_what_somebody_holds_is_not() {
+        let (network, block) = ("lan".parse().unwrap(), "10.0.0.0/22".parse().unwrap());
+        let data = refused(&Refusal::Cools { network, block, pieces_max: 500 }).data;
+        assert_eq!((data.kind, data.retry), (ErrorKind::AlreadyInUse, Retry::Later));
+        assert_eq!(data.address.as_deref(), Some("10.0.0.0"));
+        assert_eq!(ErrorKind::AlreadyInUse.retry(), Retry::Never);
     }
 
     #[test]

@@ -14,8 +14,8 @@ mod reservation;
 use serde::Serialize;
 
 pub(crate) use self::event::event_type;
-use self::nouns::{map_pool, network, pool, reserved, scope_list, state_word, subnet, usage};
-use self::pages::{WHOLE, events_page, networks_page};
+use self::nouns::{map_pool, network, pool, reserved, state_word, subnet, usage};
+use self::pages::{WHOLE, events_page, networks_page, scopes_page};
 use self::reservation::NetworkParts;
 use super::sweeping::sweep_result;
 use super::text;
@@ -122,8 +122,9 @@ impl Renderer {
                 answer.cursor = report.at.as_deref().map(event::place_text);
                 noun(out, &answer);
             }
-            Outcome::Map(pools) => noun(out, &wire_nouns::MapResult { pools: pools.iter().map(map_pool).collect() }),
-            Outcome::Scopes(scopes) => noun(out, &scope_list(scopes)),
+            Outcome::Map { pools, .. } => {
+                noun(out, &wire_nouns::MapResult { pools: pools.iter().map(map_pool).collect() })
+            }
             Outcome::Conflicts(contested) => noun(out, &nouns::conflicts(contested)),
             Outcome::Accepted(contested) => noun(out, &nouns::accepted(contested)),
             Outcome::Subnet { subnet: config, created } => {
@@ -150,6 +151,7 @@ impl Renderer {
             | Outcome::LetGo { .. }
             | Outcome::MovedOut(_)
             | Outcome::ZoneTies(_)
+            | Outcome::Scopes { .. }
             | Outcome::Healed(_)
             | Outcome::Expired { .. }
             | Outcome::SweepLooked { .. }
@@ -222,7 +224,7 @@ impl Renderer {
                     .map(|(realm, count)| wire_nouns::RealmEntry { realm: realm.clone(), networks: *count });
                 noun(out, &wire_nouns::RealmListResult { realms: realms.collect() });
             }
-            Done::Scopes(scopes) => noun(out, &scope_list(scopes)),
+            Done::Scopes { page, more } => scopes_page(out, page, *more),
             Done::Conflicts(contested) => noun(out, &nouns::conflicts(contested)),
             // Which node it is only the session's server knows; subscriptions are the session's.
             Done::Located(_) | Done::Node(_) | Done::Watching { .. } | Done::Events(_) => out.extend_from_slice(b"{}"),

@@ -149,6 +149,7 @@ fn flags_become_members() {
             json!({"network": "lan", "subnet": "10.0.0.0/24", "name": "web"}),
         ),
         ("deployment list --limit 3", json!({"limit": 3})),
+        ("scope list lan --limit 3 --after a", json!({"network": "lan", "limit": 3, "after": "a"})),
         ("deployment get shop", json!({"deployment": "shop"})),
         ("cluster locate lan", json!({"network": "lan"})),
         ("cluster drain", json!({})),

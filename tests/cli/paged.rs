@@ -26,6 +26,7 @@ fn refusing(times: usize) -> Responder {
         }
         let (list, item) = match method {
             "network.list" => ("networks", lan()),
+            "scope.list" => ("scopes", json!({"scope": "a"})),
             _ => ("reservations", json!({"network": "lan", "network_id": lan()["id"], "address": "10.0.0.1"})),
         };
         match params.get("after") {
@@ -38,7 +39,7 @@ fn refusing(times: usize) -> Responder {
 
 #[test]
 fn a_list_that_cannot_be_gone_on_with_is_begun_again_and_shown_once() {
-    for (line, list) in [("ip list", "reservations"), ("network list", "networks")] {
+    for (line, list) in [("ip list", "reservations"), ("network list", "networks"), ("scope list", "scopes")] {
         let server = refusing(2);
         let line = format!("{line} --format json");
         let output = allod(&server.address, &line.split(' ').collect::<Vec<_>>());

@@ -65,7 +65,12 @@ fn an_act_that_comes_after_the_end_is_not_ready_and_no_list_is_empty_because_of_
         }
         let network = "lan".into();
         let change = Configure::Delete { force: false, purge: false };
-        for job in [create("dmz"), Job::Configure { network, change, if_version: None }, Job::Realms, Job::Scopes] {
+        for job in [
+            create("dmz"),
+            Job::Configure { network, change, if_version: None },
+            Job::Realms,
+            Job::Scopes { network: None, after: None, limit: 1_000 },
+        ] {
             let job_text = format!("{job:?}");
             match ask(&shared, job).await {
                 // Holding the memory is the proof of ownership here: it is the process that ends.

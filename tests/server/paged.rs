@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::clock::RealLeases;
 use crate::stores;
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, line};
 
 /// Networks `a` to `e`, each with two reservations.
 fn five(client: &mut Client) {
@@ -224,4 +224,68 @@ fn a_place_in_a_network_that_is_gone_is_no_place_in_the_next_one_of_its_name() {
     let told = client.call("ip.list", json!({"network": "lan", "limit": 2, "after": next}));
     let data = &told["error"]["data"];
     assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("after")), "{told}");
+}
+
+const SCOPES: (&str, &str) = ("scope.list", "scopes");
+
+#[test]
+fn scopes_are_listed_by_name_page_by_page_each_once_with_what_it_holds_in_all_networks() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    five(&mut client);
+    // In each network scopes of its own among those of all.
+    for (at, network) in ["a", "b", "c", "d", "e"].iter().enumerate() {
+        for scope in ["a", "n", "z", &format!("m{at}"), &format!("x{at}")] {
+            client.ok("ip.allocate", json!({"network": network, "owner": "o", "scope": scope}));
+        }
+    }
+    let whole = client.ok("scope.list", json!({}));
+    assert!(whole.get("next").is_none(), "{whole}");
+    let whole = whole["scopes"].as_array().unwrap().clone();
+    let name = |scope: &Value| scope["scope"].as_str().unwrap().to_owned();
+    let names: Vec<String> = whole.iter().map(name).collect();
+    assert_eq!((names.len(), names.is_sorted()), (14, true), "{names:?}");
+    let held = |name: &str| whole.iter().find(|scope| scope["scope"] == name).unwrap()["reservations"].clone();
+    assert_eq!(["a", "default", "m3", "z"].map(held), [5, 10, 1, 5].map(Value::from));
+    for limit in [1, 3, 7, 13, 14] {
+        assert_eq!(pages(&mut client, SCOPES, limit, &[]), whole, "{limit} a page");
+    }
+    // Behind a scope that is there no more it goes on as if it were.
+    let gone = [("scope.release", json!({"scope": "m1"}))];
+    let listed: Vec<String> = pages(&mut client, SCOPES, 4, &gone).iter().map(name).collect();
+    assert_eq!(listed, names);
+    let first = client.ok("scope.list", json!({"network": "b", "limit": 2}));
+    assert_eq!(first["scopes"].as_array().unwrap().iter().map(name).collect::<Vec<_>>(), ["a", "default"]);
+    let rest = client.ok("scope.list", json!({"network": "b", "after": first["next"]}));
+    assert_eq!(rest["scopes"].as_array().unwrap().iter().map(name).collect::<Vec<_>>(), ["n", "x1", "z"]);
+    assert!(rest.get("next").is_none(), "{rest}");
+    assert_eq!(client.kind("scope.list", json!({"network": "none"})), "not_found");
+    let told = client.call("scope.list", json!({"after": "\u{1}"}));
+    assert_eq!(told["error"]["data"]["field"], "after", "{told}");
+}
+
+#[test]
+fn a_page_of_scopes_is_no_longer_than_an_answer_may_be_however_long_their_names_are() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]}));
+    // As JSON each name is twice as long.
+    let scopes: Vec<String> = (0..7_400).map(|n| format!("{n:06}{}", "\"".repeat(250))).collect();
+    for some in scopes.chunks(400) {
+        let ask = |scope| json!({"network": "lan", "owner": "o", "scope": scope, "brief": true});
+        client.raw(some.iter().map(|scope| line(1, "ip.allocate", &ask(scope))).collect::<String>());
+        some.iter().for_each(|_| assert!(client.answer().get("result").is_some()));
+    }
+    let (mut listed, mut ask) = (Vec::new(), json!({"limit": 10_000}));
+    loop {
+        client.send("scope.list", ask.clone());
+        let text = client.judged_line();
+        assert!(text.len() <= 4 << 20, "{} bytes", text.len());
+        let page = serde_json::from_str::<Value>(&text).unwrap()["result"].clone();
+        listed
+            .extend(page["scopes"].as_array().unwrap().iter().map(|scope| scope["scope"].as_str().unwrap().to_owned()));
+        let Some(next) = page.get("next") else { break };
+        ask["after"] = next.clone();
+    }
+    assert_eq!(listed, scopes);
 }

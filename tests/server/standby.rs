@@ -73,7 +73,14 @@ async fn shown(store: Arc<dyn Store>, standby: Option<Standby>) -> Result<Vec<Do
     let list = Job::List { network: None, realm: None, filter, after: None, limit, count_only: false };
     let mut all = Vec::new();
     let deployments = Job::Deployments { after: None, limit: 1_000 };
-    for job in [networks(false), networks(true), list, Job::Realms, Job::Scopes, deployments] {
+    for job in [
+        networks(false),
+        networks(true),
+        list,
+        Job::Realms,
+        Job::Scopes { network: None, after: None, limit: 1_000 },
+        deployments,
+    ] {
         all.push(ask(&shared, job).await.unwrap());
     }
     for round in 1..=2 {

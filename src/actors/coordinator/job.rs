@@ -13,7 +13,9 @@ use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::waits::Wait;
 use crate::core::address::{Address, Range};
 use crate::core::catalog::Naming;
-use crate::core::command::{Acquire, Command, Configure, Filter, LateRenewal, NetworkInput, SubnetRef, Target};
+use crate::core::command::{
+    Acquire, Command, Configure, Filter, LateRenewal, NetworkInput, PoolRef, SubnetRef, Target,
+};
 use crate::core::compact;
 use crate::core::deployment::Deployment;
 use crate::core::outcome::{Contested, Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
@@ -212,10 +214,27 @@ pub enum Job {
         /// How many at most.
         limit: usize,
     },
+    /// `network.map` in cells.
+    Map {
+        /// The network.
+        network: CompactString,
+        /// One subnet only; some pools only.
+        part: Box<(Option<SubnetRef>, Option<PoolRef>)>,
+        /// Prefix length of a cell.
+        #[serde(deserialize_with = "compact::prefix_length")]
+        prefix_length: u8,
+    },
     /// `realm.list`.
     Realms,
-    /// `scope.list` over all networks.
-    Scopes,
+    /// `scope.list`.
+    Scopes {
+        /// Only in this network.
+        network: Option<CompactString>,
+        /// Behind this one.
+        after: Option<Scope>,
+        /// How many at most.
+        limit: usize,
+    },
     /// `cluster.conflicts` over all networks.
     Conflicts,
     /// `cluster.locate`.
@@ -285,8 +304,9 @@ impl Job {
             Job::List { .. }
             | Job::Find { .. }
             | Job::Networks { .. }
+            | Job::Map { .. }
             | Job::Realms
-            | Job::Scopes
+            | Job::Scopes { .. }
             | Job::Conflicts
             | Job::Locate(_)
             | Job::Deployment(_)
@@ -396,7 +416,12 @@ pub enum Done {
     /// `realm.list`.
     Realms(Vec<(Name, u64)>),
     /// `scope.list`.
-    Scopes(Vec<ScopeUsage>),
+    Scopes {
+        /// The page, by name.
+        page: Vec<ScopeUsage>,
+        /// There are more behind the last one.
+        more: bool,
+    },
     /// `cluster.conflicts`.
     Conflicts(Vec<Contested>),
     /// `cluster.locate`.

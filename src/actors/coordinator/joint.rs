@@ -1,6 +1,7 @@
 //! What changes several networks at once: hold, decide, one joint unit, go on. `waiting` has `ip.acquire`, `moves` has
 //! `subnet.move`, `deploy` deployments.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ use crate::actors::routes::Route;
 use crate::actors::service::Shared;
 use crate::actors::waits::Arrival;
 use crate::actors::{Applied, Fault, Reply, only_answer};
-use crate::core::command::{Acquire, Command};
+use crate::core::command::{Acquire, Command, MacWish};
+use crate::core::forms;
 use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{NetworkId, Slot};
@@ -260,7 +262,8 @@ impl Coordinator {
                 None => found.push((route, part)),
             }
         }
-        let asks = found.into_iter().map(|(route, part)| (route, part.ask)).collect();
+        let asks: Vec<AskOf> = found.into_iter().map(|(route, part)| (route, part.ask)).collect();
+        mac_once_in_a_realm(&asks)?;
         Ok(ByNetwork { asks, meant, missing })
     }
 
@@ -298,6 +301,20 @@ impl AcquirePart {
         }
         Ok(())
     }
+}
+
+/// Refuses one MAC for addresses of several networks of a realm, as a network refuses it for several of its own: it would find
+/// there what this very request is about to do here.
+fn mac_once_in_a_realm(asks: &[AskOf]) -> Result<(), Refusal> {
+    let mut realms = BTreeSet::new();
+    for (route, ask) in asks {
+        if let Some(MacWish::Given(mac)) = ask.options.mac
+            && !realms.insert(&route.realm)
+        {
+            return Err(forms::mac_for_several(mac));
+        }
+    }
+    Ok(())
 }
 
 /// Which of several refusals of items is answered: by the protocol's order, then by place in the request. What is no

@@ -3,7 +3,6 @@
 //! Lists go by network name, then address; what existed throughout is listed exactly once. Which network comes next, `walk`
 //! says.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use crate::actors::routes::Route;
 use crate::core::address::{Address, Range};
 use crate::core::catalog::ListRow;
 use crate::core::command::{Command, Filter, ListSlice};
-use crate::core::outcome::{Lookup, Outcome, ScopeUsage, Slice, UsageReport};
+use crate::core::outcome::{Lookup, Outcome, Slice, UsageReport};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Place, Scope};
 use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
@@ -290,33 +289,6 @@ impl Coordinator {
             networks.push((*view, report));
         }
         Ok(Done::Networks { networks, next: None, order })
-    }
-
-    /// `scope.list` over all networks.
-    pub(super) async fn scopes(&self) -> Outcomes {
-        let mut scopes: BTreeMap<Scope, ScopeUsage> = BTreeMap::new();
-        let mut walk = Walk::after(self, None);
-        while let Some(listing) = walk.next().await? {
-            let Some(route) = self.route_of(&listing) else { continue };
-            let here = match self.ask(&route, Command::Scopes).await {
-                Ok(Outcome::Scopes(here)) => here,
-                Err(fault) if !is_gone(&fault) => return Err(fault),
-                Ok(_) | Err(_) => continue,
-            };
-            for usage in here {
-                match scopes.get_mut(&usage.scope) {
-                    Some(sum) => {
-                        sum.reservations += usage.reservations;
-                        // Of several realms they may be more than there are numbers.
-                        sum.addresses = sum.addresses.saturating_add(usage.addresses);
-                        sum.obsolete += usage.obsolete;
-                        sum.unbound += usage.unbound;
-                    }
-                    None => drop(scopes.insert(usage.scope.clone(), usage)),
-                }
-            }
-        }
-        Ok(Done::Scopes(scopes.into_values().collect()))
     }
 
     /// `cluster.conflicts` over all networks.

@@ -26,9 +26,11 @@ mod job;
 mod joint;
 mod lists;
 mod locked;
+mod maps;
 mod moves;
 mod proved;
 mod release;
+mod scopes;
 pub mod sweep;
 mod waiting;
 mod walk;
@@ -175,8 +177,9 @@ impl Coordinator {
             Job::Networks { realm, tag, usage, deleted, after, limit } => {
                 self.networks(realm.as_ref(), tag.as_ref(), (usage, deleted), after, limit).await
             }
+            Job::Map { network, part, prefix_length } => self.map_in_cells(&network, &part, prefix_length).await,
             Job::Realms => self.realms().await,
-            Job::Scopes => self.scopes().await,
+            Job::Scopes { network, after, limit } => self.scopes(network.as_deref(), after, limit).await,
             Job::Conflicts => self.conflicts().await,
             Job::Locate(network) => self.locate(&network).await,
             Job::Watch { network, realm, scope, since } => self.watch(network, (realm, scope), since).await,

@@ -23,6 +23,7 @@ use crate::core::catalog::Intent;
 use crate::core::command::{Command, Moved, SubnetRef};
 use crate::core::outcome::Outcome;
 use crate::core::refusal::Refusal;
+use crate::core::state::SubnetConfig;
 use crate::core::types::{Generation, ShardTime, SubnetId, Version};
 
 impl Coordinator {
@@ -66,7 +67,8 @@ impl Coordinator {
         let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await?;
         // Nobody else changes what it is until the lock ends.
         let view = self.show(&from).await?;
-        let known = find_subnet(&view.subnets, &subnet).map(|subnet| (subnet.id, subnet.cidr));
+        let there = find_subnet(&view.subnets, &subnet);
+        let known = there.map(|subnet| (subnet.id, subnet.cidr));
         // Before the networks are held: what it waits for may need one of them.
         let spaced = match known {
             Some(space) => self.space_in(&mut act, [&from, &to], space).await,
@@ -76,37 +78,30 @@ impl Coordinator {
         let moving = self.shared.moving.write().await;
         let holds = Holds::of(&self.shared, &routes).await?;
         let transaction = self.transaction();
-        let leaving = Command::MoveOut { subnet: subnet.clone(), if_version };
-        let (out, outcome) = match holds.decide(self, &from, leaving, transaction).await {
-            Ok(decided) => decided,
-            Err(fault) => {
-                let (fault, decided_by) = self.refused_to_leave(fault, &holds, [&from, &to], &subnet, spaced).await;
-                if let Some(network) = decided_by {
-                    self.note_answer(network, &fault);
-                }
-                return Err(fault);
-            }
-        };
-        let Outcome::MovedOut(moved) = outcome else { return Err(lost_before()) };
-        let (id, cidr) = (moved.subnet.id, moved.subnet.cidr);
-        if known != Some((id, cidr)) {
+        let leaving = |bytes_max| Command::MoveOut { subnet: subnet.clone(), if_version, bytes_max };
+        // What is in the way of the subnet itself is told before anything of what lies in it is looked at.
+        let left = holds.decide(self, &from, leaving(None), transaction).await;
+        if let Ok((_, Outcome::MovedOut(bare))) = &left
+            && known != Some((bare.subnet.id, bare.subnet.cidr))
+        {
             // It was loaded again behind something in doubt: what is noted is not what would move.
             let problem = "the subnet is not what it was a moment ago".to_owned();
             return Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }));
         }
+        let judged = self.judge_bare(left.map(drop), &holds, [&from, &to], there, spaced).await;
+        judged.map_err(|(fault, decided_by)| {
+            decided_by.inspect(|network| self.note_answer(network, &fault));
+            fault
+        })?;
+        let bytes_max = self.shared.info.move_bytes_max;
+        let left = holds.decide(self, &from, leaving(Some(bytes_max)), transaction).await;
+        let (out, outcome) = left.inspect_err(|fault| self.note_answer(&from, fault))?;
+        let Outcome::MovedOut(moved) = outcome else { return Err(lost_before()) };
+        let (id, cidr) = (moved.subnet.id, moved.subnet.cidr);
         let held = moved.held();
         let taken = holds.decide(self, &to, Command::MoveIn(moved), transaction).await;
-        // Of what the target refuses and what its realm has no space for, the first in the protocol's order is answered.
-        let taken = match taken {
-            Err(fault) if comes_before_overlap(&fault) => {
-                self.note_answer(&to, &fault);
-                return Err(fault);
-            }
-            taken => taken,
-        };
-        spaced?;
         let (into, outcome) = taken.inspect_err(|fault| self.note_answer(&to, fault))?;
-        let (bytes, bytes_max) = (out.bytes + into.bytes, self.shared.info.move_bytes_max);
+        let bytes = out.bytes + into.bytes;
         if bytes > bytes_max {
             let (count, first) = held;
             return Err(Refusal::TooMuchToMove { subnet: cidr, count, first, bytes, bytes_max }.into());
@@ -153,35 +148,33 @@ impl Coordinator {
         act.intend(CatalogCheck::Space(Some((from.id, id))), intent).await
     }
 
-    /// What is answered where the network that has the subnet refuses: what the target refuses, where that comes first. And
-    /// which network it is that refuses so; none where it is the catalog.
-    async fn refused_to_leave<'a>(
+    /// Refuses what is in the way of the subnet by itself, whatever lies in it: of what the network that has it refuses, what
+    /// the target refuses and what its realm has no space for, the first in the protocol's order. And which network it is that
+    /// refuses so; none where it is the catalog.
+    async fn judge_bare<'a>(
         &self,
-        fault: Box<Fault>,
+        left: Result<(), Box<Fault>>,
         holds: &Holds,
         [from, to]: [&'a Arc<Route>; 2],
-        subnet: &SubnetRef,
+        subnet: Option<&Arc<SubnetConfig>>,
         spaced: Result<(), Box<Fault>>,
-    ) -> (Box<Fault>, Option<&'a Arc<Route>>) {
-        let late = matches!(*fault, Fault::Refused(Refusal::Guarded { .. } | Refusal::VersionConflict { .. }));
-        let transaction = self.transaction();
-        let Ok((_, Outcome::Network(view))) = holds.decide(self, from, Command::Show, transaction).await else {
-            return (fault, Some(from));
+    ) -> Result<(), (Box<Fault>, Option<&'a Arc<Route>>)> {
+        let is_late =
+            |fault: &Fault| matches!(fault, Fault::Refused(Refusal::Guarded { .. } | Refusal::VersionConflict { .. }));
+        let left = left.map_err(|fault| (fault, Some(from)));
+        let (true, Some(subnet)) = (left.as_ref().map_or_else(|(fault, _)| is_late(fault), |()| true), subnet) else {
+            return left;
         };
-        let Some(subnet) = find_subnet(&view.subnets, subnet).filter(|_| late) else {
-            return (fault, Some(from));
-        };
-        // What stands against reservations comes behind what was refused already.
+        // What stands against reservations comes behind what is refused here.
         let (entries, now) = (Vec::new(), ShardTime::default());
         let bare = Moved { subnet: Arc::clone(subnet), entries, now, next_generation: Generation(0) };
-        let arriving = holds.decide(self, to, Command::MoveIn(Box::new(bare)), transaction).await;
-        match arriving {
-            Err(first) if comes_before_overlap(&first) => (first, Some(to)),
-            arriving => match (spaced, arriving) {
-                (Err(overlap), _) => (overlap, None),
-                (Ok(()), Err(refused)) if rank(&refused) < rank(&fault) => (refused, Some(to)),
-                (Ok(()), _) => (fault, Some(from)),
-            },
+        let arriving = holds.decide(self, to, Command::MoveIn(Box::new(bare)), self.transaction()).await;
+        match (arriving, spaced, left) {
+            (Err(first), _, _) if comes_before_overlap(&first) => Err((first, Some(to))),
+            (_, Err(overlap), _) => Err((overlap, None)),
+            (Err(refused), Ok(()), Err((fault, _))) if rank(&refused) < rank(&fault) => Err((refused, Some(to))),
+            (Err(refused), Ok(()), Ok(())) => Err((refused, Some(to))),
+            (_, Ok(()), left) => left,
         }
     }
 
@@ -193,7 +186,7 @@ impl Coordinator {
         if_version: Option<Version>,
         tell: &mut Tell,
     ) -> Result<(), Box<Fault>> {
-        let item = self.item(Command::MoveOut { subnet, if_version }, true);
+        let item = self.item(Command::MoveOut { subnet, if_version, bytes_max: None }, true);
         let decided = self.ask_item(network, item).await.inspect_err(|fault| self.note_answer(network, fault))?;
         let Outcome::MovedOut(moved) = decided else { return Err(lost_before()) };
         tell.tell(Ok(Done::Outcome(Outcome::Subnet { subnet: moved.subnet, created: false })));

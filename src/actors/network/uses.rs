@@ -124,7 +124,7 @@ impl NetworkActor {
             | Command::Show
             | Command::Usage
             | Command::Map { .. }
-            | Command::Scopes
+            | Command::Scopes { .. }
             | Command::ZoneTies(_)
             | Command::Configure { .. }
             | Command::MoveOut { .. }

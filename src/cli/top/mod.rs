@@ -22,6 +22,7 @@ use serde_json::{Map, Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::args::Ask;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{Format, number_of, print};
@@ -184,7 +185,7 @@ fn order(view: &mut View, args: &Top, sort: Sort, limit: usize) {
 /// Scopes with the most addresses, as the protocol tells them.
 async fn scopes(session: &mut Session, args: &Top) -> Done<Value> {
     let asked = args.network.as_deref().map_or_else(Map::new, named);
-    let answer = session.call("scope.list", Value::Object(asked)).await?;
+    let answer = super::pages::all(session, &Ask::new("scope.list", &asked), "scopes").await?;
     let mut scopes = answer.get("scopes").and_then(Value::as_array).cloned().unwrap_or_default();
     scopes.sort_by_key(|scope| std::cmp::Reverse(scope.get("addresses").and_then(number_of).unwrap_or(0)));
     scopes.truncate(args.limit);

@@ -8,7 +8,7 @@ use crate::core::address::{Address, Family, Range};
 use crate::core::command::Wish;
 use crate::core::forms;
 use crate::core::refusal::Refusal;
-use crate::core::state::{Entry, NetworkKind, PoolKind, Reservation, ReservedRange};
+use crate::core::state::{Entry, NetworkKind, PoolKind, Reservation};
 use crate::core::types::SlotKey;
 
 impl Network {
@@ -163,7 +163,7 @@ impl Network {
         if self.layout.subnets[index].has_unusable(block) {
             return Err(Refusal::Reserved { address: first, why: self.why_unusable(index, block) });
         }
-        let draining = subnet.pools.iter().find(|pool| pool.draining && pool.range.overlaps(block));
+        let draining = self.layout.pools_over(block).map(|pool| self.pool_config(pool)).find(|pool| pool.draining);
         if subnet.draining || draining.is_some() {
             let what = draining
                 .map_or_else(|| format!("subnet {}", subnet.cidr), |pool| format!("pool {}", pool.range.as_typed()));
@@ -178,8 +178,7 @@ impl Network {
             // Not to be told to who has no such member.
             None => "name another address",
         };
-        let not_mine = |reserved: &&ReservedRange| reserved.range.overlaps(block) && !reserved.is_for(holder);
-        if let Some(reserved) = subnet.reserved.iter().find(not_mine) {
+        if let Some(reserved) = subnet.reserved_over(block).iter().find(|reserved| !reserved.is_for(holder)) {
             let note = if reserved.note.is_empty() { String::new() } else { format!(" ({})", reserved.note) };
             let whose = reserved.reserved_for.as_ref().map_or_else(String::new, |whose| {
                 let slot = whose.slot.as_ref().map_or_else(String::new, |slot| format!(" (slot `{slot}`)"));

@@ -10,7 +10,7 @@ use super::Network;
 use super::draft::{Draft, held_by};
 use super::holdings::covered;
 use super::selection::Selection;
-use crate::core::address::Address;
+use crate::core::address::{Address, Range};
 use crate::core::command::{Acquire, AcquireItem, Allocate, Claim, Context, GrantOptions, Wish};
 use crate::core::forms;
 use crate::core::outcome::{Decision, Grant, Outcome};
@@ -119,6 +119,16 @@ impl Network {
         wish: &Wish,
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
+        self.or_no_mac(options.mac, self.allocate_any(draft, holder, wish, options))
+    }
+
+    fn allocate_any(
+        &self,
+        draft: &mut Draft<'_>,
+        holder: &SlotKey,
+        wish: &Wish,
+        options: &GrantOptions,
+    ) -> Result<Grant, Refusal> {
         let selection = self.select(wish)?;
         let held = self.holdings.slot(holder).filter(|(address, _)| !draft.has_let_go(*address));
         self.require_pool(wish, &selection, held)?;
@@ -184,6 +194,18 @@ impl Network {
     /// Gives the slot the address that it names, or finds that it holds it already. `force` is none where the request has no
     /// such member.
     pub(super) fn claim_into(
+        &self,
+        draft: &mut Draft<'_>,
+        holder: &SlotKey,
+        address: Address,
+        wish: &Wish,
+        force: Option<bool>,
+        options: &GrantOptions,
+    ) -> Result<Grant, Refusal> {
+        self.or_no_mac(options.mac, self.claim_any(draft, holder, address, wish, force, options))
+    }
+
+    fn claim_any(
         &self,
         draft: &mut Draft<'_>,
         holder: &SlotKey,
@@ -338,6 +360,13 @@ impl SubnetConfig {
     /// Does it serve a zone? Without zones it serves every one.
     pub fn serves(&self, zone: &str) -> bool {
         self.zones.is_empty() || self.zones.iter().any(|served| served == zone)
+    }
+
+    /// Its reserved ranges that share addresses with a range: they are ascending and disjoint. Cost: O(log).
+    pub(super) fn reserved_over(&self, range: Range) -> &[ReservedRange] {
+        let from = self.reserved.partition_point(|reserved| reserved.range.last() < range.first());
+        let over = &self.reserved[from..];
+        &over[..over.partition_point(|reserved| reserved.range.first() <= range.last())]
     }
 }
 

@@ -16,6 +16,7 @@ mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
@@ -64,6 +65,8 @@ pub(super) struct Holdings {
     /// First record of each owner's chain of held records.
     owners: Index,
     scopes: HashMap<Scope, ScopeChain>,
+    /// Their names in order, for lists: grants, of which most find their scope there already, look only at the other.
+    scopes_by_name: BTreeSet<Scope>,
     promised: Promised,
     leases: BTreeSet<(ShardTime, RecordId)>,
     cooling: BTreeSet<(ShardTime, RecordId)>,
@@ -295,26 +298,29 @@ impl Holdings {
         })
     }
 
+    /// How many scopes hold anything.
+    pub(super) fn scopes_held(&self) -> usize {
+        self.scopes.len()
+    }
+
     /// Names of the scopes that hold anything.
     pub(super) fn scope_names(&self) -> impl Iterator<Item = &Scope> {
         self.scopes.keys()
     }
 
-    /// What each scope holds, by name.
-    pub(super) fn scope_usage(&self) -> Vec<ScopeUsage> {
-        let mut usage: Vec<_> = self
-            .scopes
-            .iter()
-            .map(|(scope, chain)| ScopeUsage {
+    /// What each scope behind this one holds, by name. Cost: O(log), and of those that are asked for.
+    pub(super) fn scope_usage(&self, after: Option<&Scope>) -> impl Iterator<Item = ScopeUsage> {
+        let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let held = self.scopes_by_name.range::<Scope, _>(behind).map(|scope| (scope, self.scopes.get(scope)));
+        held.filter_map(|(scope, chain)| {
+            chain.map(|chain| ScopeUsage {
                 scope: scope.clone(),
                 reservations: chain.current + chain.obsolete,
                 addresses: chain.addresses,
                 obsolete: chain.obsolete,
                 unbound: chain.unbound,
             })
-            .collect();
-        usage.sort_by(|a, b| a.scope.cmp(&b.scope));
-        usage
+        })
     }
 
     /// Who carries a MAC.

@@ -171,6 +171,9 @@ impl Network {
             let view = draft.hand_over(address, held, &ask.to, None);
             return Ok(draft.finish(Outcome::Transferred(vec![view])));
         };
+        if ask.exchange {
+            is_promised_to_nobody(other_address, other)?;
+        }
         // Who gives an obsolete one away may hold another in that slot: nothing may be put beside it.
         let own = self.holdings.slot(&held.holder).filter(|(own, _)| *own != address);
         let in_the_way =
@@ -179,7 +182,6 @@ impl Network {
             let (network, holder) = (self.config.name.clone(), holder.clone());
             return Err(Refusal::SlotTaken { network, holder, address: taken, differs: Vec::new() });
         }
-        is_promised_to_nobody(other_address, other)?;
         if held.obsolete.is_some() {
             // Its giver held nothing that counted there, and gets what does.
             self.transfer_within_limits(held, &held.holder)?;

@@ -18,6 +18,7 @@
 //!
 //! Review notes: is `decide` free of effects? Does every new state change go through `apply`, so that loading sees it?
 
+mod cells;
 mod claimable;
 mod configure;
 mod counting;
@@ -203,10 +204,12 @@ impl Network {
             Command::Purge { limit } => Ok(self.purge(*limit, context)),
             Command::Show => Ok(read::read(super::outcome::Outcome::Network(Box::new(self.show())))),
             Command::Usage => Ok(read::read(super::outcome::Outcome::Usage(Box::new(self.usage())))),
-            Command::Map { part, format } => self.map(part.0.as_ref(), part.1.as_ref(), *format),
-            Command::Scopes => Ok(self.scopes()),
+            Command::Map { part, format, from } => self.map(part.0.as_ref(), part.1.as_ref(), *format, from.as_deref()),
+            Command::Scopes { after, limit } => Ok(self.scopes(after.as_ref(), *limit)),
             Command::Configure { change, if_version } => self.decide_configure(change, *if_version, context),
-            Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version, context.now),
+            Command::MoveOut { subnet, if_version, bytes_max } => {
+                self.decide_move_out(subnet, *if_version, *bytes_max, context.now)
+            }
             Command::MoveIn(moved) => self.decide_move_in(moved, context),
             Command::Heal(ask) => Ok(self.heal(ask, context)),
             Command::Conflicts => Ok(self.conflicts()),

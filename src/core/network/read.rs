@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use super::Network;
 use super::holdings::covered;
-use crate::core::address::{Address, Cidr, Range, host_mask};
-use crate::core::command::{Context, Filter, ListSlice, MapFormat, PoolRef, SubnetRef};
+use crate::core::address::{Address, Range};
+use crate::core::command::{Context, Filter, ListSlice, MapFormat, MapPlace, PoolRef, SubnetRef};
 use crate::core::outcome::{
     AddressState, Counts, Decision, Drawing, Lookup, NetworkView, Outcome, PoolMap, PoolUsage, Slice, SubnetUsage,
     UsageReport, View,
 };
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Entry, PoolConfig, Reservation};
-use crate::core::types::WallTime;
+use crate::core::types::{Scope, WallTime};
 use crate::limits;
 
 /// Runs that a map may have, so that an answer stays bounded.
 const MAP_RUNS_MAX: usize = 65_536;
-/// What an owner holds is put in order up to this. Of one that holds more, a list goes over the network, as it does where no
-/// owner is named.
+/// What an owner holds is put in order up to this. Of one that holds more, and over more scopes than this, a list goes over the
+/// network, as it does where no owner is named.
 pub(super) const OF_OWNER_SORTED_MAX: usize = 10 * limits::LIST_SLICE_RECORDS_MAX;
 
 impl Network {
@@ -71,7 +71,7 @@ impl Network {
         let config = &self.subnets[subnet];
         config.draining
             || self.layout.pool_of(address).is_some_and(|index| self.pool_config(index).draining)
-            || config.reserved.iter().any(|reserved| reserved.range.contains(address))
+            || !config.reserved_over(Range::single(address)).is_empty()
     }
 
     /// The first slice of `ip.list`. With an owner in the filter, only what the owner holds is looked at, unless that is much.
@@ -121,12 +121,13 @@ impl Network {
         slice
     }
 
-    /// What the owner of a filter holds, in order. None where no owner is named, or it holds so much that to put it in order would
-    /// be more than one turn.
+    /// What the owner of a filter holds, in order. None where no owner is named, or it holds so much, or there are so many scopes
+    /// in which it may hold something, that to put it in order would be more than one turn.
     pub(super) fn few_of_owner(&self, filter: &Filter) -> Option<Vec<(Address, &Arc<Reservation>)>> {
         let owner = filter.owner.as_ref()?;
         let scopes: Vec<_> = match &filter.scope {
             Some(scope) => vec![scope],
+            None if self.holdings.scopes_held() > OF_OWNER_SORTED_MAX => return None,
             None => self.holdings.scope_names().collect(),
         };
         let held = scopes.into_iter().flat_map(|scope| self.holdings.of_owner(scope, owner));
@@ -201,6 +202,7 @@ impl Network {
         subnet: Option<&SubnetRef>,
         pool: Option<&PoolRef>,
         format: MapFormat,
+        from: Option<&MapPlace>,
     ) -> Result<Decision, Refusal> {
         let subnet = subnet.map(|wanted| self.subnet_index(wanted)).transpose()?;
         let named = |index: &usize| match pool {
@@ -218,25 +220,26 @@ impl Network {
             };
             return Err(Refusal::not_found(Missing::Pool, what));
         }
-        let mut drawn = Vec::with_capacity(pools.len());
         let inside = |index: &usize| subnet.is_none_or(|subnet| subnet == self.layout.pools[*index].subnet);
+        let pools: Vec<_> = pools.into_iter().filter(inside).collect();
+        let draw = match format {
+            MapFormat::Text => Self::draw_text,
+            MapFormat::Runs => Self::draw_runs,
+            MapFormat::Cells { prefix_length } => return Ok(read(self.map_cells(&pools, prefix_length, from)?)),
+        };
+        let mut drawn = Vec::with_capacity(pools.len());
         let mut bytes = 0;
-        for index in pools.into_iter().filter(inside) {
-            let drawing = match format {
-                MapFormat::Text => self.draw_text(index)?,
-                MapFormat::Runs => self.draw_runs(index)?,
-                MapFormat::Cells { prefix_length } => self.draw_cells(index, prefix_length)?,
-            };
+        for index in pools {
+            let drawing = draw(self, index)?;
             // One pool is bounded by itself.
             bytes += drawing.bytes_at_least();
             if bytes > limits::ANSWER_BYTES_MAX && !drawn.is_empty() {
-                let problem = "is needed: the maps of all pools are more than one answer holds; name one, or a subnet";
-                return Err(Refusal::invalid("pool", problem));
+                return Err(PoolMap::too_long());
             }
             let name = self.pool_config(index).name.clone();
             drawn.push(PoolMap { range: self.layout.pools[index].range, name, drawing });
         }
-        Ok(read(Outcome::Map(drawn)))
+        Ok(read(Outcome::Map { pools: drawn, version: self.config.version, next: None }))
     }
 
     /// Runs of free and taken addresses of a pool; all of a draining pool is taken.
@@ -279,60 +282,12 @@ impl Network {
         Ok(Drawing::Runs(runs))
     }
 
-    fn draw_cells(&self, index: usize, prefix_length: u8) -> Result<Drawing, Refusal> {
-        let space = &self.layout.pools[index];
-        let range = space.range;
-        let family = range.family();
-        let Some(order) = family.width().checked_sub(prefix_length) else {
-            return Err(Refusal::invalid(
-                "cell_prefix_length",
-                format!("must be 0 to {} for pool {range}", family.width()),
-            ));
-        };
-        let mut cells = Vec::new();
-        let mut done_to = None;
-        for (first, last, taken) in self.runs(index) {
-            if !taken {
-                continue;
-            }
-            let mut base = Cidr::containing(Address::new(family, first), prefix_length).base().bits();
-            loop {
-                if done_to.is_none_or(|done| base > done) {
-                    if cells.len() == limits::MAP_CELLS_MAX {
-                        let problem = format!(
-                            "/{prefix_length} cuts pool {range} into more than {} cells; use a smaller one",
-                            limits::MAP_CELLS_MAX
-                        );
-                        return Err(Refusal::invalid("cell_prefix_length", problem));
-                    }
-                    let end = base | host_mask(order);
-                    let cell = Range::of_bits(family, base.max(range.first().bits()), end.min(range.last().bits()));
-                    let held = self.held_in(cell);
-                    let free =
-                        if space.draining { 0 } else { space.free.free_in(cell.first().bits(), cell.last().bits()) };
-                    cells.push((Address::new(family, base), held, cell.size() - held - free, free));
-                    done_to = Some(base);
-                }
-                match (base | host_mask(order)).checked_add(1) {
-                    Some(next) if next <= last => base = next,
-                    _ => break,
-                }
-            }
-        }
-        Ok(Drawing::Cells { prefix_length, cells })
-    }
-
-    /// Held addresses of a range.
-    fn held_in(&self, range: Range) -> u128 {
-        let held = self.holdings.overlapping(range).filter(|(_, entry)| matches!(entry, Entry::Held(_)));
-        held.filter_map(|(address, entry)| covered(address, entry.prefix_length()).intersection(range))
-            .map(Range::size)
-            .sum()
-    }
-
-    /// `scope.list`.
-    pub(super) fn scopes(&self) -> Decision {
-        read(Outcome::Scopes(self.holdings.scope_usage()))
+    /// A slice of `scope.list`.
+    pub(super) fn scopes(&self, after: Option<&Scope>, limit: usize) -> Decision {
+        let mut behind = self.holdings.scope_usage(after);
+        let page = behind.by_ref().take(limit.min(limits::LIST_SLICE_RECORDS_MAX)).collect();
+        let more = behind.next().is_some();
+        read(Outcome::Scopes { page, more })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Facts about grants, releases and what follows them.
 
+mod cells;
 mod corners;
 mod ends;
 mod heal;

@@ -168,10 +168,10 @@ impl Network {
     /// Owners for whom an address of the range is kept.
     fn kept_in(&self, range: Range) -> impl Iterator<Item = (Scope, Owner)> {
         let subnet = (!self.layout.kept_for.is_empty()).then(|| self.subnet_of(range.first())).flatten();
-        let reserved = subnet.map_or(&[][..], |subnet| &subnet.reserved[..]);
-        let from = reserved.partition_point(|reserved| reserved.range.last() < range.first());
-        let over = reserved[from..].iter().take_while(move |reserved| reserved.range.first() <= range.last());
-        over.filter_map(|reserved| reserved.reserved_for.as_ref()).map(|kept| (kept.scope.clone(), kept.owner.clone()))
+        let over = subnet.map_or(&[][..], |subnet| subnet.reserved_over(range));
+        over.iter()
+            .filter_map(|reserved| reserved.reserved_for.as_ref())
+            .map(|kept| (kept.scope.clone(), kept.owner.clone()))
     }
 
     /// The slots that a request would fill.

@@ -52,7 +52,14 @@ pub(super) fn map(ask: params::NetworkMap) -> Result<Errand, RpcError> {
         }
     };
     let (subnet, pool) = (ask.subnet.map(input::subnet_ref), ask.pool.map(input::pool_ref));
-    Ok(Errand::One(ask.network, Command::Map { part: Box::new((subnet, pool)), format }))
+    let part = Box::new((subnet, pool));
+    Ok(match format {
+        MapFormat::Cells { prefix_length } => {
+            let network = input::network_text(&ask.network);
+            Errand::act(vec![network.clone()], Job::Map { network, part, prefix_length })
+        }
+        MapFormat::Text | MapFormat::Runs => Errand::One(ask.network, Command::Map { part, format, from: None }),
+    })
 }
 
 pub(super) fn subnet_add(ask: params::SubnetAdd, shape: &mut Shape) -> Result<Errand, RpcError> {

@@ -177,15 +177,14 @@ pub(super) fn usage(report: &UsageReport) -> nouns::Usage {
     counted!(nouns::Usage, &report.counts, { subnets, cursor: None, })
 }
 
-pub(super) fn scope_list(scopes: &[ScopeUsage]) -> nouns::ScopeListResult {
-    let entry = |usage: &ScopeUsage| nouns::ScopeEntry {
+pub(super) fn scope(usage: &ScopeUsage) -> nouns::ScopeEntry {
+    nouns::ScopeEntry {
         scope: usage.scope.clone(),
         reservations: usage.reservations,
         addresses: values::Count(usage.addresses),
         obsolete: usage.obsolete,
         unbound: usage.unbound,
-    };
-    nouns::ScopeListResult { scopes: scopes.iter().map(entry).collect() }
+    }
 }
 
 fn conflict(contested: &Contested) -> nouns::Conflict {

@@ -3,11 +3,11 @@
 //! Before: `render`. What a page holds was read by the actors, at most as many records as were asked for; here it ends
 //! earlier where its text would become too long.
 
-use super::nouns::network;
+use super::nouns::{network, scope};
 use super::{Renderer, Shape, cursor, event, noun};
 use crate::actors::coordinator::{ListOrder, ListPlace};
 use crate::actors::events::{Cursor, Happened};
-use crate::core::outcome::{NetworkView, UsageReport, View};
+use crate::core::outcome::{NetworkView, ScopeUsage, UsageReport, View};
 use crate::limits::ANSWER_BYTES_MAX;
 use crate::server::text;
 
@@ -84,6 +84,28 @@ pub(super) fn networks_page(
     if let Some(next) = next {
         text::key!(out, "next");
         text::string(out, &cursor::write(&next));
+    }
+    out.push(b'}');
+}
+
+pub(super) fn scopes_page(out: &mut Vec<u8>, page: &[ScopeUsage], more: bool) {
+    let begin = out.len();
+    let mut last = page.last().filter(|_| more);
+    out.extend_from_slice(b"{\"scopes\":[");
+    for (at, usage) in page.iter().enumerate() {
+        if out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+            last = Some(&page[at - 1]);
+            break;
+        }
+        if at > 0 {
+            out.push(b',');
+        }
+        noun(out, &scope(usage));
+    }
+    out.push(b']');
+    if let Some(last) = last {
+        text::key!(out, "next");
+        text::string(out, last.scope.as_str());
     }
     out.push(b'}');
 }

@@ -202,7 +202,9 @@ object! { open
 object! { open
     /// Answer of `scope.list`.
     ScopeListResult {
-        /// By name.
+        /// The page, by name.
         scopes: Vec<ScopeEntry>,
+        /// `after` of the next page; left out on the last.
+        next?: Cursor,
     }
 }

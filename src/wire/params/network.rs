@@ -169,5 +169,9 @@ params! { read
     ScopeList {
         /// Only in this network.
         network?: NetworkRef,
+        /// `next` of the page before.
+        after?: Cursor,
+        /// How many at most; 1 000 if left out.
+        limit?: PageLimit,
     }
 }

@@ -50,7 +50,7 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
     ("reserved.add", r#"{"network":"lan","range":"10.0.0.1-10.0.0.9","note":"n","for":{"owner":"o"}}"#, r#"{"reserved":[{"range":"10.0.0.1-10.0.0.9","note":"n","for":{"owner":"o"}}]}"#),
     ("reserved.remove", r#"{"network":"lan","range":"10.0.0.1-10.0.0.9"}"#, r#"{"reserved":[]}"#),
     ("realm.list", "{}", r#"{"realms":[{"realm":"default","networks":2}]}"#),
-    ("scope.list", r#"{"network":"lan"}"#, r#"{"scopes":[{"scope":"s","reservations":2,"addresses":"3","obsolete":0,"unbound":1}]}"#),
+    ("scope.list", r#"{"network":"lan","after":"a","limit":1}"#, r#"{"scopes":[{"scope":"s","reservations":2,"addresses":"3","obsolete":0,"unbound":1}],"next":"s"}"#),
     ("deployment.plan", r#"{"deployment":"shop","instances":[{"id":"web/0","zone":"z1","fresh":true,"networks":[{"network":"lan","slot":"1","pool":"p"},{"network":"vip","address":"10.9.0.1"}]}]}"#, PLANNED),
     ("deployment.apply", r#"{"deployment":"shop","groups":[{"name":"web","instances":["web/0"],"zones":["z1"],"networks":[{"network":"lan","slot":"1","static_ips":["10.0.0.10-10.0.0.19"]}]}],"dry_run":false,"reason":"why","deadline_ms":5}"#, PLANNED),
     ("deployment.commit", r#"{"deployment":"shop","plan":3,"instances":["web/0"]}"#, r#"{"released":[{"network":"lan","address":"10.0.0.5"}]}"#),

@@ -99,6 +99,11 @@ impl FirstRefusal {
         self.refusal.filter(|noted| rank(noted) <= rank(&refusal)).unwrap_or(refusal)
     }
 
+    /// What was noted so far.
+    fn standing(&self) -> Result<(), Refusal> {
+        self.refusal.clone().map_or(Ok(()), Err)
+    }
+
     fn end(self) -> Result<(), Refusal> {
         self.refusal.map_or(Ok(()), Err)
     }

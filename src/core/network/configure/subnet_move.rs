@@ -10,23 +10,27 @@ use std::sync::Arc;
 use super::{ConfigDraft, held_by, leaving_step, pool};
 use crate::core::address::{Address, Range};
 use crate::core::command::{Context, Moved, SubnetRef};
-use crate::core::network::Network;
 use crate::core::network::draft::{cut_to, part_comes};
 use crate::core::network::holdings::{covered, taker_of};
+use crate::core::network::{Network, Standing};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Event, EventKind, Key, Lease, State, Step, SubnetConfig};
 use crate::core::types::{ShardTime, SlotKey, Version};
 
 impl Network {
-    /// Takes a subnet out of its network.
+    /// Takes a subnet out of its network, or judges only whether it may go.
+    ///
+    /// Cost: O(what lies in it), and nothing of that where it is refused or only judged; what is too much to move is counted,
+    /// and not copied.
     ///
     /// # Errors
-    /// `not_found`, `in_use` if the network is closed, `conflict`.
+    /// `not_found`, `in_use` if the network is closed or too much lies in the subnet, `conflict`.
     pub(in crate::core::network) fn decide_move_out(
         &self,
         wanted: &SubnetRef,
         if_version: Option<Version>,
+        bytes_max: Option<usize>,
         now: ShardTime,
     ) -> Result<Decision, Refusal> {
         let mut draft = ConfigDraft::of_open(self, if_version);
@@ -36,8 +40,13 @@ impl Network {
         };
         let next_generation = self.next_generation();
         draft.subnets.retain(|other| other.id != subnet.id);
-        let (leaving, mut entries) = cut_at(subnet.cidr.range(), self.entries_in(subnet.cidr.range()));
-        draft.leaving = leaving;
+        // As a refusal that was noted is answered whatever lies there, nobody waits for that to be collected.
+        draft.verdict.standing()?;
+        let mut entries = Entries::new();
+        if let Some(bytes_max) = bytes_max {
+            self.little_enough_to_move(&subnet, bytes_max)?;
+            (draft.leaving, entries) = cut_at(subnet.cidr.range(), self.entries_in(subnet.cidr.range()));
+        }
         let done = draft.finish(EventKind::NetworkChanged)?;
         // A holder that was given time to renew its lease here keeps it there.
         for (_, entry) in &mut entries {
@@ -112,7 +121,32 @@ fn cut_at(range: Range, entries: Entries) -> (Vec<Step>, Entries) {
     (steps, inside)
 }
 
+/// Bytes that a step takes for what leaves or arrives, beside the texts of its record: fewer than any does.
+const STEP_BYTES_LEAST: usize = 16;
+
+/// Bytes that an entry takes when it moves, at least: its record is written where it leaves, as what was there before, and where
+/// it arrives. What cools or is declined leaves without.
+fn moved_bytes_least(entry: &Entry) -> usize {
+    let texts = |holder: &SlotKey| holder.scope.as_str().len() + holder.owner.as_str().len();
+    match entry {
+        Entry::Held(held) => 2 * (STEP_BYTES_LEAST + texts(&held.holder)),
+        Entry::Released(released) => STEP_BYTES_LEAST + texts(&released.last),
+        Entry::Declined(declined) => STEP_BYTES_LEAST + texts(&declined.by),
+    }
+}
+
 impl Network {
+    /// Refuses what takes more bytes than may move at once, by a lower estimate.
+    fn little_enough_to_move(&self, subnet: &SubnetConfig, bytes_max: usize) -> Result<(), Refusal> {
+        let over = || self.holdings.overlapping(subnet.cidr.range());
+        let bytes = over().map(|(_, entry)| moved_bytes_least(entry)).sum();
+        if bytes <= bytes_max {
+            return Ok(());
+        }
+        let Standing { count, first } = self.standing_in(subnet.cidr.range());
+        Err(Refusal::TooMuchToMove { subnet: subnet.cidr, count, first, bytes, bytes_max })
+    }
+
     /// Addresses may cool here still, from a subnet that was removed: what arrives takes their place, and nothing else of it.
     /// Answers what lies where something arrives, under the very address of that, and the steps that come before and behind.
     fn make_way(&self, range: Range, arriving: &Entries) -> (BTreeMap<Address, Entry>, Vec<Step>, Vec<Step>) {

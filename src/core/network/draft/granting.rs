@@ -40,15 +40,8 @@ impl Draft<'_> {
     ) -> Result<View, Refusal> {
         let mac = self.mac_for(options.mac, None)?;
         let Some(replaced) = self.displace(range) else {
-            let problem =
-                format!("{range} cools in more than {DISPLACED_MAX} pieces; ask again when the cooldown is over");
-            return Err(Refusal::Taken {
-                problem,
-                network: None,
-                address: Some(range.first()),
-                held_by: None,
-                used_in: None,
-            });
+            let network = self.network.config.name.clone();
+            return Err(Refusal::Cools { network, block: range, pieces_max: DISPLACED_MAX });
         };
         Ok(self.place(range, replaced.as_ref(), holder, kind, (options, mac)))
     }

@@ -6,11 +6,50 @@ use super::{Draft, held_by};
 use crate::core::address::Address;
 use crate::core::command::MacWish;
 use crate::core::forms;
+use crate::core::network::Network;
+use crate::core::outcome::Grant;
 use crate::core::refusal::Refusal;
 use crate::core::types::Mac;
 
 /// MACs that are looked at one after the other where those drawn at random are all in use.
 const SEARCHED_MAX: u64 = 1 << 16;
+
+impl Network {
+    /// Under what MACs are made here.
+    ///
+    /// # Errors
+    /// `invalid_argument` if there is no prefix, or one under which no interface has a MAC.
+    fn mac_prefix(&self) -> Result<(&str, Mac), Refusal> {
+        let prefix = self.config.l2.mac_prefix.as_deref().unwrap_or_default();
+        let Ok(base) = format!("{prefix}:00:00:00").parse::<Mac>() else {
+            return Err(Refusal::invalid(
+                "mac",
+                "cannot be \"auto\" in a network without `l2.mac_prefix`; set it with network.update",
+            ));
+        };
+        if let Err(Refusal::InvalidArgument { problem, .. }) = forms::mac_prefix(prefix, "") {
+            // Stored when it was not refused yet.
+            let problem =
+                format!("cannot be \"auto\" here: `l2.mac_prefix` of the network {problem}, with network.update");
+            return Err(Refusal::invalid("mac", problem));
+        }
+        Ok((prefix, base))
+    }
+
+    /// What a grant comes to that asks for this MAC: that none can be made here is told before anything else that stands in the
+    /// way. Who only repeats what he asked for asks for none.
+    #[inline]
+    pub(in crate::core::network) fn or_no_mac(
+        &self,
+        wish: Option<MacWish>,
+        granted: Result<Grant, Refusal>,
+    ) -> Result<Grant, Refusal> {
+        match (wish, granted) {
+            (Some(MacWish::Auto), Err(refusal)) if refusal.precedence() > 0 => self.mac_prefix().and(Err(refusal)),
+            (_, granted) => granted,
+        }
+    }
+}
 
 impl Draft<'_> {
     /// The MAC that a wish leads to; `own` is the address that may carry it already.
@@ -56,20 +95,7 @@ impl Draft<'_> {
                 }
             },
             Some(MacWish::Auto) => {
-                let prefix = self.network.config.l2.mac_prefix.as_deref().unwrap_or_default();
-                let Ok(Mac(base)) = format!("{prefix}:00:00:00").parse::<Mac>() else {
-                    return Err(Refusal::invalid(
-                        "mac",
-                        "cannot be \"auto\" in a network without `l2.mac_prefix`; set it with network.update",
-                    ));
-                };
-                if let Err(Refusal::InvalidArgument { problem, .. }) = forms::mac_prefix(prefix, "") {
-                    // Stored when it was not refused yet.
-                    let problem = format!(
-                        "cannot be \"auto\" here: `l2.mac_prefix` of the network {problem}, with network.update"
-                    );
-                    return Err(Refusal::invalid("mac", problem));
-                }
+                let (prefix, Mac(base)) = self.network.mac_prefix()?;
                 let is_free = |mac: &Mac| mac.has_no_interface().is_none() && taken(*mac).is_none();
                 // Random draws first; a prefix so full that they all meet another MAC is searched from the first of them on.
                 let draw = |attempt: u64| {

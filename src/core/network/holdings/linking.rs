@@ -129,13 +129,16 @@ impl Holdings {
         let scope = &reservation.holder.scope;
         let chain = match self.scopes.get_mut(scope) {
             Some(chain) => chain,
-            None => self.scopes.entry(scope.clone()).or_insert(ScopeChain {
-                first: NONE,
-                current: 0,
-                obsolete: 0,
-                unbound: 0,
-                addresses: 0,
-            }),
+            None => {
+                self.scopes_by_name.insert(scope.clone());
+                self.scopes.entry(scope.clone()).or_insert(ScopeChain {
+                    first: NONE,
+                    current: 0,
+                    obsolete: 0,
+                    unbound: 0,
+                    addresses: 0,
+                })
+            }
         };
         chain.current += u64::from(current);
         chain.obsolete += u64::from(!current);
@@ -220,6 +223,7 @@ impl Holdings {
             }
             if chain.first == NONE {
                 self.scopes.remove(scope);
+                self.scopes_by_name.remove(scope);
             }
         }
     }

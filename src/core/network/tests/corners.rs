@@ -628,7 +628,23 @@ fn a_scope_has_its_obsolete_reservations_among_its_reservations() {
     net.allocate("a");
     assert_eq!(net.block("b", 28).unwrap(), "10.0.0.16/28");
     make_obsolete(&mut net, "b");
-    let Outcome::Scopes(scopes) = net.run(&Command::Scopes).unwrap() else { panic!() };
-    assert_eq!((scopes[0].reservations, scopes[0].addresses, scopes[0].obsolete), (2, 17, 1));
+    let ask = Command::Scopes { after: None, limit: 1_000 };
+    let Outcome::Scopes { page, more } = net.run(&ask).unwrap() else { panic!() };
+    assert_eq!((page[0].reservations, page[0].addresses, page[0].obsolete, more), (2, 17, 1, false));
     net.release("b");
+}
+
+#[test]
+fn what_is_promised_is_in_use_whether_or_not_its_slot_is_taken_by_an_exchange() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    net.claim("a", "10.0.0.1", |_| ()).unwrap();
+    make_obsolete(&mut net, "a");
+    net.claim("a", "10.0.0.2", |_| ()).unwrap();
+    net.claim("b", "10.0.0.3", |_| ()).unwrap();
+    refused!(net.run(&hand("10.0.0.1", "a", "b", true)), Refusal::SlotTaken { .. });
+    edit(&mut net, address("10.0.0.3"), |held| {
+        let promise = Promise { plan: 1, owner: "c".parse().unwrap(), slot: Slot::default() };
+        held.planned = Some(Box::new(Planned { promise: Some(promise), ..Planned::default() }));
+    });
+    refused!(net.run(&hand("10.0.0.1", "a", "b", true)), Refusal::Taken { .. });
 }

@@ -1,5 +1,7 @@
 //! Facts about lists: of what an owner holds, and of a network that changes meanwhile.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::core::outcome::Slice;
 use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
@@ -47,6 +49,79 @@ fn all_that_an_owner_holds_is_listed_in_order_however_much_it_is() {
         assert_eq!(listed.len(), count);
         assert!(listed.is_sorted());
     }
+}
+
+/// A network in which each scope holds one address, by an owner of its own; `much` holds one more in some of them.
+fn held_by_scopes(scopes: u32, every: usize) -> Network {
+    let of = |n: u32, owner: &str, at: u32| {
+        let (scope, slot) = (format!("scope-{n}").parse().unwrap(), "0".parse().unwrap());
+        let held = SlotKey { scope, owner: owner.parse().unwrap(), slot };
+        let held = Reservation::plain(held, Generation(u64::from(at) + 1), 32, WallTime(0));
+        (Address::V4(0x0a00_0100 + at), Entry::Held(Arc::new(held)))
+    };
+    let much = (0..scopes).step_by(every).map(|n| of(n, "much", 2 * n + 1));
+    let entries: BTreeMap<_, _> = (0..scopes).map(|n| of(n, "other", 2 * n)).chain(much).collect();
+    let entries: Entries = entries.into_iter().collect();
+    let net = Net::new(&["10.0.0.0/8"]);
+    let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
+    Network::load(config, subnets, entries, Generation(0), ShardTime(0)).unwrap()
+}
+
+/// Nobody is looked for in each of so many scopes within one turn.
+#[test]
+fn a_slice_of_what_an_owner_holds_over_many_scopes_looks_at_so_many_records_and_no_more() {
+    let network = held_by_scopes(11 * LIST_SLICE_RECORDS_MAX as u32, LIST_SLICE_RECORDS_MAX);
+    let (addresses, next) = slice(&network, None, usize::MAX);
+    assert!(next.is_some(), "{} addresses", addresses.len());
+    let (mut listed, mut after) = (addresses, next);
+    while after.is_some() {
+        let (addresses, next) = slice(&network, after, usize::MAX);
+        assert!(addresses.len() <= LIST_SLICE_RECORDS_MAX);
+        listed.extend(addresses);
+        after = next;
+    }
+    assert_eq!(listed.len(), 11);
+    assert!(listed.is_sorted());
+}
+
+#[test]
+fn scopes_are_listed_by_name_a_slice_at_a_time_and_those_that_hold_nothing_any_more_are_not() {
+    let count = 3 * LIST_SLICE_RECORDS_MAX;
+    let mut network = held_by_scopes(count as u32, 2);
+    let context = Net::new(&[]).context();
+    let slice = |network: &Network, after: Option<Scope>, limit: usize| match network
+        .decide(&Command::Scopes { after, limit }, context)
+        .unwrap()
+        .outcome
+    {
+        Outcome::Scopes { page, more } => (page, more),
+        other => panic!("{other:?}"),
+    };
+    let all = |network: &Network, limit: usize| {
+        let (mut listed, mut more, mut after) = (Vec::new(), true, None);
+        while more {
+            let (page, is_more) = slice(network, after, limit);
+            assert!(page.len() <= limit.min(LIST_SLICE_RECORDS_MAX), "{}", page.len());
+            more = is_more;
+            listed.extend(page);
+            after = listed.last().map(|usage| usage.scope.clone());
+        }
+        listed
+    };
+    for limit in [700, usize::MAX] {
+        let listed = all(&network, limit);
+        assert_eq!((listed.len(), listed.is_sorted_by(|a, b| a.scope < b.scope)), (count, true));
+        assert_eq!(listed.iter().map(|usage| usage.reservations).sum::<u64>(), count as u64 * 3 / 2);
+    }
+    // Of the first ten scopes nothing is left, of the eleventh something.
+    for at in (0..20).chain([21]) {
+        let key = Key::Address(Address::V4(0x0a00_0100 + at));
+        network.apply(&Step { key, expect: None, state: None, event: None }, ShardTime(1));
+    }
+    let listed = all(&network, 700);
+    assert_eq!(listed.len(), count - 10);
+    let first = listed.iter().find(|usage| usage.scope.as_str() == "scope-10").unwrap();
+    assert_eq!(first.reservations, 1);
 }
 
 /// A slice is one turn of its network, whoever holds how much.

@@ -217,6 +217,34 @@ fn a_yielding_block_is_looked_for_behind_one_that_cools_in_too_many_pieces() {
 }
 
 #[test]
+fn a_block_that_cools_in_too_many_pieces_is_refused_for_now_and_given_when_they_have_cooled() {
+    let cooling = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (3_600, true);
+    let mut net = Net::with(cooling, vec![subnet("10.0.0.0/20", 0)]);
+    let places: Vec<String> = (0..501).map(|at| format!("10.0.{}.{}", 8 + at / 128, at % 128 * 2)).collect();
+    for at in &places {
+        let context = net.context();
+        let claim = Claim {
+            holder: holder(at),
+            address: address(at),
+            prefix_length: None,
+            force: false,
+            options: GrantOptions::default(),
+        };
+        step(&mut net, &Command::Claim(Box::new(claim)), context);
+        let release = Release { target: target(at), force: false, strict: false };
+        step(&mut net, &Command::Release(Box::new(release)), context);
+    }
+    let refused = net.claim("b", "10.0.8.0", |ask| ask.prefix_length = Some(22)).map(drop).unwrap_err();
+    assert!(matches!(refused, Refusal::Cools { pieces_max: 500, .. }), "{refused}");
+    net.at(3_601);
+    while net.network.holdings.anything_cools() {
+        let context = net.context();
+        step(&mut net, &Command::Expire, context);
+    }
+    net.claim("b", "10.0.8.0", |ask| ask.prefix_length = Some(22)).unwrap();
+}
+
+#[test]
 fn oldest_gives_the_block_that_is_free_for_the_longest_time() {
     let oldest = |config: &mut NetworkConfig| config.policy = Policy::Oldest;
     let mut net = Net::with(oldest, vec![subnet("10.0.0.0/27", 0)]);
@@ -227,4 +255,50 @@ fn oldest_gives_the_block_that_is_free_for_the_longest_time() {
     }
     let again: Vec<String> = (0..6).map(|at| net.block(&format!("c{at}"), 30).unwrap()).collect();
     assert_eq!(again, [3, 1, 5, 0, 4, 2].map(|at: usize| blocks[at].clone()));
+}
+
+/// A claim of one out of many looks at those it lies in, and finds what it would find among few.
+#[test]
+fn a_claim_is_judged_by_the_pools_and_reserved_ranges_it_lies_in_and_looks_at_no_others() {
+    let mine = ReservedFor { scope: Scope::default(), owner: "mine".parse().unwrap(), slot: None };
+    let place = |n: u32| 0x0a00_0000 + 16 * n;
+    let range = |first: u32, size: u32| format!("{}+{size}", Address::V4(first)).parse::<Range>().unwrap();
+    let mut wide = subnet("10.0.0.0/16", 0);
+    // In each sixteen a pool of eight, of which every third drains; its first two are reserved, in every fourth for `mine`.
+    wide.pools = (1..400)
+        .map(|n| PoolConfig {
+            range: range(place(n), 8),
+            draining: n % 3 == 0,
+            ..pool("10.0.0.0/30", PoolKind::Static)
+        })
+        .collect();
+    wide.reserved = (1..400)
+        .map(|n| {
+            let reserved_for = (n % 4 == 0).then(|| mine.clone());
+            ReservedRange { range: range(place(n), 2), note: Default::default(), reserved_for }
+        })
+        .collect();
+    for n in [1, 3, 4, 12, 399] {
+        let over = |first, size| wide.reserved_over(range(first, size)).len();
+        let found = (over(place(n), 1), over(place(n) + 2, 13), over(place(n) + 1, 15), over(place(n) - 16, 48));
+        let beside = usize::from(n > 1) + usize::from(n < 399);
+        assert_eq!(found, (1, 0, 1, 1 + beside), "{n}");
+    }
+    let mut net = Net::with(|_| (), vec![wide]);
+    for n in [1, 2, 3, 4, 8, 12, 396, 398, 399] {
+        for offset in [0, 1, 2, 7, 8] {
+            for owner in ["mine", "other"] {
+                let (drains, reserved) = (n % 3 == 0 && offset < 8, offset < 2 && !(n % 4 == 0 && owner == "mine"));
+                let claimed = net.claim(owner, &Address::V4(place(n) + offset).to_string(), |_| ());
+                match (drains, reserved, claimed) {
+                    (true, _, Err(Refusal::Reserved { why, .. })) => assert!(why.contains("draining"), "{why}"),
+                    (false, true, Err(Refusal::Reserved { why, .. })) => {
+                        assert!(why.contains("reserved range"), "{why}")
+                    }
+                    (false, false, Ok(_)) => assert_eq!(net.release(owner), 1),
+                    (_, _, claimed) => panic!("{owner} at {offset} of {n}: {:?}", claimed.map(drop)),
+                }
+            }
+        }
+    }
 }

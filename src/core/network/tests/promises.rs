@@ -157,7 +157,11 @@ fn a_subnet_with_a_promise_to_a_slot_does_not_move_where_that_slot_has_something
         )
     };
     let refused = |mut a: Net, mut b: Net| {
-        let out = Command::MoveOut { subnet: SubnetRef::Cidr(cidr("10.1.0.0/28")), if_version: None };
+        let out = Command::MoveOut {
+            subnet: SubnetRef::Cidr(cidr("10.1.0.0/28")),
+            if_version: None,
+            bytes_max: Some(usize::MAX),
+        };
         let Ok(Outcome::MovedOut(moved)) = a.run(&out) else { panic!("it moves out") };
         let refusal = b.run(&Command::MoveIn(moved)).err()?;
         // What is promised is named as what stands in the way.

@@ -26,7 +26,7 @@ fn cooling_block() -> Net {
 
 /// Moves a subnet from one to the other; both are checked.
 fn moves(from: &mut Net, to: &mut Net, subnet: &str) -> Result<(), Refusal> {
-    let out = Command::MoveOut { subnet: SubnetRef::Cidr(cidr(subnet)), if_version: None };
+    let out = Command::MoveOut { subnet: SubnetRef::Cidr(cidr(subnet)), if_version: None, bytes_max: Some(usize::MAX) };
     let context = from.context();
     let decision = from.network.decide(&out, context)?;
     let Outcome::MovedOut(moved) = decision.outcome else { panic!("a subnet moves out") };

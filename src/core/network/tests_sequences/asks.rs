@@ -349,9 +349,13 @@ impl<'a> Dice<'a> {
                 let prefix_length = self.of(&[30, 126, 32]);
                 let format = self.of(&[MapFormat::Text, MapFormat::Runs, MapFormat::Cells { prefix_length }]);
                 let subnet = self.maybe(3, |dice| dice.subnet_ref(network));
-                Command::Map { part: Box::new((subnet, self.maybe(3, |dice| dice.pool_ref(network)))), format }
+                Command::Map {
+                    part: Box::new((subnet, self.maybe(3, |dice| dice.pool_ref(network)))),
+                    format,
+                    from: None,
+                }
             }
-            4 => Command::Scopes,
+            4 => Command::Scopes { after: None, limit: self.of(&[1, 1_000]) },
             _ => Command::Show,
         }
     }
@@ -591,7 +595,11 @@ impl<'a> Dice<'a> {
     }
 
     pub(super) fn move_out(&mut self, network: &Network) -> Command {
-        Command::MoveOut { subnet: self.subnet_ref(network), if_version: self.maybe(9, |_| Version(9_999)) }
+        Command::MoveOut {
+            subnet: self.subnet_ref(network),
+            if_version: self.maybe(9, |_| Version(9_999)),
+            bytes_max: Some(usize::MAX),
+        }
     }
 }
 

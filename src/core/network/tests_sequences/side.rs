@@ -194,7 +194,12 @@ impl Side {
         assert_eq!(self.reloaded.next_generation(), self.network.next_generation());
         assert_eq!(self.reloaded.counts(), self.network.counts(), "after {command:?}");
         let list = ListSlice { filter: Filter::default(), after: None, limit: 50, count_only: false };
-        for read in [Command::Show, Command::Usage, Command::Scopes, Command::List(Box::new(list))] {
+        for read in [
+            Command::Show,
+            Command::Usage,
+            Command::Scopes { after: None, limit: 1_000 },
+            Command::List(Box::new(list)),
+        ] {
             let (here, there) = (self.network.decide(&read, context), self.reloaded.decide(&read, context));
             assert_eq!(here, there, "{read:?} after {command:?}");
         }

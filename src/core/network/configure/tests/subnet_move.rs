@@ -11,7 +11,8 @@ fn other(subnets: &[SubnetInput]) -> Network {
 }
 
 fn moved_out(network: &Network, subnet: &str) -> (Network, Moved) {
-    let Decision { steps, outcome } = network.decide_move_out(&by_cidr(subnet), None, ctx(1).now).unwrap();
+    let Decision { steps, outcome } =
+        network.decide_move_out(&by_cidr(subnet), None, Some(usize::MAX), ctx(1).now).unwrap();
     assert_step_rules(network, &steps);
     let Outcome::MovedOut(moved) = outcome else { panic!() };
     (after(network, &steps).unwrap(), *moved)
@@ -121,7 +122,7 @@ fn the_target_judges_a_subnet_as_if_it_were_added() {
 fn a_move_out_names_an_existing_subnet_of_an_open_network_at_its_version() {
     let network = held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web");
     let out = |network: &Network, subnet: &str, version| {
-        network.decide_move_out(&by_cidr(subnet), version, ctx(1).now).unwrap_err()
+        network.decide_move_out(&by_cidr(subnet), version, Some(usize::MAX), ctx(1).now).unwrap_err()
     };
     assert!(matches!(out(&network, "10.9.0.0/24", Some(Version(9))), Refusal::NotFound { .. }));
     assert!(matches!(out(&network, "10.0.0.0/24", Some(Version(9))), Refusal::VersionConflict { .. }));
@@ -182,4 +183,32 @@ fn a_mac_that_is_carried_in_both_stops_the_move() {
     let target = with_mac(held(&other(&[subnet_input("10.5.0.0/24")]), "10.5.0.9", "db"));
     let (_, moved) = moved_out(&source, "10.0.0.0/24");
     assert!(matches!(moved_in(&target, &moved).unwrap_err(), Refusal::Taken { .. }));
+}
+
+#[test]
+fn nothing_of_what_lies_in_a_subnet_is_collected_where_it_is_only_judged() {
+    let network = held(&net(&[subnet_input("10.0.0.0/24"), subnet_input("10.0.1.0/24")]), "10.0.0.5", "web");
+    let judged = |version, bytes_max| network.decide_move_out(&by_cidr("10.0.0.0/24"), version, bytes_max, ctx(1).now);
+    let Decision { steps, outcome: Outcome::MovedOut(bare) } = judged(None, None).unwrap() else { panic!() };
+    assert_eq!((bare.entries.len(), bare.subnet.id), (0, network.subnets()[0].id));
+    assert!(steps.iter().all(|step| !matches!(step.key, Key::Address(_))), "{steps:?}");
+    let late = judged(Some(Version(9)), None).unwrap_err();
+    assert_eq!(late, judged(Some(Version(9)), Some(usize::MAX)).unwrap_err());
+}
+
+#[test]
+fn what_is_too_much_to_move_is_counted_and_not_copied() {
+    let owners = ["web", "db", "mail"];
+    let network = net(&[subnet_input("10.0.0.0/24")]);
+    let network = owners
+        .iter()
+        .enumerate()
+        .fold(network, |network, (n, owner)| held(&network, &format!("10.0.0.{}", 5 + n), owner));
+    let out =
+        |version, bytes_max| network.decide_move_out(&by_cidr("10.0.0.0/24"), version, Some(bytes_max), ctx(1).now);
+    let refused = out(None, 64).unwrap_err();
+    let Refusal::TooMuchToMove { count, first, bytes, bytes_max, .. } = &refused else { panic!("{refused:?}") };
+    assert_eq!((*count, first.len(), *bytes_max), (3, 3, 64));
+    assert!(out(None, *bytes).is_ok(), "by no more than what it takes at least");
+    assert!(matches!(out(Some(Version(9)), 64).unwrap_err(), Refusal::VersionConflict { .. }));
 }

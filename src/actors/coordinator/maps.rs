@@ -1,0 +1,79 @@
+//! `network.map` in cells: slice by slice, so that a network that holds much is kept from nobody meanwhile.
+//!
+//! The cells are of one configuration. What is granted or let go between two slices is counted where a later slice finds it.
+
+use std::sync::Arc;
+
+use super::{Coordinator, Done, Outcomes, lost};
+use crate::actors::Fault;
+use crate::actors::routes::Route;
+use crate::core::command::{Command, MapFormat, PoolRef, SubnetRef};
+use crate::core::outcome::{Drawing, Outcome, PoolMap};
+use crate::core::refusal::Refusal;
+use crate::limits::{ANSWER_BYTES_MAX, MAP_CELLS_MAX};
+
+/// So often a map begins again, as the network was configured meanwhile, before it is refused.
+const BEGUN_AGAIN_MAX: usize = 4;
+
+impl Coordinator {
+    /// `network.map` in cells.
+    pub(super) async fn map_in_cells(
+        &self,
+        network: &str,
+        part: &(Option<SubnetRef>, Option<PoolRef>),
+        prefix_length: u8,
+    ) -> Outcomes {
+        let route = self.route(network)?;
+        for _ in 0..=BEGUN_AGAIN_MAX {
+            if let Some(map) = self.map_to_its_end(&route, part, prefix_length).await? {
+                return Ok(Done::Outcome(map));
+            }
+        }
+        let problem = format!("network `{network}` was configured anew each time while it was drawn; ask again");
+        Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }))
+    }
+
+    /// None: its configuration changed meanwhile.
+    async fn map_to_its_end(
+        &self,
+        route: &Arc<Route>,
+        part: &(Option<SubnetRef>, Option<PoolRef>),
+        prefix_length: u8,
+    ) -> Result<Option<Outcome>, Box<Fault>> {
+        let (format, mut from) = (MapFormat::Cells { prefix_length }, None);
+        let (mut pools, mut first): (Vec<PoolMap>, _) = (Vec::new(), None);
+        loop {
+            let slice = self.ask(route, Command::Map { part: Box::new(part.clone()), format, from }).await?;
+            let Outcome::Map { pools: more, version, next } = slice else { return Err(lost()) };
+            if *first.get_or_insert(version) != version {
+                return Ok(None);
+            }
+            for map in more {
+                match pools.last_mut().filter(|last| last.range == map.range) {
+                    Some(last) => last.drawing.go_on(map.drawing),
+                    None => pools.push(map),
+                }
+                within_bounds(&pools, prefix_length)
+                    .map_err(|refusal| Box::new(Fault::Refused(refusal)))
+                    .inspect_err(|fault| self.note_answer(route, fault))?;
+            }
+            if next.is_none() {
+                return Ok(Some(Outcome::Map { pools, version, next }));
+            }
+            from = next;
+        }
+    }
+}
+
+/// Judges the pool that was drawn last.
+fn within_bounds(pools: &[PoolMap], prefix_length: u8) -> Result<(), Refusal> {
+    let Some(PoolMap { range, drawing: Drawing::Cells { cells, .. }, .. }) = pools.last() else { return Ok(()) };
+    if cells.len() > MAP_CELLS_MAX {
+        let problem =
+            format!("/{prefix_length} cuts pool {range} into more than {MAP_CELLS_MAX} cells; use a smaller one");
+        return Err(Refusal::invalid("cell_prefix_length", problem));
+    }
+    // One pool is bounded by itself.
+    let bytes: usize = pools.iter().map(|map| map.drawing.bytes_at_least()).sum();
+    if bytes > ANSWER_BYTES_MAX && pools.len() > 1 { Err(PoolMap::too_long()) } else { Ok(()) }
+}
