@@ -83,6 +83,9 @@ pub const LIST_CHANGES_KEPT_MAX: usize = 100_000;
 pub const LIST_PAGE_RECORDS_MAX: usize = 10_000;
 /// Records of one page of a list where the request does not say.
 pub const LIST_PAGE_RECORDS_DEFAULT: usize = 1_000;
+/// Scopes of one `scope.list` where the request does not say: whoever knows of no pages gets all that fit into an answer, of which
+/// more than these do not.
+pub const SCOPES_PAGE_DEFAULT: usize = ANSWER_BYTES_MAX / 64;
 /// Reservations that one `owner.release` or `scope.release` lets go.
 pub const RELEASE_RECORDS_MAX: usize = 10_000;
 /// Freed ranges that a network with policy `oldest` remembers beyond their cooldown: so many in its pools, and so many of

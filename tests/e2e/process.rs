@@ -160,10 +160,9 @@ fn a_second_server_on_a_data_directory_is_refused_and_the_first_goes_on() {
     let data = directory.path().join("data");
     let first = Server::start(&data);
     let second = failed(&data, &[]);
-    assert_eq!(second.status.code(), Some(1));
+    assert_eq!(second.status.code(), Some(75), "it may be over soon");
     let said = text(&second.stderr);
-    assert!(said.contains("data") && said.contains("another"), "{said}");
-    assert!(said.contains("\nhint: stop the server that has it open") && said.contains("`--data DIR`"), "{said}");
+    assert!(said.contains("data") && !said.contains("--data DIR"), "{said}");
     first.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
 }
 

@@ -42,6 +42,8 @@ impl Coordinator {
     ) -> Result<Option<Outcome>, Box<Fault>> {
         let (format, mut from) = (MapFormat::Cells { prefix_length }, None);
         let (mut pools, mut first): (Vec<PoolMap>, _) = (Vec::new(), None);
+        // Of all pools but the last one.
+        let mut bytes_before = 0;
         loop {
             let slice = self.ask(route, Command::Map { part: Box::new(part.clone()), format, from }).await?;
             let Outcome::Map { pools: more, version, next } = slice else { return Err(lost()) };
@@ -51,9 +53,12 @@ impl Coordinator {
             for map in more {
                 match pools.last_mut().filter(|last| last.range == map.range) {
                     Some(last) => last.drawing.go_on(map.drawing),
-                    None => pools.push(map),
+                    None => {
+                        bytes_before += pools.last().map_or(0, |last| last.drawing.bytes_at_least());
+                        pools.push(map);
+                    }
                 }
-                within_bounds(&pools, prefix_length)
+                within_bounds(&pools, bytes_before, prefix_length)
                     .map_err(|refusal| Box::new(Fault::Refused(refusal)))
                     .inspect_err(|fault| self.note_answer(route, fault))?;
             }
@@ -65,15 +70,16 @@ impl Coordinator {
     }
 }
 
-/// Judges the pool that was drawn last.
-fn within_bounds(pools: &[PoolMap], prefix_length: u8) -> Result<(), Refusal> {
-    let Some(PoolMap { range, drawing: Drawing::Cells { cells, .. }, .. }) = pools.last() else { return Ok(()) };
+/// Judges the pool that was drawn last, behind what those before it take in an answer.
+fn within_bounds(pools: &[PoolMap], bytes_before: usize, prefix_length: u8) -> Result<(), Refusal> {
+    let Some(PoolMap { range, drawing, .. }) = pools.last() else { return Ok(()) };
+    let Drawing::Cells { cells, .. } = drawing else { return Ok(()) };
     if cells.len() > MAP_CELLS_MAX {
         let problem =
             format!("/{prefix_length} cuts pool {range} into more than {MAP_CELLS_MAX} cells; use a smaller one");
         return Err(Refusal::invalid("cell_prefix_length", problem));
     }
     // One pool is bounded by itself.
-    let bytes: usize = pools.iter().map(|map| map.drawing.bytes_at_least()).sum();
+    let bytes = bytes_before + drawing.bytes_at_least();
     if bytes > ANSWER_BYTES_MAX && pools.len() > 1 { Err(PoolMap::too_long()) } else { Ok(()) }
 }

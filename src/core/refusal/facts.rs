@@ -72,9 +72,7 @@ impl NoCapacity {
             waited_ms: None,
         }
     }
-}
 
-impl NoCapacity {
     /// What there is none of.
     pub(super) fn sought(&self) -> &'static str {
         if self.is_of_blocks { "block of that size" } else { "address" }

@@ -5,7 +5,7 @@ use crate::actors::coordinator::{Job, ListPlace};
 use crate::actors::events::held::HeldPlace;
 use crate::actors::events::{self, Cursor};
 use crate::core::types::Scope;
-use crate::limits::{HISTORY_PAGE_DEFAULT, LIST_PAGE_RECORDS_DEFAULT};
+use crate::limits::{HISTORY_PAGE_DEFAULT, LIST_PAGE_RECORDS_DEFAULT, SCOPES_PAGE_DEFAULT};
 use crate::server::render::{Shape, cursor};
 use crate::server::{cursor as place, input};
 use crate::wire::{RpcError, params};
@@ -40,7 +40,7 @@ pub(super) fn networks(ask: params::NetworkList, shape: &mut Shape) -> Result<Er
 
 pub(super) fn scopes(ask: params::ScopeList) -> Result<Errand, RpcError> {
     let after = ask.after.map(|after| Scope::new(after.as_str().into())).transpose().map_err(|_| no_cursor())?;
-    let limit = ask.limit.map_or(LIST_PAGE_RECORDS_DEFAULT, |limit| limit.get() as usize);
+    let limit = ask.limit.map_or(SCOPES_PAGE_DEFAULT, |limit| limit.get() as usize);
     let network = ask.network.as_ref().map(input::network_text);
     let touches = network.clone();
     let job = Job::Scopes { network, after, limit };

@@ -196,51 +196,38 @@ fn fill(
     copied
 }
 
-/// Takes an empty directory, or one in which a copy was broken off, and has it say what it is becoming: first of all, as what is
-/// there until it is whole looks like a register that was never begun.
+/// Takes an empty directory, or one in which a copy was broken off, and has it say what it is becoming: before anything of it is
+/// there, as what is there until it is whole looks like a register that was never begun. Said under the lock: whoever is refused that
+/// changes nothing of what another one makes there.
 fn begin(disk: &dyn Disk, target: &Path, notice: &MoveNotice) -> Result<super::DirectoryLock, StoreError> {
     make_dir(disk, target).map_err(problem::io("making directory", target))?;
-    let is_begun = moving::is_copying(disk, target);
-    if !is_begun {
-        check_empty(disk, target, &[])?;
-        moving::write(disk, target, notice).inspect_err(|_| {
-            drop(std::fs::remove_file(target.join(moving::MOVED_TEMPORARY)));
-        })?;
-    }
-    let locked = super::directory::lock(disk, target);
-    match &locked {
-        Ok(_) if is_begun => {
-            // The one who had it may have finished it meanwhile.
-            if !moving::is_copying(disk, target) {
-                return Err(occupied(target));
-            }
-            moving::clear(disk, target)?;
-            moving::write(disk, target, notice)?;
-        }
-        Ok(_) => {
-            if let Err(error) = check_empty(disk, target, &[LOCK, MOVED]) {
-                moving::remove(disk, target)?;
-                return Err(error);
-            }
-        }
-        // Where another has it locked, the rest is that one's.
-        Err(StoreError::Locked(_)) if !is_begun => drop(std::fs::remove_file(target.join(MOVED))),
+    let check = |disk: &dyn Disk| {
+        let is_begun = moving::is_copying(disk, target);
+        if is_begun { Ok(true) } else { check_empty(disk, target).map(|()| false) }
+    };
+    check(disk)?;
+    let lock = super::directory::lock(disk, target).inspect_err(|error| {
         // The file may be there although it could not be locked.
-        Err(error) if !is_begun && !matches!(error, StoreError::Locked(_)) => clear(target),
-        Err(_) => {}
+        if !matches!(error, StoreError::Locked(_)) && !moving::is_copying(disk, target) {
+            clear(target);
+        }
+    })?;
+    // Whoever had it may have finished, or begun, something meanwhile.
+    if check(disk)? {
+        moving::clear(disk, target)?;
     }
-    locked
+    moving::write(disk, target, notice).inspect_err(|_| clear(target))?;
+    Ok(lock)
 }
 
 fn occupied(target: &Path) -> StoreError {
     problem::foreign(target, "is not empty; give an empty directory to copy into")
 }
 
-/// Is nothing there but these, and what a file system, or a notice that was never written, leaves in an empty directory?
-fn check_empty(disk: &dyn Disk, target: &Path, but: &[&str]) -> Result<(), StoreError> {
+/// Is nothing there but what a file system, a lock or a notice that was never written leaves in an empty directory?
+fn check_empty(disk: &dyn Disk, target: &Path) -> Result<(), StoreError> {
     let there = disk.list(target).map_err(problem::io("listing", target))?;
-    let is_nothing =
-        |name: &String| name == "lost+found" || name == moving::MOVED_TEMPORARY || but.contains(&name.as_str());
+    let is_nothing = |name: &String| ["lost+found", LOCK, moving::MOVED_TEMPORARY].contains(&name.as_str());
     if there.iter().all(is_nothing) { Ok(()) } else { Err(occupied(target)) }
 }
 
@@ -397,7 +384,23 @@ mod tests {
         let refused = into(&LocksNothing { holder: Some("process 7") });
         assert!(matches!(refused, Err(CannotCopy::Target(StoreError::Locked(_)))), "{refused:?}");
         assert_eq!(RealDisk.list(&target).unwrap(), [LOCK], "it is of the one who has it");
-        std::fs::remove_file(target.join(LOCK)).unwrap();
+        copy(&dir, &target).unwrap();
+    }
+
+    #[test]
+    fn who_finds_another_at_work_in_a_directory_leaves_what_that_one_says_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let (dir, target) = (directory.path().join("data"), directory.path().join("copy"));
+        drop(EmbeddedStore::open(&dir, 1, EmbeddedOptions::default()).unwrap());
+        std::fs::create_dir(&target).unwrap();
+        let notice = MoveNotice::Copying { from: "elsewhere".to_owned() };
+        let first = begin(&RealDisk, &target, &notice).unwrap();
+        let (_lock, meta, recovered) = read(&SourceDisk, &dir).unwrap();
+        let held = LocksNothing { holder: Some("process 7") };
+        let refused = fill((&SourceDisk, &held), &meta, &recovered, ("elsewhere", &target));
+        assert!(matches!(refused, Err(CannotCopy::Target(StoreError::Locked(_)))), "{refused:?}");
+        assert!(moving::is_copying(&RealDisk, &target));
+        drop(first);
         copy(&dir, &target).unwrap();
     }
 }

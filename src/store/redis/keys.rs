@@ -289,6 +289,17 @@ mod tests {
         }
     }
 
+    /// `commit.lua` cuts it out of there (`NETWORK_END`).
+    #[test]
+    fn a_name_has_its_network_from_the_third_byte_to_the_38th() {
+        let network = NetworkId(u128::MAX >> 3);
+        for key in [Key::Config, Key::Address(Address::V4(0x0a00_0045)), Key::Address(Address::V6(5))] {
+            let name = FieldPlace::of(key).name(network);
+            assert_eq!((&name[2..38], name.as_bytes()[1]), (&*network.to_string(), b':'), "{name}");
+        }
+        assert!(FieldPlace::of(Key::Address(Address::V4(0x0a00_0045))).name(network).ends_with(":0a000040"));
+    }
+
     #[test]
     fn who_types_by_hand_is_told_key_and_field() {
         let commands = |address: &str| commands_for("allod", 3, NetworkId(1), address.parse().unwrap()).unwrap();

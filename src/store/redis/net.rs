@@ -172,6 +172,7 @@ impl<'a, 'b> Group<'a, 'b> {
             text.clear();
             text.push(sign);
             text.extend(self.operations.iter().filter_map(|operation| FieldPlace::of(operation.key).field_number()));
+            debug_assert_eq!(text.len(), 1 + self.operations.len(), "a byte for each field");
             call.arg(&text);
         } else {
             call.arg([sign]).number(self.operations.len() as u64);

@@ -171,7 +171,7 @@ params! { read
         network?: NetworkRef,
         /// `next` of the page before.
         after?: Cursor,
-        /// How many at most; 1 000 if left out.
+        /// How many at most; as many as fit into an answer if left out.
         limit?: PageLimit,
     }
 }
