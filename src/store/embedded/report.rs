@@ -395,12 +395,12 @@ mod tests {
         std::fs::create_dir(&target).unwrap();
         let notice = MoveNotice::Copying { from: "elsewhere".to_owned() };
         let first = begin(&RealDisk, &target, &notice).unwrap();
-        let (_lock, meta, recovered) = read(&SourceDisk, &dir).unwrap();
+        let (lock, meta, recovered) = read(&SourceDisk, &dir).unwrap();
         let held = LocksNothing { holder: Some("process 7") };
         let refused = fill((&SourceDisk, &held), &meta, &recovered, ("elsewhere", &target));
         assert!(matches!(refused, Err(CannotCopy::Target(StoreError::Locked(_)))), "{refused:?}");
         assert!(moving::is_copying(&RealDisk, &target));
-        drop(first);
+        drop((first, lock));
         copy(&dir, &target).unwrap();
     }
 }
