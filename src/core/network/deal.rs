@@ -21,7 +21,7 @@ use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::NetworkKind;
 use crate::core::types::{Scope, SlotKey};
-use crate::core::zones::{TieReason, ZoneLook, ZoneTie};
+use crate::core::zones::{TieReason, ZoneTie};
 
 /// The list of a group, looked up and dealt from.
 struct List<'a> {
@@ -223,25 +223,36 @@ impl Network {
         Some(address)
     }
 
-    /// What ties the instances of a deployment to zones: the addresses that they name, hold and are promised, each by what its
-    /// subnet serves. What a plan made obsolete counts where its slot holds nothing else: it may become current again.
-    pub(super) fn zone_ties(&self, look: &ZoneLook) -> Decision {
-        let let_go = LetGo::of_scope(self, &look.scope);
-        let promised = self.promised_in(&look.scope);
+    /// What ties the instances of these wishes to zones: the address that each names, keeps, or will be dealt as a promise again,
+    /// by what its subnet serves. What has to be left ties nobody: it would only hold its instance in a zone in which there may
+    /// be no other.
+    pub(super) fn zone_ties(&self, ask: &Deploy) -> Decision {
+        let let_go = LetGo::of_scope(self, &ask.scope);
+        let promised = self.promised_in(&ask.scope);
+        let named = BTreeSet::new();
+        let lists: Vec<List<'_>> = ask.lists.iter().map(|list| List::new(&list.ranges, &named)).collect();
         let mut ties = Vec::new();
         let mut of_subnet: HashMap<usize, Arc<[CompactString]>> = HashMap::new();
-        for (owner, slot, named) in &look.wishes {
-            let holder = SlotKey { scope: look.scope.clone(), owner: owner.clone(), slot: slot.clone() };
-            let left = || let_go.of(&holder).max_by_key(|(_, held)| held.generation);
-            let held = self.holdings.slot(&holder).or_else(left).map(|(address, _)| address);
-            let promised = promised.get(&holder).copied();
-            let all = [(TieReason::Named, *named), (TieReason::Held, held), (TieReason::Promised, promised)];
-            for (reason, address) in all {
-                let Some(subnet) = address.and_then(|address| self.layout.subnet_of(address)) else { continue };
-                let zones = of_subnet.entry(subnet).or_insert_with(|| Arc::from(self.subnets[subnet].zones.as_slice()));
-                if !zones.is_empty() {
-                    ties.push(ZoneTie { owner: owner.clone(), reason, zones: Arc::clone(zones) });
+        for wish in &ask.wishes {
+            let tie = match &wish.wanted {
+                Wanted::Static(address) => Some((TieReason::Named, *address)),
+                // A wish that cannot be is refused when it is decided.
+                Wanted::Automatic(wanted) => {
+                    let own = self.own_serving(ask, wish, wanted, &let_go).ok().flatten();
+                    own.map(|(address, _)| (TieReason::Held, address))
                 }
+                Wanted::Dealt(list) => lists.get(*list).and_then(|list| {
+                    let held = self.kept_of(list, ask, wish, &let_go).filter(|address| self.may_stay(*address));
+                    let again = || promised.get(&holder_of(ask, wish)).copied().filter(|at| list.contains(*at));
+                    let held = held.map(|address| (TieReason::Held, address));
+                    held.or_else(|| again().map(|address| (TieReason::Promised, address)))
+                }),
+            };
+            let Some((reason, address)) = tie else { continue };
+            let Some(subnet) = self.layout.subnet_of(address) else { continue };
+            let zones = of_subnet.entry(subnet).or_insert_with(|| Arc::from(self.subnets[subnet].zones.as_slice()));
+            if !zones.is_empty() {
+                ties.push(ZoneTie { owner: wish.owner.clone(), reason, zones: Arc::clone(zones) });
             }
         }
         read(Outcome::ZoneTies(ties))

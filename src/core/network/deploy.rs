@@ -43,6 +43,13 @@ enum Course<'a> {
     Nothing,
 }
 
+impl<'a> Course<'a> {
+    /// What the slot holds is what is wished, or what it held until a plan made it obsolete; with what it holds.
+    fn of_own(own: Holding<'a>, replaces: Option<Address>) -> Self {
+        if own.1.obsolete.is_none() { Course::Keep(own) } else { Course::Revive(own, replaces) }
+    }
+}
+
 /// What the holdings of the deployment are from here on.
 #[derive(Default)]
 struct Fates {
@@ -137,45 +144,16 @@ impl Network {
         let current = self.holdings.slot(&holder);
         let replaces = current.map(|(address, _)| address);
         match &wish.wanted {
-            Wanted::Automatic(_) if self.config.kind == NetworkKind::Dynamic => {
-                // What is held when the same plan comes again was written down since.
-                let stays = !wish.fresh || ask.again;
-                let own = current.filter(|_| stays).map(Course::Keep);
-                let left = || let_go.of(&holder).filter(|_| stays).max_by_key(|(_, held)| held.generation);
-                let course = own.or_else(|| left().map(|held| Course::Revive(held, replaces)));
-                self.is_open().map(|()| course.unwrap_or(Course::Nothing))
-            }
-            Wanted::Automatic(wanted) => {
-                let wanted = &with_zone(wanted, wish);
-                let selection = self.select(wanted)?;
-                let by_plan = |plan: Option<u64>| ask.again && plan == Some(ask.plan);
-                let fits = |(address, held): &Holding<'_>| {
-                    let settled = held.planned.as_ref().and_then(|planned| planned.settled);
-                    let granted_by_it = by_plan(held.granted_by.map(NonZeroU64::get)) || by_plan(settled);
-                    if wish.fresh && !granted_by_it {
-                        return false;
-                    }
-                    let any = self.config.kind == NetworkKind::Vip && *wanted == with_zone(&Wish::default(), wish);
-                    // Of a static pool an automatic wish is given what is reserved for it alone, and goes on with that.
-                    let is_chosen = held.kind == ReservationKind::Dynamic;
-                    let was_reserved = || is_chosen && self.kept_for(&holder).any(|kept| kept == *address);
-                    let automatic = || !self.is_static(*address) || was_reserved();
-                    let as_wished = || automatic() && self.differences(wanted, &selection, *address, held).is_empty();
-                    self.may_stay(*address) && self.serves(*address, wish) && (any || as_wished())
-                };
-                let left = || let_go.of(&holder).filter(fits).max_by_key(|(_, held)| held.generation);
-                let own = current.filter(fits).map(Course::Keep);
-                match own.or_else(|| left().map(|held| Course::Revive(held, replaces))) {
-                    Some(course) => self.is_open().map(|()| course),
-                    None => Ok(Course::Grant(replaces)),
-                }
-            }
+            Wanted::Automatic(wanted) => match self.own_serving(ask, wish, wanted, let_go)? {
+                Some(held) => self.is_open().map(|()| Course::of_own(held, replaces)),
+                None if self.config.kind == NetworkKind::Dynamic => self.is_open().map(|()| Course::Nothing),
+                None => Ok(Course::Grant(replaces)),
+            },
             Wanted::Static(address) => {
                 let wanted = &with_zone(&Wish::default(), wish);
                 let single = |held: &Reservation| held.prefix_length == address.family().width();
-                let own = current.filter(|(at, held)| at == address && single(held)).map(Course::Keep);
-                let left = || let_go.of(&holder).find(|(at, held)| at == address && single(held));
-                if let Some(course) = own.or_else(|| left().map(|held| Course::Revive(held, replaces))) {
+                let mut own = current.into_iter().chain(let_go.of(&holder));
+                if let Some(held) = own.find(|(at, held)| at == address && single(held)) {
                     self.takes_claims()?;
                     self.claim_admitted(*address, None, wanted)?;
                     self.is_open()?;
@@ -183,7 +161,7 @@ impl Network {
                         // It drains: not to be kept, and not to be claimed anew.
                         self.claimable_address(Range::single(*address), &holder, None, false)?;
                     }
-                    return Ok(course);
+                    return Ok(Course::of_own(held, replaces));
                 }
                 match self.holdings.covering(*address) {
                     // A block stays whole until the commit, also for who lets it go.
@@ -199,8 +177,44 @@ impl Network {
         }
     }
 
+    /// What a slot keeps for an automatic wish: what it holds, or else what it held until a plan made it obsolete.
+    pub(super) fn own_serving<'a>(
+        &'a self,
+        ask: &Deploy,
+        wish: &DeployWish,
+        wanted: &Wish,
+        let_go: &LetGo<'a>,
+    ) -> Result<Option<Holding<'a>>, Refusal> {
+        let holder = holder_of(ask, wish);
+        let own = |serves: &dyn Fn(&Holding<'a>) -> bool| {
+            let left = || let_go.of(&holder).filter(serves).max_by_key(|(_, held)| held.generation);
+            self.holdings.slot(&holder).filter(serves).or_else(left)
+        };
+        if self.config.kind == NetworkKind::Dynamic {
+            // What is held when the same plan comes again was written down since.
+            return Ok(own(&|_| !wish.fresh || ask.again));
+        }
+        let wanted = &with_zone(wanted, wish);
+        let selection = self.select(wanted)?;
+        let by_plan = |plan: Option<u64>| ask.again && plan == Some(ask.plan);
+        Ok(own(&|(address, held)| {
+            let settled = held.planned.as_ref().and_then(|planned| planned.settled);
+            let granted_by_it = by_plan(held.granted_by.map(NonZeroU64::get)) || by_plan(settled);
+            if wish.fresh && !granted_by_it {
+                return false;
+            }
+            let any = self.config.kind == NetworkKind::Vip && *wanted == with_zone(&Wish::default(), wish);
+            // Of a static pool an automatic wish is given what is reserved for it alone, and goes on with that.
+            let is_chosen = held.kind == ReservationKind::Dynamic;
+            let was_reserved = || is_chosen && self.kept_for(&holder).any(|kept| kept == *address);
+            let automatic = || !self.is_static(*address) || was_reserved();
+            let as_wished = || automatic() && self.differences(wanted, &selection, *address, held).is_empty();
+            self.may_stay(*address) && self.serves(*address, wish) && (any || as_wished())
+        }))
+    }
+
     /// May a holding go on for all that its subnet says?
-    fn may_stay(&self, address: Address) -> bool {
+    pub(super) fn may_stay(&self, address: Address) -> bool {
         self.layout.subnet_of(address).is_some_and(|index| !self.subnets[index].draining)
     }
 
