@@ -260,7 +260,7 @@ impl Network {
     }
 
     /// Writes down what becomes of every holding of the deployment, wished or not. Answers those that are obsolete then,
-    /// and whether any was promised, let go or taken back only now.
+    /// and whether any was promised, let go or taken back only now, or is kept with a lease that no commit is to end.
     fn leave(&self, ask: &Deploy, fates: &Fates, draft: &mut Draft<'_>) -> (Vec<(Address, Arc<Reservation>)>, bool) {
         let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
         all.sort_unstable_by_key(|(address, _)| *address);
@@ -270,7 +270,7 @@ impl Network {
             let mut after = Reservation::clone(held);
             let mut planned = Planned { promise: self.promise(ask, fates, address, &before), ..Planned::default() };
             let kind = if let Some(is_named) = fates.kept.get(&address) {
-                after = kept(held, *is_named);
+                after = held_on(held, *is_named);
                 let again = |plan: &u64| *plan == ask.plan;
                 planned.settled = before.settled.filter(again);
                 planned.back = before.back.filter(|back| again(&back.plan));
@@ -280,8 +280,9 @@ impl Network {
                     planned.revived = planned.revived.or((was.plan != ask.plan).then_some((ask.plan, *was)));
                     draft.fills(&held.holder);
                 }
-                let is_renewed = after.lease != held.lease && held.obsolete.is_none();
-                if is_renewed { EventKind::Renewed } else { EventKind::Updated }
+                // Its lease ends with a commit, and that plan had its own.
+                changed |= held.lease.is_some() && ask.again && !ask.open;
+                EventKind::Updated
             } else if held.obsolete.is_some() {
                 planned.unlisted = before.unlisted;
                 EventKind::Obsolete
@@ -303,8 +304,7 @@ impl Network {
             changed |= planned.promise.is_some() && planned.promise != before.promise;
             changed |= planned.leaving.is_some() && before.leaving.is_none();
             after.planned = (planned != Planned::default()).then(|| Box::new(planned));
-            let told = after.obsolete.is_some() != held.obsolete.is_some()
-                || (after.lease, after.kind) != (held.lease, held.kind);
+            let told = after.obsolete.is_some() != held.obsolete.is_some() || after.kind != held.kind;
             let now = if told {
                 draft.change(address, held, after, kind)
             } else if after != **held {
@@ -344,7 +344,7 @@ impl Network {
                     self.within_limits(draft, &holder, 0)?;
                 }
                 let new = ask.again && ask.open && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
-                let view = draft.view(*address, Arc::new(kept(held, wish.named().is_some())));
+                let view = draft.view(*address, Arc::new(held_on(held, wish.named().is_some())));
                 let left_by_it = |(at, held): &Holding<'_>| {
                     !fates.kept.contains_key(at)
                         && held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan)
@@ -463,11 +463,11 @@ fn with_zone(wanted: &Wish, wish: &DeployWish) -> Wish {
     Wish { zone: wish.zone.clone(), ..wanted.clone() }
 }
 
-/// What is kept, as it is from here on: an instance keeps its address for good, as one that asks again without a lease does, and
-/// what it names now is static.
-fn kept(held: &Reservation, is_named: bool) -> Reservation {
+/// What is kept, as it is from here on: what its owner names now is static. A lease goes on until the commit, as a revert could
+/// not bring it back.
+fn held_on(held: &Reservation, is_named: bool) -> Reservation {
     let kind = if is_named { ReservationKind::Static } else { held.kind };
-    Reservation { obsolete: None, lease: None, kind, ..Reservation::clone(held) }
+    Reservation { obsolete: None, kind, ..Reservation::clone(held) }
 }
 
 /// What a promise will be. It looks the same as long as the address is held as it is.

@@ -131,7 +131,7 @@ fn conflict(ask: &Settle, problem: String) -> Refusal {
     Refusal::PlanConflict { deployment, problem, expected: plan, actual: plan, ended: None }
 }
 
-/// Lets go what covered instances leave: to whom it was promised, or for good.
+/// Lets go what covered instances leave: to whom it was promised, or for good. What they keep has no lease from here on.
 fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Settled, Refusal> {
     let stranded = stranded(all.iter().map(|(address, held)| (*address, held.as_ref())));
     keeps_promises(draft.network, ask, all, &stranded)?;
@@ -152,13 +152,26 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
                 // A revert of the others must not take it back.
                 planned.settled = after.granted_by.take().map(NonZeroU64::get);
             }
+            if is_kept_by(held, ask.plan) {
+                // As one that is asked for again without a lease, an instance keeps its address for good.
+                after.lease = None;
+            }
         }
         after.planned = noted(planned);
-        if after != **held {
+        if after.lease != held.lease {
+            draft.change(address, held, after, EventKind::Renewed);
+        } else if after != **held {
             draft.note(address, held, after);
         }
     }
     Ok(Settled { released, decided: leaving.into_keys().collect(), earlier: false })
+}
+
+/// Was it there when the plan was applied, and is not what that leaves? No number of a plan is less than the time of its apply;
+/// what came behind that is listed by no plan, and its lease is its own.
+fn is_kept_by(held: &Reservation, plan: u64) -> bool {
+    let is_unlisted = held.planned.as_ref().is_some_and(|planned| planned.unlisted.is_some());
+    held.created_at.0 <= plan && held.obsolete.is_none() && held.leaving().is_none() && !is_unlisted
 }
 
 /// What a commit lets go, by address.

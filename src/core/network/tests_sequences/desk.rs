@@ -350,9 +350,9 @@ impl Dice<'_> {
 fn of_owner(holdings: &Holdings, owner: &Owner, all: bool) -> Holdings {
     let own = holdings.iter().filter(|(_, held)| held.holder.owner == *owner && (all || held.obsolete.is_none()));
     own.map(|(at, held)| {
-        // What was kept is so for good, and is of the kind that was wished.
-        let (planned, lease, kind) = (None, None, ReservationKind::Static);
-        (*at, Arc::new(Reservation { planned, lease, kind, ..Reservation::clone(held) }))
+        // What was kept is of the kind that was wished.
+        let (planned, kind) = (None, ReservationKind::Static);
+        (*at, Arc::new(Reservation { planned, kind, ..Reservation::clone(held) }))
     })
     .collect()
 }
