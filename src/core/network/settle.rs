@@ -262,29 +262,39 @@ fn revert(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
 
 /// Who was committed by himself and let his own go for what was promised to him is not left with nothing, now that it would not
 /// come: what he let go is another one's, who was committed, too.
-fn leaves_nobody_without(
+fn leaves_nobody_without<'a>(
     ask: &Settle,
-    all: &[Holding<'_>],
-    staying: &[Staying<'_>],
+    all: &'a [Holding<'_>],
+    staying: &'a [Staying<'_>],
     draft: &Draft<'_>,
 ) -> Result<(), Refusal> {
     let network = draft.network;
-    let promised = |held: &Reservation| held.promise().map(|promise| taker_of(held, promise));
+    // All are of one scope. Looked up only where somebody gave his own: few plans end so.
+    let promised = |held: &'a Reservation| held.promise().map(|promise| (&promise.owner, &promise.slot));
+    let look = || {
+        let waited_for: BTreeSet<(&Owner, &Slot)> = staying.iter().filter_map(|(_, after)| promised(after)).collect();
+        let mut gives: BTreeMap<(&Owner, &Slot), (Address, &Reservation)> = BTreeMap::new();
+        for (address, held) in all {
+            if let Some(slot) = promised(held) {
+                gives.entry(slot).or_insert((*address, held));
+            }
+        }
+        (waited_for, gives)
+    };
+    let mut looked = None;
     for (_, has) in all.iter().filter(|_| !network.config.closed) {
         let back = has.planned.as_ref().and_then(|planned| planned.back.as_ref());
         let Some(back) = back.filter(|back| back.plan == ask.plan && !ask.covers(&has.holder.owner)) else { continue };
-        let giver = taker_of(has, back);
-        let waits_on = staying.iter().any(|(_, after)| promised(after).as_ref() == Some(&giver));
-        if network.holdings.slot(&giver).is_some() || waits_on {
+        if network.holdings.slot(&taker_of(has, back)).is_some() {
             continue;
         }
-        let Some((address, held)) = all.iter().find(|(_, held)| promised(held).as_ref() == Some(&giver)) else {
-            continue;
-        };
+        let (waited_for, gives) = looked.get_or_insert_with(look);
+        let giver = (&back.owner, &back.slot);
+        let Some((address, held)) = gives.get(&giver).filter(|_| !waited_for.contains(&giver)) else { continue };
         let problem = format!(
             "of plan {} instance `{}` was committed, and has nothing in network `{}` until {address} comes to it, which instance \
              `{}` lets go; commit that one, too, or apply what is wished instead",
-            ask.plan, giver.owner, network.config.name, held.holder.owner
+            ask.plan, back.owner, network.config.name, held.holder.owner
         );
         return Err(conflict(ask, problem));
     }
