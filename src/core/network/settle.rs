@@ -17,7 +17,7 @@ use crate::core::address::Address;
 use crate::core::command::Context;
 use crate::core::deployment::Settle;
 use crate::core::outcome::{Decision, Outcome};
-use crate::core::refusal::Refusal;
+use crate::core::refusal::{PlanHindrance, Refusal};
 use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
 use crate::core::types::{Owner, Slot, SlotKey};
 
@@ -119,16 +119,19 @@ fn keeps_promises(
     }
     let Some((address, held)) = covered().find(|(address, _)| stranded.contains(address)) else { return Ok(()) };
     let problem = format!(
-        "plan {} promised instance `{}` another address in place of {address} of network `{}`, and that does not come any \
-             more: it was declined, or its subnet was moved; apply what is wished again",
+        "plan {} is the latest, but a promise of it cannot come: instance `{}` was to have another address in place of {address} of \
+             network `{}`, which was declined, or its subnet was moved; apply what is wished now, or delete the deployment (a revert \
+             can be refused, too, where somebody was committed already)",
         ask.plan, held.holder.owner, network.config.name
     );
     Err(conflict(ask, problem))
 }
 
+/// It is the latest plan, and cannot end so because of a promise.
 fn conflict(ask: &Settle, problem: String) -> Refusal {
     let (deployment, plan) = (ask.scope.clone(), ask.plan);
-    Refusal::PlanConflict { deployment, problem, expected: plan, actual: plan, ended: None }
+    let hindrance = Some(PlanHindrance::Promise);
+    Refusal::PlanConflict { deployment, problem, expected: plan, actual: plan, hindrance }
 }
 
 /// Lets go what covered instances leave: to whom it was promised, or for good. What they keep has no lease from here on.
@@ -292,8 +295,9 @@ fn leaves_nobody_without<'a>(
         let giver = (&back.owner, &back.slot);
         let Some((address, held)) = gives.get(&giver).filter(|_| !waited_for.contains(&giver)) else { continue };
         let problem = format!(
-            "of plan {} instance `{}` was committed, and has nothing in network `{}` until {address} comes to it, which instance \
-             `{}` lets go; commit that one, too, or apply what is wished instead",
+            "plan {} is the latest, but instance `{}` was committed, and has nothing in network `{}` until {address} comes to it, \
+             which instance `{}` lets go; commit that one, too, or, where that is refused, apply what is wished now, or delete the \
+             deployment",
             ask.plan, back.owner, network.config.name, held.holder.owner
         );
         return Err(conflict(ask, problem));

@@ -116,6 +116,10 @@ fn not_ended(shop: &mut Deployment<'_>, method: &str, plan: &Value, instances: O
     params["dry_run"] = json!(true);
     assert_eq!(shop.client.call(method, params)["error"], refused["error"], "a dry run tells the same");
     let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{refused}")).to_owned();
+    let data = &refused["error"]["data"];
+    if data["kind"] == "conflict" {
+        assert_eq!((&data["expected"], &data["reason"]), (&data["actual"], &json!("promise")), "it is the latest");
+    }
     (text(&refused["error"]["data"]["kind"]), text(&refused["error"]["message"]))
 }
 
