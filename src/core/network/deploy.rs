@@ -53,8 +53,8 @@ impl<'a> Course<'a> {
 /// What the holdings of the deployment are from here on.
 #[derive(Default)]
 struct Fates {
-    /// Held on, by some wish; does that name it?
-    kept: BTreeMap<Address, bool>,
+    /// What a wish holds on to; does that name it?
+    stays: BTreeMap<Address, bool>,
     /// Slots of which the wish is only promised.
     awaiting: BTreeSet<(Owner, Slot)>,
     /// For whom an address is kept.
@@ -93,7 +93,7 @@ impl Network {
         for wish in &ask.wishes {
             let course = refused.note(wish, self.course(ask, wish, let_go));
             if let Some(Course::Keep((address, _)) | Course::Revive((address, _), _)) = course {
-                fates.kept.insert(address, wish.named().is_some());
+                fates.stays.insert(address, wish.named().is_some());
             }
             courses.push(course);
         }
@@ -233,7 +233,7 @@ impl Network {
         let Some(Entry::Held(held)) = self.holdings.at(address) else { return None };
         let other = held.holder.owner != wish.owner || held.holder.slot != wish.slot;
         let whole = held.prefix_length == address.family().width();
-        let goes = !fates.kept.contains_key(&address) && !self.stays_unlisted(ask, held);
+        let goes = !fates.stays.contains_key(&address) && !self.stays_unlisted(ask, held);
         (held.holder.scope == ask.scope && other && whole && goes).then_some(held)
     }
 
@@ -269,7 +269,7 @@ impl Network {
             let before = held.planned.as_deref().cloned().unwrap_or_default();
             let mut after = Reservation::clone(held);
             let mut planned = Planned { promise: self.promise(ask, fates, address, &before), ..Planned::default() };
-            let kind = if let Some(is_named) = fates.kept.get(&address) {
+            let kind = if let Some(is_named) = fates.stays.get(&address) {
                 after = held_on(held, *is_named);
                 let again = |plan: &u64| *plan == ask.plan;
                 planned.settled = before.settled.filter(again);
@@ -346,7 +346,7 @@ impl Network {
                 let new = ask.again && ask.open && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
                 let view = draft.view(*address, Arc::new(held_on(held, wish.named().is_some())));
                 let left_by_it = |(at, held): &Holding<'_>| {
-                    !fates.kept.contains_key(at)
+                    !fates.stays.contains_key(at)
                         && held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan)
                 };
                 // Of several that this plan left one after the other, the last: what was there when this one was granted.
@@ -363,8 +363,7 @@ impl Network {
                     self.within_limits(draft, &holder, 1)?;
                     draft.fills(&holder);
                 }
-                let promised = promised(holder, held);
-                let view = draft.view(*address, Arc::new(promised));
+                let view = draft.view(*address, Arc::new(as_promised(holder, held)));
                 Ok(Deployed { place, state: SlotState::Promised, view: Some(view), replaces: *replaces })
             }
             Course::Grant(replaces) => {
@@ -471,7 +470,7 @@ fn held_on(held: &Reservation, is_named: bool) -> Reservation {
 }
 
 /// What a promise will be. It looks the same as long as the address is held as it is.
-fn promised(holder: SlotKey, held: &Reservation) -> Reservation {
+fn as_promised(holder: SlotKey, held: &Reservation) -> Reservation {
     let plain = Reservation::plain(holder, Generation(0), held.prefix_length, held.created_at);
     Reservation { kind: ReservationKind::Static, ..plain }
 }
