@@ -124,6 +124,9 @@ pub const RESERVED_RANGES_MAX: usize = 16_384;
 pub const ACQUIRE_IPS_MAX: usize = 256;
 /// Instances of one deployment's request.
 pub const INSTANCES_MAX: usize = 10_000;
+/// How often a list, or what was dealt of it, is looked at in one network to deal addresses to one deployment: some tenths of a
+/// second, for which nothing else of the network is done.
+pub const DEAL_LOOKS_MAX: u64 = 1 << 24;
 /// How long a node owns a shard without renewing it: after that another one may take it.
 pub const NODE_LEASE_MS: u64 = 5_000;
 /// How often it is renewed.

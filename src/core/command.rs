@@ -28,7 +28,6 @@ use super::compact;
 use super::deployment::{Deploy, Settle};
 use super::state::{Entry, SubnetConfig};
 use super::types::{Claimant, Generation, Mac, Name, Owner, Scope, ShardTime, SubnetId, Version, WallTime};
-use super::zones::ZoneLook;
 
 /// Everything that can be asked of one network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,7 +132,7 @@ pub enum Command {
     /// Ends leases, cooldowns and probations that are due, at most [`crate::limits::EXPIRE_STEPS_MAX`].
     Expire,
     /// What ties instances of a deployment to zones, before a group deals its own.
-    ZoneTies(Box<ZoneLook>),
+    ZoneTies(Box<Deploy>),
 }
 
 impl Command {

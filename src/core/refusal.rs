@@ -9,9 +9,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::facts::{HeldBy, Missing, NoCapacity};
+pub use self::facts::{HeldBy, Missing, NoCapacity, PlanHindrance};
 use super::address::{Address, Cidr, Range};
-use super::deployment::Stage;
 use super::plural::counted;
 use super::types::{Generation, InvalidText, Mac, Name, NetworkId, Owner, Scope, SlotKey};
 
@@ -241,7 +240,7 @@ pub enum Refusal {
         /// How many the scope has, over all networks.
         reservations: u64,
     },
-    /// `plan` is not the latest, or ended the other way.
+    /// `plan` is not the latest, or ended the other way, or cannot end so because of a promise.
     #[error("deployment `{deployment}`: {problem}")]
     PlanConflict {
         /// The deployment.
@@ -252,8 +251,8 @@ pub enum Refusal {
         expected: u64,
         /// The latest.
         actual: u64,
-        /// How the plan that was named ended, where that is what stands in the way.
-        ended: Option<Stage>,
+        /// What stands in the way, where it is not that another one is the latest.
+        hindrance: Option<PlanHindrance>,
     },
     /// Somebody else declined it.
     #[error("{address} is not held by {asked}: it was declined by {by}, and nobody holds it; ip.get shows what it is")]

@@ -1,8 +1,9 @@
 //! The zones of a group, dealt to those of its instances that have none of their own.
 //!
 //! A machine lives in one zone, whatever its networks are; so a zone is dealt once for all of them, by what each network says
-//! of the instance ([`ZoneTie`]). Who has an address keeps it, and so stays in a zone that serves it; those to whom all zones
-//! are alike are dealt in turn. So nobody moves because of who is listed beside him, or in which order.
+//! of the instance ([`ZoneTie`]). Who has an address that he may keep stays in a zone that serves it; those to whom all zones
+//! are alike are dealt in turn. So nobody moves because of who is listed beside him, or in which order; and who has to leave
+//! his address is not held in its zone by it.
 //!
 //! Before: `actors::coordinator`, which asks the networks. After: `network::deploy`, for which each instance has its zone.
 //!
@@ -14,8 +15,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
-use super::address::Address;
-use super::types::{Owner, Scope, Slot};
+use super::types::Owner;
 
 /// The zones of a group, and to whom they are dealt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,23 +26,14 @@ pub struct ZoneGroup {
     pub instances: Vec<Owner>,
 }
 
-/// What is asked of a network before zones are dealt: what of these slots is tied to zones?
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ZoneLook {
-    /// The deployment.
-    pub scope: Scope,
-    /// Instance, slot, and the address that it wishes, where it names one.
-    pub wishes: Vec<(Owner, Slot, Option<Address>)>,
-}
-
 /// Why an instance is tied to zones; what comes first weighs more than all that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TieReason {
     /// It names an address there.
     Named,
-    /// It holds one.
+    /// It holds one that it keeps.
     Held,
-    /// One is promised to it.
+    /// One of its list is promised to it.
     Promised,
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use crate::actors::{Applied, Fault, NotReadyReason};
 use crate::core::deployment::Stage;
 use crate::core::outcome::PoolUsage;
-use crate::core::refusal::{HeldBy, NoCapacity, Refusal};
+use crate::core::refusal::{HeldBy, NoCapacity, PlanHindrance, Refusal};
 use crate::wire::errors::{self, ErrorData, ErrorKind, OverlapWith, PoolFill, Retry, RpcError};
 use crate::wire::values::Count;
 
@@ -170,13 +170,14 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             data.max = Some(*max);
         }
         Refusal::NotEnoughCapacity(why) => no_capacity(why, data),
-        Refusal::PlanConflict { expected, actual, ended, .. } => {
+        Refusal::PlanConflict { expected, actual, hindrance, .. } => {
             data.expected = Some(*expected);
             data.actual = Some(*actual);
-            data.reason = match ended {
-                Some(Stage::Committed) => Some("committed".to_owned()),
-                Some(Stage::Reverted) => Some("reverted".to_owned()),
-                Some(Stage::Open) | None => None,
+            data.reason = match hindrance {
+                Some(PlanHindrance::Ended(Stage::Committed)) => Some("committed".to_owned()),
+                Some(PlanHindrance::Ended(Stage::Reverted)) => Some("reverted".to_owned()),
+                Some(PlanHindrance::Promise) => Some("promise".to_owned()),
+                Some(PlanHindrance::Ended(Stage::Open)) | None => None,
             };
         }
         Refusal::OfInstance { instance, refusal } => {

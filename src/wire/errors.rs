@@ -278,7 +278,8 @@ object! { open
         applied?: Applied,
         /// When to try again.
         retry_after_ms?: u64,
-        /// Why the server is not ready; of a plan that ended otherwise, how: `committed` or `reverted`.
+        /// Why the server is not ready; of a plan that ended otherwise, how: `committed` or `reverted`; of the latest one that
+        /// cannot end so because of what it promised: `promise`.
         reason?: String,
         /// The node that serves the network.
         node?: String,

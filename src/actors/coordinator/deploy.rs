@@ -33,7 +33,7 @@ use crate::core::deployment::{Deploy, DeployWish, Deployed, Deployment, SlotStat
 use crate::core::outcome::{Outcome, View};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Owner, Scope, Slot, Version, WallTime};
-use crate::core::zones::{self, ZoneGroup, ZoneLook};
+use crate::core::zones::{self, ZoneGroup};
 
 /// What a deployment wishes of one network, under one of its names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +97,20 @@ struct Wished {
     lists: Vec<StaticList>,
 }
 
+impl Wished {
+    /// What is asked of it under a plan: its number, and how it stands where it is the latest again.
+    fn ask(
+        &self,
+        scope: &Scope,
+        (plan, again): (u64, Option<Stage>),
+        wishes: Vec<DeployWish>,
+        listed: Arc<BTreeSet<Owner>>,
+    ) -> Deploy {
+        let (again, open) = (again.is_some(), again == Some(Stage::Open));
+        Deploy { scope: scope.clone(), plan, again, open, wishes, lists: self.lists.clone(), listed }
+    }
+}
+
 /// The networks of a plan.
 struct AllWished {
     /// By id.
@@ -152,7 +166,7 @@ impl Coordinator {
         };
         let before = seat.known.record.as_ref();
         let wall = self.shared.clock.wall();
-        let decided = match self.decide_in_zones(&holds, &order, &mut wished, (before, wall)).await {
+        let decided = match self.decide(&holds, &order, &mut wished, (before, wall)).await {
             Ok(decided) => decided,
             Err(fault) => {
                 drop(holds);
@@ -171,29 +185,23 @@ impl Coordinator {
         Ok(Done::Deployed(Box::new(answer)))
     }
 
-    /// Decides, once each instance has its zone.
-    async fn decide_in_zones(
+    /// Gives the zones of groups to their instances, by what all networks say of those under this plan.
+    async fn deal_zones(
         &self,
         holds: &Holds,
         order: &DeployOrder,
         wished: &mut AllWished,
-        plan: (Option<&Arc<Deployment>>, WallTime),
-    ) -> Result<Decided, Box<Fault>> {
-        self.deal_zones(holds, order, wished).await?;
-        self.decide(holds, order, wished, plan).await
-    }
-
-    /// Gives the zones of groups to their instances, by what all networks say of those.
-    async fn deal_zones(&self, holds: &Holds, order: &DeployOrder, wished: &mut AllWished) -> Result<(), Box<Fault>> {
+        plan: (u64, Option<Stage>),
+    ) -> Result<(), Box<Fault>> {
         let dealt_to: HashSet<&Owner> = order.zones.iter().flat_map(|group| &group.instances).collect();
         let mut ties = Vec::new();
         for network in &wished.networks {
-            let of_it = network.wishes.iter().filter(|wish| dealt_to.contains(&wish.owner));
-            let wishes: Vec<_> = of_it.map(|wish| (wish.owner.clone(), wish.slot.clone(), wish.named())).collect();
+            let of_it = network.wishes.iter().filter(|wish| dealt_to.contains(&wish.owner)).cloned();
+            let wishes: Vec<_> = of_it.map(|wish| DeployWish { zone: None, ..wish }).collect();
             if wishes.is_empty() {
                 continue;
             }
-            let look = Command::ZoneTies(Box::new(ZoneLook { scope: order.name.clone(), wishes }));
+            let look = Command::ZoneTies(Box::new(network.ask(&order.name, plan, wishes, Arc::default())));
             if let (_, Outcome::ZoneTies(of_it)) = holds.decide(self, &network.route, look, self.transaction()).await? {
                 ties.extend(of_it);
             }
@@ -264,29 +272,24 @@ impl Coordinator {
         Ok(AllWished { networks: networks.into_values().collect(), missing })
     }
 
-    /// Lets every network decide. Of several refusals the first in the protocol's order, then of the request, is answered.
+    /// Lets every network decide, once each instance has its zone. Of several refusals the first in the protocol's order, then of
+    /// the request, is answered.
     async fn decide_plan(
         &self,
         holds: &Holds,
         order: &DeployOrder,
         wished: &mut AllWished,
-        (plan, again): (u64, Option<Stage>),
+        plan: (u64, Option<Stage>),
     ) -> Result<Decided, Box<Fault>> {
+        // What an instance keeps, and so its zone, depends on the plan.
+        self.deal_zones(holds, order, wished, plan).await?;
         let listed: Arc<BTreeSet<Owner>> = Arc::new(order.instances.iter().cloned().collect());
         let transaction = self.transaction();
-        let mut decided = Decided { plan, parts: Vec::new(), outcomes: Vec::new() };
+        let mut decided = Decided { plan: plan.0, parts: Vec::new(), outcomes: Vec::new() };
         // The others may refuse what comes before that.
         let mut first = wished.missing.take().map(|(place, fault)| ((rank(&fault).0, place), fault, None));
         for network in &wished.networks {
-            let ask = Deploy {
-                scope: order.name.clone(),
-                plan,
-                again: again.is_some(),
-                open: again == Some(Stage::Open),
-                wishes: network.wishes.clone(),
-                lists: network.lists.clone(),
-                listed: Arc::clone(&listed),
-            };
+            let ask = network.ask(&order.name, plan, network.wishes.clone(), Arc::clone(&listed));
             match holds.decide(self, &network.route, Command::Deploy(Box::new(ask)), transaction).await {
                 Ok((part, outcome)) => {
                     decided.parts.push(part);

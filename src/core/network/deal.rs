@@ -16,12 +16,13 @@ use super::deploy::{LetGo, WishRefusals, holder_of};
 use super::holdings::taker_of;
 use super::read::read;
 use crate::core::address::{Address, Range};
-use crate::core::deployment::{Deploy, DeployWish, Wanted};
+use crate::core::deployment::{Deploy, DeployWish, StaticList, Wanted};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::NetworkKind;
 use crate::core::types::{Scope, SlotKey};
-use crate::core::zones::{TieReason, ZoneLook, ZoneTie};
+use crate::core::zones::{TieReason, ZoneTie};
+use crate::limits::DEAL_LOOKS_MAX;
 
 /// The list of a group, looked up and dealt from.
 struct List<'a> {
@@ -33,30 +34,83 @@ struct List<'a> {
     given: BTreeSet<Address>,
     /// Where each zone's next address is looked for, range and offset: what lies before it is given, or never serves it.
     cursors: BTreeMap<Zone, (usize, u128)>,
-    /// Zones that subnets name.
-    zones: &'a BTreeSet<&'a CompactString>,
     /// Who was dealt what: places among the members, by the subnet and by their own zone, as they were dealt.
     dealt: BTreeMap<Option<usize>, BTreeMap<Zone, Vec<usize>>>,
     /// Zones for which nothing is left, however it is dealt.
     dry: BTreeSet<Zone>,
 }
 
+/// The zones that subnets name, by number, so that they are compared fast; and how much was looked at.
+#[derive(Default)]
+struct Zones<'a> {
+    numbers: BTreeMap<&'a CompactString, usize>,
+    /// Of each subnet those that it names, ascending.
+    of_subnet: Vec<Vec<usize>>,
+    /// How much of lists and of what was dealt was looked at.
+    looks: u64,
+}
+
+/// Why somebody is dealt nothing.
+enum Undealt {
+    /// No deal has one for each.
+    TooFew,
+    /// It would take too long to say.
+    TooMany,
+}
+
 /// Who gives what he was dealt, and why: for whom of these zones it is.
 type Gives = BTreeMap<Zone, (Option<usize>, Zone)>;
 
 /// Zones for which the same addresses serve. So there are no more than the configuration names, whatever instances say.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Zone {
     /// None: every subnet.
     Any,
     /// One that no subnet names: those without zones.
     Unnamed,
-    /// One that a subnet names.
-    Named(CompactString),
+    /// One that a subnet names, by its number.
+    Named(usize),
+}
+
+impl<'a> Zones<'a> {
+    /// Cost: O(zones of all subnets).
+    fn of(network: &'a Network) -> Self {
+        let named: BTreeSet<&CompactString> = network.subnets.iter().flat_map(|subnet| &subnet.zones).collect();
+        let numbers: BTreeMap<&CompactString, usize> = named.into_iter().zip(0..).collect();
+        let of_subnet = network.subnets.iter().map(|subnet| {
+            let mut named: Vec<usize> = subnet.zones.iter().filter_map(|zone| numbers.get(zone)).copied().collect();
+            named.sort_unstable();
+            named
+        });
+        Self { of_subnet: of_subnet.collect(), numbers, looks: 0 }
+    }
+
+    fn of_wish(&self, wish: &DeployWish) -> Zone {
+        match &wish.zone {
+            None => Zone::Any,
+            Some(zone) => self.numbers.get(zone).map_or(Zone::Unnamed, |number| Zone::Named(*number)),
+        }
+    }
+
+    /// Does a subnet serve who lives in such a zone? One that names no zone serves all.
+    fn serves(&self, subnet: Option<usize>, zone: Zone) -> bool {
+        let Some(named) = subnet.and_then(|index| self.of_subnet.get(index)) else { return true };
+        match zone {
+            Zone::Any => true,
+            Zone::Unnamed => named.is_empty(),
+            Zone::Named(number) => named.is_empty() || named.binary_search(&number).is_ok(),
+        }
+    }
+
+    /// Notes one more look.
+    fn look(&mut self) -> Result<(), Undealt> {
+        self.looks += 1;
+        if self.looks > DEAL_LOOKS_MAX { Err(Undealt::TooMany) } else { Ok(()) }
+    }
 }
 
 impl<'a> List<'a> {
-    fn new(ranges: &'a [Range], zones: &'a BTreeSet<&'a CompactString>) -> Self {
+    fn new(ranges: &'a [Range]) -> Self {
         let mut ascending = ranges.to_vec();
         ascending.sort_unstable_by_key(|range| range.first());
         let mut sorted: Vec<Range> = Vec::with_capacity(ascending.len());
@@ -70,15 +124,7 @@ impl<'a> List<'a> {
             }
         }
         let (given, cursors) = (BTreeSet::new(), BTreeMap::new());
-        Self { ranges, sorted, given, cursors, zones, dealt: BTreeMap::new(), dry: BTreeSet::new() }
-    }
-
-    fn zone_of(&self, wish: &DeployWish) -> Zone {
-        match &wish.zone {
-            None => Zone::Any,
-            Some(zone) if !self.zones.contains(zone) => Zone::Unnamed,
-            Some(zone) => Zone::Named(zone.clone()),
-        }
+        Self { ranges, sorted, given, cursors, dealt: BTreeMap::new(), dry: BTreeSet::new() }
     }
 
     /// Notes that a member was dealt an address.
@@ -87,8 +133,8 @@ impl<'a> List<'a> {
     }
 
     /// The last of a zone that was dealt something of a subnet gives it.
-    fn gives(&mut self, subnet: Option<usize>, zone: &Zone) -> Option<usize> {
-        self.dealt.get_mut(&subnet)?.get_mut(zone)?.pop()
+    fn gives(&mut self, subnet: Option<usize>, zone: Zone) -> Option<usize> {
+        self.dealt.get_mut(&subnet)?.get_mut(&zone)?.pop()
     }
 
     fn contains(&self, address: Address) -> bool {
@@ -111,12 +157,14 @@ impl Network {
                 members.push(wish);
             }
         }
-        let named = self.subnets.iter().filter(|_| !ask.lists.is_empty()).flat_map(|subnet| &subnet.zones);
-        let named: BTreeSet<&CompactString> = named.collect();
-        let promised = if ask.lists.is_empty() { HashMap::new() } else { self.promised_in(&ask.scope) };
+        let (mut zones, promised) = if ask.lists.is_empty() {
+            (Zones::default(), HashMap::new())
+        } else {
+            (Zones::of(self), self.promised_in(&ask.scope))
+        };
         let mut chose = false;
         for (of_group, members) in ask.lists.iter().zip(members) {
-            let mut list = List::new(&of_group.ranges, &named);
+            let mut list = List::new(&of_group.ranges);
             let mut rest = Vec::new();
             for wish in members {
                 match self.kept_of(&list, ask, wish, let_go) {
@@ -127,21 +175,14 @@ impl Network {
                     None => rest.push(wish),
                 }
             }
-            self.deal_promised(&mut list, ask, &mut rest, &promised);
+            self.deal_promised((&mut list, &zones), ask, &mut rest, &promised);
             for member in 0..rest.len() {
                 if rest[member].named().is_some() {
                     continue;
                 }
-                let next = self.next_for(&mut list, member, &mut rest);
+                let next = self.next_for((&mut list, &mut zones), member, &mut rest);
                 let wish = &mut rest[member];
-                let next = next.ok_or_else(|| {
-                    let zone = wish.zone.as_deref().map_or_else(String::new, |zone| format!(" in zone `{zone}`"));
-                    let problem = format!(
-                        "has too few addresses of network `{}`{zone}; list one for each instance",
-                        self.config.name
-                    );
-                    Refusal::invalid(of_group.field(), problem)
-                });
+                let next = next.map_err(|why| self.undealt(of_group, wish, &why));
                 if let Some(address) = refused.note(wish, next) {
                     wish.wanted = Wanted::Static(address);
                 }
@@ -155,7 +196,7 @@ impl Network {
     /// another one like everything that is dealt here.
     fn deal_promised(
         &self,
-        list: &mut List<'_>,
+        (list, zones): (&mut List<'_>, &Zones<'_>),
         ask: &Deploy,
         rest: &mut [&mut DeployWish],
         promised: &HashMap<SlotKey, Address>,
@@ -164,84 +205,120 @@ impl Network {
             let Some(&address) = promised.get(&holder_of(ask, wish)) else { continue };
             if list.contains(address) && self.serves(address, wish) && list.given.insert(address) {
                 wish.wanted = Wanted::Static(address);
-                list.note(self.layout.subnet_of(address), list.zone_of(wish), member);
+                list.note(self.layout.subnet_of(address), zones.of_wish(wish), member);
             }
         }
     }
 
+    /// What is said to whom nothing is dealt.
+    fn undealt(&self, of_group: &StaticList, wish: &DeployWish, why: &Undealt) -> Refusal {
+        let name = &self.config.name;
+        let zone = wish.zone.as_deref().map_or_else(String::new, |zone| format!(" in zone `{zone}`"));
+        let problem = match why {
+            Undealt::TooFew => format!("has too few addresses of network `{name}`{zone}; list one for each instance"),
+            Undealt::TooMany => format!(
+                "has addresses in too many zones and subnets of network `{name}` to deal them to so many; use fewer zones, or \
+                 name an `address` for each instance"
+            ),
+        };
+        Refusal::invalid(of_group.field(), problem)
+    }
+
     /// What a member is dealt: the next address that serves it, or one of another member, who is dealt another in its place.
     ///
-    /// Cost: O(log) as a rule; where others have to give, O(zones × subnets) of those that were dealt.
-    fn next_for(&self, list: &mut List<'_>, member: usize, rest: &mut [&mut DeployWish]) -> Option<Address> {
-        let zone = list.zone_of(&*rest[member]);
-        if let Some(address) = self.next_of(list, &zone) {
+    /// Cost: O(log) as a rule, and O(addresses of the list) once for each zone; where others have to give, O(zones × subnets) of
+    /// those that were dealt. Of all members together no more than [`DEAL_LOOKS_MAX`] looks.
+    fn next_for(
+        &self,
+        (list, zones): (&mut List<'_>, &mut Zones<'_>),
+        member: usize,
+        rest: &mut [&mut DeployWish],
+    ) -> Result<Address, Undealt> {
+        let zone = zones.of_wish(&*rest[member]);
+        if let Some(address) = self.next_of(list, zones, zone)? {
             list.note(self.layout.subnet_of(address), zone, member);
-            return Some(address);
+            return Ok(address);
         }
         if list.dry.contains(&zone) {
-            return None;
+            return Err(Undealt::TooFew);
         }
-        let (mut gives, mut looked) = (Gives::new(), VecDeque::from([zone.clone()]));
+        let (mut gives, mut looked) = (Gives::new(), VecDeque::from([zone]));
         while let Some(wants) = looked.pop_front() {
             let mut found = Vec::new();
-            for (subnet, dealt) in list.dealt.iter().filter(|(subnet, _)| self.serves_zone(**subnet, &wants)) {
-                for (giver, _) in dealt.iter().filter(|(_, members)| !members.is_empty()) {
-                    if *giver != zone && !gives.contains_key(giver) {
-                        gives.insert(giver.clone(), (*subnet, wants.clone()));
-                        found.push(giver.clone());
+            for (subnet, dealt) in &list.dealt {
+                zones.look()?;
+                if !zones.serves(*subnet, wants) {
+                    continue;
+                }
+                for (giver, members) in dealt {
+                    zones.look()?;
+                    if !members.is_empty() && *giver != zone && !gives.contains_key(giver) {
+                        gives.insert(*giver, (*subnet, wants));
+                        found.push(*giver);
                     }
                 }
             }
             for giver in found {
-                if let Some(address) = self.next_of(list, &giver) {
-                    return self.pass_on(list, (member, &zone), (giver, address), (&gives, rest));
+                if let Some(address) = self.next_of(list, zones, giver)? {
+                    let passed = self.pass_on(list, (member, zone), (giver, address), (&gives, rest));
+                    return passed.ok_or(Undealt::TooFew);
                 }
                 looked.push_back(giver);
             }
         }
         list.dry.extend(gives.into_keys().chain([zone]));
-        None
+        Err(Undealt::TooFew)
     }
 
     /// Somebody of the zone `giver` is dealt `address`, and what he had is passed on until it comes to whom it is for.
     fn pass_on(
         &self,
         list: &mut List<'_>,
-        (member, zone): (usize, &Zone),
+        (member, zone): (usize, Zone),
         (mut giver, mut address): (Zone, Address),
         (gives, rest): (&Gives, &mut [&mut DeployWish]),
     ) -> Option<Address> {
-        while giver != *zone {
-            let (subnet, wants) = gives.get(&giver)?;
-            let other = list.gives(*subnet, &giver)?;
+        while giver != zone {
+            let (subnet, wants) = *gives.get(&giver)?;
+            let other = list.gives(subnet, giver)?;
             list.note(self.layout.subnet_of(address), giver, other);
             let had = rest[other].named()?;
             rest[other].wanted = Wanted::Static(address);
-            (giver, address) = (wants.clone(), had);
+            (giver, address) = (wants, had);
         }
         list.note(self.layout.subnet_of(address), giver, member);
         Some(address)
     }
 
-    /// What ties the instances of a deployment to zones: the addresses that they name, hold and are promised, each by what its
-    /// subnet serves. What a plan made obsolete counts where its slot holds nothing else: it may become current again.
-    pub(super) fn zone_ties(&self, look: &ZoneLook) -> Decision {
-        let let_go = LetGo::of_scope(self, &look.scope);
-        let promised = self.promised_in(&look.scope);
+    /// What ties the instances of these wishes to zones: the address that each names, keeps, or will be dealt as a promise again,
+    /// by what its subnet serves. What has to be left ties nobody: it would only hold its instance in a zone in which there may
+    /// be no other.
+    pub(super) fn zone_ties(&self, ask: &Deploy) -> Decision {
+        let let_go = LetGo::of_scope(self, &ask.scope);
+        let promised = self.promised_in(&ask.scope);
+        let lists: Vec<List<'_>> = ask.lists.iter().map(|list| List::new(&list.ranges)).collect();
         let mut ties = Vec::new();
         let mut of_subnet: HashMap<usize, Arc<[CompactString]>> = HashMap::new();
-        for (owner, slot, named) in &look.wishes {
-            let holder = SlotKey { scope: look.scope.clone(), owner: owner.clone(), slot: slot.clone() };
-            let left = || let_go.of(&holder).max_by_key(|(_, held)| held.generation);
-            let held = self.holdings.slot(&holder).or_else(left).map(|(address, _)| address);
-            let promised = promised.get(&holder).copied();
-            let all = [(TieReason::Named, *named), (TieReason::Held, held), (TieReason::Promised, promised)];
-            for (reason, address) in all {
-                let Some(subnet) = address.and_then(|address| self.layout.subnet_of(address)) else { continue };
-                let zones = of_subnet.entry(subnet).or_insert_with(|| Arc::from(self.subnets[subnet].zones.as_slice()));
-                if !zones.is_empty() {
-                    ties.push(ZoneTie { owner: owner.clone(), reason, zones: Arc::clone(zones) });
+        for wish in &ask.wishes {
+            let tie = match &wish.wanted {
+                Wanted::Static(address) => Some((TieReason::Named, *address)),
+                // A wish that cannot be is refused when it is decided.
+                Wanted::Automatic(wanted) => {
+                    let own = self.own_serving(ask, wish, wanted, &let_go).ok().flatten();
+                    own.map(|(address, _)| (TieReason::Held, address))
                 }
+                Wanted::Dealt(list) => lists.get(*list).and_then(|list| {
+                    let held = self.kept_of(list, ask, wish, &let_go).filter(|address| self.may_stay(*address));
+                    let again = || promised.get(&holder_of(ask, wish)).copied().filter(|at| list.contains(*at));
+                    let held = held.map(|address| (TieReason::Held, address));
+                    held.or_else(|| again().map(|address| (TieReason::Promised, address)))
+                }),
+            };
+            let Some((reason, address)) = tie else { continue };
+            let Some(subnet) = self.layout.subnet_of(address) else { continue };
+            let zones = of_subnet.entry(subnet).or_insert_with(|| Arc::from(self.subnets[subnet].zones.as_slice()));
+            if !zones.is_empty() {
+                ties.push(ZoneTie { owner: wish.owner.clone(), reason, zones: Arc::clone(zones) });
             }
         }
         read(Outcome::ZoneTies(ties))
@@ -269,26 +346,18 @@ impl Network {
         self.layout.subnet_of(address).is_none_or(|index| self.subnets[index].serves(zone))
     }
 
-    /// Does a subnet serve who lives in such a zone?
-    fn serves_zone(&self, subnet: Option<usize>, zone: &Zone) -> bool {
-        subnet.is_none_or(|index| match zone {
-            Zone::Any => true,
-            Zone::Unnamed => self.subnets[index].zones.is_empty(),
-            Zone::Named(zone) => self.subnets[index].serves(zone),
-        })
-    }
-
     /// The next address of a list that nobody was dealt and that serves such a zone, which is given from here on.
-    fn next_of(&self, list: &mut List<'_>, zone: &Zone) -> Option<Address> {
-        let cursor = list.cursors.entry(zone.clone()).or_insert((0, 0));
+    fn next_of(&self, list: &mut List<'_>, zones: &mut Zones<'_>, zone: Zone) -> Result<Option<Address>, Undealt> {
+        let cursor = list.cursors.entry(zone).or_insert((0, 0));
         while let Some(range) = list.ranges.get(cursor.0) {
             if cursor.1 >= range.size() {
                 *cursor = (cursor.0 + 1, 0);
                 continue;
             }
+            zones.look()?;
             let address = Address::new(range.family(), range.first().bits() + cursor.1);
             let subnet = self.layout.subnet_of(address);
-            if !self.serves_zone(subnet, zone)
+            if !zones.serves(subnet, zone)
                 && let Some(index) = subnet
             {
                 // None of the rest of this subnet does.
@@ -298,9 +367,9 @@ impl Network {
             }
             cursor.1 += 1;
             if list.given.insert(address) {
-                return Some(address);
+                return Ok(Some(address));
             }
         }
-        None
+        Ok(None)
     }
 }

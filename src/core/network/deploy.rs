@@ -43,11 +43,18 @@ enum Course<'a> {
     Nothing,
 }
 
+impl<'a> Course<'a> {
+    /// What the slot holds is what is wished, or what it held until a plan made it obsolete; with what it holds.
+    fn of_own(own: Holding<'a>, replaces: Option<Address>) -> Self {
+        if own.1.obsolete.is_none() { Course::Keep(own) } else { Course::Revive(own, replaces) }
+    }
+}
+
 /// What the holdings of the deployment are from here on.
 #[derive(Default)]
 struct Fates {
-    /// Held on, by some wish; does that name it?
-    kept: BTreeMap<Address, bool>,
+    /// What a wish holds on to; does that name it?
+    stays: BTreeMap<Address, bool>,
     /// Slots of which the wish is only promised.
     awaiting: BTreeSet<(Owner, Slot)>,
     /// For whom an address is kept.
@@ -86,7 +93,7 @@ impl Network {
         for wish in &ask.wishes {
             let course = refused.note(wish, self.course(ask, wish, let_go));
             if let Some(Course::Keep((address, _)) | Course::Revive((address, _), _)) = course {
-                fates.kept.insert(address, wish.named().is_some());
+                fates.stays.insert(address, wish.named().is_some());
             }
             courses.push(course);
         }
@@ -137,45 +144,16 @@ impl Network {
         let current = self.holdings.slot(&holder);
         let replaces = current.map(|(address, _)| address);
         match &wish.wanted {
-            Wanted::Automatic(_) if self.config.kind == NetworkKind::Dynamic => {
-                // What is held when the same plan comes again was written down since.
-                let stays = !wish.fresh || ask.again;
-                let own = current.filter(|_| stays).map(Course::Keep);
-                let left = || let_go.of(&holder).filter(|_| stays).max_by_key(|(_, held)| held.generation);
-                let course = own.or_else(|| left().map(|held| Course::Revive(held, replaces)));
-                self.is_open().map(|()| course.unwrap_or(Course::Nothing))
-            }
-            Wanted::Automatic(wanted) => {
-                let wanted = &with_zone(wanted, wish);
-                let selection = self.select(wanted)?;
-                let by_plan = |plan: Option<u64>| ask.again && plan == Some(ask.plan);
-                let fits = |(address, held): &Holding<'_>| {
-                    let settled = held.planned.as_ref().and_then(|planned| planned.settled);
-                    let granted_by_it = by_plan(held.granted_by.map(NonZeroU64::get)) || by_plan(settled);
-                    if wish.fresh && !granted_by_it {
-                        return false;
-                    }
-                    let any = self.config.kind == NetworkKind::Vip && *wanted == with_zone(&Wish::default(), wish);
-                    // Of a static pool an automatic wish is given what is reserved for it alone, and goes on with that.
-                    let is_chosen = held.kind == ReservationKind::Dynamic;
-                    let was_reserved = || is_chosen && self.kept_for(&holder).any(|kept| kept == *address);
-                    let automatic = || !self.is_static(*address) || was_reserved();
-                    let as_wished = || automatic() && self.differences(wanted, &selection, *address, held).is_empty();
-                    self.may_stay(*address) && self.serves(*address, wish) && (any || as_wished())
-                };
-                let left = || let_go.of(&holder).filter(fits).max_by_key(|(_, held)| held.generation);
-                let own = current.filter(fits).map(Course::Keep);
-                match own.or_else(|| left().map(|held| Course::Revive(held, replaces))) {
-                    Some(course) => self.is_open().map(|()| course),
-                    None => Ok(Course::Grant(replaces)),
-                }
-            }
+            Wanted::Automatic(wanted) => match self.own_serving(ask, wish, wanted, let_go)? {
+                Some(held) => self.is_open().map(|()| Course::of_own(held, replaces)),
+                None if self.config.kind == NetworkKind::Dynamic => self.is_open().map(|()| Course::Nothing),
+                None => Ok(Course::Grant(replaces)),
+            },
             Wanted::Static(address) => {
                 let wanted = &with_zone(&Wish::default(), wish);
                 let single = |held: &Reservation| held.prefix_length == address.family().width();
-                let own = current.filter(|(at, held)| at == address && single(held)).map(Course::Keep);
-                let left = || let_go.of(&holder).find(|(at, held)| at == address && single(held));
-                if let Some(course) = own.or_else(|| left().map(|held| Course::Revive(held, replaces))) {
+                let mut own = current.into_iter().chain(let_go.of(&holder));
+                if let Some(held) = own.find(|(at, held)| at == address && single(held)) {
                     self.takes_claims()?;
                     self.claim_admitted(*address, None, wanted)?;
                     self.is_open()?;
@@ -183,7 +161,7 @@ impl Network {
                         // It drains: not to be kept, and not to be claimed anew.
                         self.claimable_address(Range::single(*address), &holder, None, false)?;
                     }
-                    return Ok(course);
+                    return Ok(Course::of_own(held, replaces));
                 }
                 match self.holdings.covering(*address) {
                     // A block stays whole until the commit, also for who lets it go.
@@ -199,8 +177,44 @@ impl Network {
         }
     }
 
+    /// What a slot keeps for an automatic wish: what it holds, or else what it held until a plan made it obsolete.
+    pub(super) fn own_serving<'a>(
+        &'a self,
+        ask: &Deploy,
+        wish: &DeployWish,
+        wanted: &Wish,
+        let_go: &LetGo<'a>,
+    ) -> Result<Option<Holding<'a>>, Refusal> {
+        let holder = holder_of(ask, wish);
+        let own = |serves: &dyn Fn(&Holding<'a>) -> bool| {
+            let left = || let_go.of(&holder).filter(serves).max_by_key(|(_, held)| held.generation);
+            self.holdings.slot(&holder).filter(serves).or_else(left)
+        };
+        if self.config.kind == NetworkKind::Dynamic {
+            // What is held when the same plan comes again was written down since.
+            return Ok(own(&|_| !wish.fresh || ask.again));
+        }
+        let wanted = &with_zone(wanted, wish);
+        let selection = self.select(wanted)?;
+        let by_plan = |plan: Option<u64>| ask.again && plan == Some(ask.plan);
+        Ok(own(&|(address, held)| {
+            let settled = held.planned.as_ref().and_then(|planned| planned.settled);
+            let granted_by_it = by_plan(held.granted_by.map(NonZeroU64::get)) || by_plan(settled);
+            if wish.fresh && !granted_by_it {
+                return false;
+            }
+            let any = self.config.kind == NetworkKind::Vip && *wanted == with_zone(&Wish::default(), wish);
+            // Of a static pool an automatic wish is given what is reserved for it alone, and goes on with that.
+            let is_chosen = held.kind == ReservationKind::Dynamic;
+            let was_reserved = || is_chosen && self.kept_for(&holder).any(|kept| kept == *address);
+            let automatic = || !self.is_static(*address) || was_reserved();
+            let as_wished = || automatic() && self.differences(wanted, &selection, *address, held).is_empty();
+            self.may_stay(*address) && self.serves(*address, wish) && (any || as_wished())
+        }))
+    }
+
     /// May a holding go on for all that its subnet says?
-    fn may_stay(&self, address: Address) -> bool {
+    pub(super) fn may_stay(&self, address: Address) -> bool {
         self.layout.subnet_of(address).is_some_and(|index| !self.subnets[index].draining)
     }
 
@@ -219,7 +233,7 @@ impl Network {
         let Some(Entry::Held(held)) = self.holdings.at(address) else { return None };
         let other = held.holder.owner != wish.owner || held.holder.slot != wish.slot;
         let whole = held.prefix_length == address.family().width();
-        let goes = !fates.kept.contains_key(&address) && !self.stays_unlisted(ask, held);
+        let goes = !fates.stays.contains_key(&address) && !self.stays_unlisted(ask, held);
         (held.holder.scope == ask.scope && other && whole && goes).then_some(held)
     }
 
@@ -246,7 +260,7 @@ impl Network {
     }
 
     /// Writes down what becomes of every holding of the deployment, wished or not. Answers those that are obsolete then,
-    /// and whether any was promised, let go or taken back only now.
+    /// and whether any was promised, let go or taken back only now, or is kept with a lease that no commit is to end.
     fn leave(&self, ask: &Deploy, fates: &Fates, draft: &mut Draft<'_>) -> (Vec<(Address, Arc<Reservation>)>, bool) {
         let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
         all.sort_unstable_by_key(|(address, _)| *address);
@@ -255,8 +269,8 @@ impl Network {
             let before = held.planned.as_deref().cloned().unwrap_or_default();
             let mut after = Reservation::clone(held);
             let mut planned = Planned { promise: self.promise(ask, fates, address, &before), ..Planned::default() };
-            let kind = if let Some(is_named) = fates.kept.get(&address) {
-                after = kept(held, *is_named);
+            let kind = if let Some(is_named) = fates.stays.get(&address) {
+                after = held_on(held, *is_named);
                 let again = |plan: &u64| *plan == ask.plan;
                 planned.settled = before.settled.filter(again);
                 planned.back = before.back.filter(|back| again(&back.plan));
@@ -266,8 +280,9 @@ impl Network {
                     planned.revived = planned.revived.or((was.plan != ask.plan).then_some((ask.plan, *was)));
                     draft.fills(&held.holder);
                 }
-                let is_renewed = after.lease != held.lease && held.obsolete.is_none();
-                if is_renewed { EventKind::Renewed } else { EventKind::Updated }
+                // Its lease ends with a commit, and that plan had its own.
+                changed |= held.lease.is_some() && ask.again && !ask.open;
+                EventKind::Updated
             } else if held.obsolete.is_some() {
                 planned.unlisted = before.unlisted;
                 EventKind::Obsolete
@@ -289,8 +304,7 @@ impl Network {
             changed |= planned.promise.is_some() && planned.promise != before.promise;
             changed |= planned.leaving.is_some() && before.leaving.is_none();
             after.planned = (planned != Planned::default()).then(|| Box::new(planned));
-            let told = after.obsolete.is_some() != held.obsolete.is_some()
-                || (after.lease, after.kind) != (held.lease, held.kind);
+            let told = after.obsolete.is_some() != held.obsolete.is_some() || after.kind != held.kind;
             let now = if told {
                 draft.change(address, held, after, kind)
             } else if after != **held {
@@ -330,9 +344,9 @@ impl Network {
                     self.within_limits(draft, &holder, 0)?;
                 }
                 let new = ask.again && ask.open && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
-                let view = draft.view(*address, Arc::new(kept(held, wish.named().is_some())));
+                let view = draft.view(*address, Arc::new(held_on(held, wish.named().is_some())));
                 let left_by_it = |(at, held): &Holding<'_>| {
-                    !fates.kept.contains_key(at)
+                    !fates.stays.contains_key(at)
                         && held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan)
                 };
                 // Of several that this plan left one after the other, the last: what was there when this one was granted.
@@ -349,8 +363,7 @@ impl Network {
                     self.within_limits(draft, &holder, 1)?;
                     draft.fills(&holder);
                 }
-                let promised = promised(holder, held);
-                let view = draft.view(*address, Arc::new(promised));
+                let view = draft.view(*address, Arc::new(as_promised(holder, held)));
                 Ok(Deployed { place, state: SlotState::Promised, view: Some(view), replaces: *replaces })
             }
             Course::Grant(replaces) => {
@@ -449,15 +462,15 @@ fn with_zone(wanted: &Wish, wish: &DeployWish) -> Wish {
     Wish { zone: wish.zone.clone(), ..wanted.clone() }
 }
 
-/// What is kept, as it is from here on: an instance keeps its address for good, as one that asks again without a lease does, and
-/// what it names now is static.
-fn kept(held: &Reservation, is_named: bool) -> Reservation {
+/// What is kept, as it is from here on: what its owner names now is static. A lease goes on until the commit, as a revert could
+/// not bring it back.
+fn held_on(held: &Reservation, is_named: bool) -> Reservation {
     let kind = if is_named { ReservationKind::Static } else { held.kind };
-    Reservation { obsolete: None, lease: None, kind, ..Reservation::clone(held) }
+    Reservation { obsolete: None, kind, ..Reservation::clone(held) }
 }
 
 /// What a promise will be. It looks the same as long as the address is held as it is.
-fn promised(holder: SlotKey, held: &Reservation) -> Reservation {
+fn as_promised(holder: SlotKey, held: &Reservation) -> Reservation {
     let plain = Reservation::plain(holder, Generation(0), held.prefix_length, held.created_at);
     Reservation { kind: ReservationKind::Static, ..plain }
 }

@@ -217,7 +217,7 @@ impl Network {
             Command::Expire => Ok(self.expire(context)),
             Command::Deploy(ask) => self.deploy(ask, context),
             Command::Settle(ask) => self.settle(ask, context),
-            Command::ZoneTies(look) => Ok(self.zone_ties(look)),
+            Command::ZoneTies(ask) => Ok(self.zone_ties(ask)),
         }
     }
 

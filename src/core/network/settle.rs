@@ -17,7 +17,7 @@ use crate::core::address::Address;
 use crate::core::command::Context;
 use crate::core::deployment::Settle;
 use crate::core::outcome::{Decision, Outcome};
-use crate::core::refusal::Refusal;
+use crate::core::refusal::{PlanHindrance, Refusal};
 use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
 use crate::core::types::{Owner, Slot, SlotKey};
 
@@ -119,19 +119,22 @@ fn keeps_promises(
     }
     let Some((address, held)) = covered().find(|(address, _)| stranded.contains(address)) else { return Ok(()) };
     let problem = format!(
-        "plan {} promised instance `{}` another address in place of {address} of network `{}`, and that does not come any \
-             more: it was declined, or its subnet was moved; apply what is wished again",
+        "plan {} is the latest, but a promise of it cannot come: instance `{}` was to have another address in place of {address} of \
+             network `{}`, which was declined, or its subnet was moved; apply what is wished now, or delete the deployment (a revert \
+             can be refused, too, where somebody was committed already)",
         ask.plan, held.holder.owner, network.config.name
     );
     Err(conflict(ask, problem))
 }
 
+/// It is the latest plan, and cannot end so because of a promise.
 fn conflict(ask: &Settle, problem: String) -> Refusal {
     let (deployment, plan) = (ask.scope.clone(), ask.plan);
-    Refusal::PlanConflict { deployment, problem, expected: plan, actual: plan, ended: None }
+    let hindrance = Some(PlanHindrance::Promise);
+    Refusal::PlanConflict { deployment, problem, expected: plan, actual: plan, hindrance }
 }
 
-/// Lets go what covered instances leave: to whom it was promised, or for good.
+/// Lets go what covered instances leave: to whom it was promised, or for good. What they keep has no lease from here on.
 fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Settled, Refusal> {
     let stranded = stranded(all.iter().map(|(address, held)| (*address, held.as_ref())));
     keeps_promises(draft.network, ask, all, &stranded)?;
@@ -152,13 +155,26 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
                 // A revert of the others must not take it back.
                 planned.settled = after.granted_by.take().map(NonZeroU64::get);
             }
+            if is_kept_by(held, ask.plan) {
+                // As one that is asked for again without a lease, an instance keeps its address for good.
+                after.lease = None;
+            }
         }
         after.planned = noted(planned);
-        if after != **held {
+        if after.lease != held.lease {
+            draft.change(address, held, after, EventKind::Renewed);
+        } else if after != **held {
             draft.note(address, held, after);
         }
     }
     Ok(Settled { released, decided: leaving.into_keys().collect(), earlier: false })
+}
+
+/// Was it there when the plan was applied, and is not what that leaves? No number of a plan is less than the time of its apply;
+/// what came behind that is listed by no plan, and its lease is its own.
+fn is_kept_by(held: &Reservation, plan: u64) -> bool {
+    let is_unlisted = held.planned.as_ref().is_some_and(|planned| planned.unlisted.is_some());
+    held.created_at.0 <= plan && held.obsolete.is_none() && held.leaving().is_none() && !is_unlisted
 }
 
 /// What a commit lets go, by address.
@@ -249,29 +265,40 @@ fn revert(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
 
 /// Who was committed by himself and let his own go for what was promised to him is not left with nothing, now that it would not
 /// come: what he let go is another one's, who was committed, too.
-fn leaves_nobody_without(
+fn leaves_nobody_without<'a>(
     ask: &Settle,
-    all: &[Holding<'_>],
-    staying: &[Staying<'_>],
+    all: &'a [Holding<'_>],
+    staying: &'a [Staying<'_>],
     draft: &Draft<'_>,
 ) -> Result<(), Refusal> {
     let network = draft.network;
-    let promised = |held: &Reservation| held.promise().map(|promise| taker_of(held, promise));
+    // All are of one scope. Looked up only where somebody gave his own: few plans end so.
+    let promised = |held: &'a Reservation| held.promise().map(|promise| (&promise.owner, &promise.slot));
+    let look = || {
+        let waited_for: BTreeSet<(&Owner, &Slot)> = staying.iter().filter_map(|(_, after)| promised(after)).collect();
+        let mut gives: BTreeMap<(&Owner, &Slot), (Address, &Reservation)> = BTreeMap::new();
+        for (address, held) in all {
+            if let Some(slot) = promised(held) {
+                gives.entry(slot).or_insert((*address, held));
+            }
+        }
+        (waited_for, gives)
+    };
+    let mut looked = None;
     for (_, has) in all.iter().filter(|_| !network.config.closed) {
         let back = has.planned.as_ref().and_then(|planned| planned.back.as_ref());
         let Some(back) = back.filter(|back| back.plan == ask.plan && !ask.covers(&has.holder.owner)) else { continue };
-        let giver = taker_of(has, back);
-        let waits_on = staying.iter().any(|(_, after)| promised(after).as_ref() == Some(&giver));
-        if network.holdings.slot(&giver).is_some() || waits_on {
+        if network.holdings.slot(&taker_of(has, back)).is_some() {
             continue;
         }
-        let Some((address, held)) = all.iter().find(|(_, held)| promised(held).as_ref() == Some(&giver)) else {
-            continue;
-        };
+        let (waited_for, gives) = looked.get_or_insert_with(look);
+        let giver = (&back.owner, &back.slot);
+        let Some((address, held)) = gives.get(&giver).filter(|_| !waited_for.contains(&giver)) else { continue };
         let problem = format!(
-            "of plan {} instance `{}` was committed, and has nothing in network `{}` until {address} comes to it, which instance \
-             `{}` lets go; commit that one, too, or apply what is wished instead",
-            ask.plan, giver.owner, network.config.name, held.holder.owner
+            "plan {} is the latest, but instance `{}` was committed, and has nothing in network `{}` until {address} comes to it, \
+             which instance `{}` lets go; commit that one, too, or, where that is refused, apply what is wished now, or delete the \
+             deployment",
+            ask.plan, back.owner, network.config.name, held.holder.owner
         );
         return Err(conflict(ask, problem));
     }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::core::deployment::Stage;
 use crate::core::outcome::PoolUsage;
 use crate::core::state::Reservation;
 use crate::core::types::{Claimant, Name, ShardTime, SlotKey, WallTime};
@@ -168,4 +169,13 @@ fn waited(ms: Option<u64>) -> String {
     ms.map_or_else(String::new, |ms| {
         format!(", and in {}.{} s of waiting none came free", ms / 1_000, ms % 1_000 / 100)
     })
+}
+
+/// Why the latest plan of a deployment cannot end as it is asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PlanHindrance {
+    /// It ended already, otherwise.
+    Ended(Stage),
+    /// Something that it promised cannot come, or must.
+    Promise,
 }

@@ -126,3 +126,53 @@ fn what_a_group_is_dealt_as_a_promise_is_the_same_when_it_is_asked_again() {
     assert_eq!(shop.commit(&again), ["10.1.0.2"]);
     assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.1.0.3".into()], vec!["10.1.0.1".into()]));
 }
+
+/// It drains, or is not what is wished any more: then the zone in which it lies may have no other.
+#[test]
+fn an_address_that_its_instance_has_to_leave_does_not_hold_it_in_its_zone() {
+    type Change = fn(&mut Deployment<'_>);
+    fn drain(shop: &mut Deployment<'_>) {
+        let draining = json!({"network": "z", "subnet": "10.1.0.0/28", "set": {"draining": true}});
+        shop.client.ok("subnet.modify", draining);
+    }
+    fn fill(shop: &mut Deployment<'_>) {
+        for last in 2..=14 {
+            let claim = json!({"network": "z", "owner": format!("o{last}"), "address": format!("10.1.0.{last}")});
+            shop.client.ok("ip.claim", claim);
+        }
+    }
+    fn nothing(_: &mut Deployment<'_>) {}
+    let zones = &["z2", "z1"][..];
+    let listed = |instance: Value, networks: Value| {
+        json!({
+            "deployment": "shop",
+            "instances": [instance],
+            "groups": [{"name": "g", "instances": ["i0"], "zones": zones, "networks": networks}],
+        })
+    };
+    let of_group = |list: Option<&[&str]>| json!({"deployment": "shop", "groups": group(&["i0"], zones, list)});
+    let here = json!([{"network": "z"}]);
+    let in_subnet = json!({"id": "i0", "networks": [{"network": "z", "subnet": "10.1.1.0/28"}]});
+    let cases: [(Change, Value, &str); 5] = [
+        (drain, of_group(None), "10.1.1.1"),
+        (drain, of_group(Some(&["10.1.1.5"])), "10.1.1.5"),
+        (nothing, of_group(Some(&["10.1.1.5"])), "10.1.1.5"),
+        (fill, listed(json!({"id": "i0", "fresh": true, "networks": []}), here), "10.1.1.1"),
+        (nothing, listed(in_subnet, json!([])), "10.1.1.1"),
+    ];
+    for (change, wishes, address) in cases {
+        let server = TestServer::new();
+        let mut client = zoned(&server);
+        let mut shop = Deployment::of(&mut client, "shop");
+        let first = shop.groups(&group(&["i0"], &["z1"], None));
+        assert_eq!(told(&first), ["i0 new 10.1.0.1"]);
+        shop.commit(&first);
+        change(&mut shop);
+        let moved = shop.client.ok("deployment.apply", wishes.clone());
+        assert_eq!(told(&moved), [format!("i0 new {address}")], "{wishes}");
+        assert_eq!(shop.client.ok("deployment.apply", wishes.clone()), moved, "before its commit");
+        assert_eq!(shop.commit(&moved), ["10.1.0.1"]);
+        let again = shop.client.ok("deployment.apply", wishes.clone());
+        assert_eq!((told(&again), &again["plan"]), (vec![format!("i0 kept {address}")], &moved["plan"]), "behind it");
+    }
+}

@@ -116,6 +116,10 @@ fn not_ended(shop: &mut Deployment<'_>, method: &str, plan: &Value, instances: O
     params["dry_run"] = json!(true);
     assert_eq!(shop.client.call(method, params)["error"], refused["error"], "a dry run tells the same");
     let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{refused}")).to_owned();
+    let data = &refused["error"]["data"];
+    if data["kind"] == "conflict" {
+        assert_eq!((&data["expected"], &data["reason"]), (&data["actual"], &json!("promise")), "it is the latest");
+    }
     (text(&refused["error"]["data"]["kind"]), text(&refused["error"]["message"]))
 }
 
@@ -210,24 +214,72 @@ fn what_a_revert_could_not_make_current_again_waits_for_the_commit_of_the_apply_
     assert_eq!(shop.apply(&wishes)["plan"], next["plan"]);
 }
 
+/// Types of the events of an address.
+fn types_of(shop: &mut Deployment<'_>, address: &str) -> Vec<Value> {
+    let told = shop.client.ok("events.history", json!({"address": address}));
+    told["events"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect()
+}
+
 /// As one that is asked for again without a lease: an instance keeps its address while it exists.
 #[test]
-fn what_a_plan_keeps_is_held_for_good() {
+fn what_a_plan_keeps_is_held_for_good_from_its_commit_on() {
     let server = TestServer::new();
     let mut client = server.with_lan();
-    let leased = json!({"network": "lan", "scope": "shop", "owner": "a", "ttl_seconds": 2});
-    client.ok("ip.allocate", leased);
+    let leased = |owner: &str| json!({"network": "lan", "scope": "shop", "owner": owner, "ttl_seconds": 10});
+    client.ok("ip.allocate", leased("a"));
     let mut shop = Deployment::of(&mut client, "shop");
     let first = shop.apply(&automatic(&["a"]));
     assert_eq!(slots(&first), [is("kept", "2")]);
     let shown = &first["instances"][0]["networks"][0]["reservation"];
-    assert!(shown.get("expires_at").is_none(), "{shown}");
+    assert!(shown["expires_at"].is_string(), "until then it is leased: {shown}");
+    assert_eq!(shop.apply(&automatic(&["a"]))["plan"], first["plan"]);
+    server.clock.advance_ms(1_000);
+    shop.client.ok("ip.allocate", leased("later"));
     shop.commit(&first);
-    server.clock.advance_ms(10_000);
+    let again = shop.apply(&automatic(&["a"]));
+    assert!(again["instances"][0]["networks"][0]["reservation"].get("expires_at").is_none(), "{again}");
+    server.clock.advance_ms(20_000);
     assert_eq!(shop.held("a").0, ["10.0.0.2"]);
-    let told = shop.client.ok("events.history", json!({"address": "10.0.0.2"}));
-    let types: Vec<&Value> = told["events"].as_array().unwrap().iter().map(|event| &event["type"]).collect();
-    assert_eq!(types, ["granted", "renewed"]);
+    assert_eq!(types_of(&mut shop, "10.0.0.2"), ["granted", "renewed"]);
+    assert!(shop.held("later").0.is_empty(), "no plan listed it: its lease is its own");
+}
+
+#[test]
+fn a_lease_that_a_plan_kept_is_as_it_was_behind_its_revert() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let leased = json!({"network": "lan", "scope": "shop", "owner": "a", "ttl_seconds": 60});
+    let before = client.ok("ip.allocate", leased)["expires_at"].clone();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let wishes = automatic(&["a"]);
+    let first = shop.apply(&wishes);
+    assert!(shop.revert(&first).is_empty());
+    assert_eq!(shop.get()["instances"][0]["reservations"][0]["expires_at"], before);
+    server.clock.advance_ms(61_000);
+    assert!(shop.held("a").0.is_empty(), "and it ends");
+}
+
+#[test]
+fn what_is_leased_behind_the_commit_is_kept_by_another_plan() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let wishes = automatic(&["a"]);
+    let first = shop.apply(&wishes);
+    shop.commit(&first);
+    let slot = json!({"network": "lan", "scope": "shop", "owner": "a"});
+    shop.client.ok("ip.release", slot.clone());
+    server.clock.advance_ms(1_000);
+    let mut leased = slot;
+    leased["ttl_seconds"] = json!(10);
+    shop.client.ok("ip.allocate", leased);
+    let next = shop.apply(&wishes);
+    assert_ne!(next["plan"], first["plan"], "the commit that gives it for good is to come");
+    assert_eq!(shop.apply(&wishes), next);
+    assert!(shop.commit(&next).is_empty());
+    assert_eq!(shop.apply(&wishes)["plan"], next["plan"]);
+    server.clock.advance_ms(20_000);
+    assert_eq!(shop.held("a").0.len(), 1);
 }
 
 #[test]

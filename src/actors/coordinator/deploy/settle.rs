@@ -17,7 +17,7 @@ use crate::core::address::Address;
 use crate::core::command::Command;
 use crate::core::deployment::{Deployment, Settle, Stage};
 use crate::core::outcome::Outcome;
-use crate::core::refusal::Refusal;
+use crate::core::refusal::{PlanHindrance, Refusal};
 use crate::core::types::{Name, Owner, Scope, Version};
 
 /// Which end of a plan is asked for.
@@ -71,7 +71,8 @@ impl PlanEnd<'_> {
 
     fn conflict(&self, record: &Deployment, problem: String, ended: Option<Stage>) -> Refusal {
         let (deployment, actual) = (self.deployment.clone(), record.plan);
-        Refusal::PlanConflict { deployment, problem, expected: self.plan, actual, ended }
+        let hindrance = ended.map(PlanHindrance::Ended);
+        Refusal::PlanConflict { deployment, problem, expected: self.plan, actual, hindrance }
     }
 
     /// The record once the networks' parts are durable.

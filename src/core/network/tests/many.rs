@@ -3,6 +3,7 @@
 use super::super::draft::Draft;
 use super::corners::run_acquire;
 use super::*;
+use crate::core::deployment::*;
 
 /// A /24 with a pool for each of so many addresses.
 fn scattered(count: u8, change: impl FnOnce(&mut NetworkConfig)) -> Net {
@@ -83,4 +84,36 @@ fn an_address_with_a_lease_is_there_for_others_when_it_has_cooled() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// A chain: each subnet serves two zones, and has one address; who comes last has none, unless all others are dealt another.
+#[test]
+fn a_list_over_so_many_zones_that_dealing_it_would_stall_the_network_is_refused_and_told_so() {
+    let deal = |count: u32| {
+        let prefix = |at: u32| format!("10.{}.{}", at / 256, at % 256);
+        let subnets = (0..count).map(|at| {
+            let zones = vec![format!("z{at}").into(), format!("z{}", at + 1).into()];
+            SubnetConfig { zones, pools: Vec::new(), ..subnet(&format!("{}.0/24", prefix(at)), at.into()) }
+        });
+        let mut net = Net::with(|_| (), subnets.collect());
+        let wishes = (1..=count).chain([0]).zip(0..).map(|(zone, place)| DeployWish {
+            place,
+            owner: format!("i{zone}").parse().unwrap(),
+            slot: Slot::default(),
+            zone: Some(format!("z{zone}").into()),
+            fresh: false,
+            wanted: Wanted::Dealt(0),
+        });
+        let wishes: Vec<DeployWish> = wishes.collect();
+        let listed = Arc::new(wishes.iter().map(|wish| wish.owner.clone()).collect());
+        let ranges = (0..count).map(|at| format!("{}.1", prefix(at)).parse().unwrap()).collect();
+        let lists = vec![StaticList { group: 0, network: 0, ranges }];
+        let (again, open) = (false, false);
+        let ask = Deploy { scope: "shop".parse().unwrap(), plan: 1, again, open, wishes, lists, listed };
+        net.run(&Command::Deploy(Box::new(ask))).unwrap_err().to_string()
+    };
+    let few = deal(20);
+    assert!(few.contains("too few addresses") && few.contains("in zone `z0`"), "{few}");
+    let many = deal(3_000);
+    assert!(many.contains("too many zones and subnets") && many.contains("`i0`"), "{many}");
 }

@@ -264,7 +264,8 @@ impl World {
                 back.is_some_and(|back| book.settled.get(&back.owner) == Some(&false) && is_empty(back))
             })
         };
-        assert!(if ask.revert { robs() } else { book.touched || !open && closed }, "{ask:?} is refused");
+        let cannot_come = || book.touched && seen.iter().any(|(at, held)| waits_in_vain(seen, *at, held, ask));
+        assert!(if ask.revert { robs() } else { !open && closed || cannot_come() }, "{ask:?} is refused");
     }
 
     /// Each instance that is settled has what it wished, or what it had.
@@ -350,9 +351,9 @@ impl Dice<'_> {
 fn of_owner(holdings: &Holdings, owner: &Owner, all: bool) -> Holdings {
     let own = holdings.iter().filter(|(_, held)| held.holder.owner == *owner && (all || held.obsolete.is_none()));
     own.map(|(at, held)| {
-        // What was kept is so for good, and is of the kind that was wished.
-        let (planned, lease, kind) = (None, None, ReservationKind::Static);
-        (*at, Arc::new(Reservation { planned, lease, kind, ..Reservation::clone(held) }))
+        // What was kept is of the kind that was wished.
+        let (planned, kind) = (None, ReservationKind::Static);
+        (*at, Arc::new(Reservation { planned, kind, ..Reservation::clone(held) }))
     })
     .collect()
 }
@@ -381,6 +382,24 @@ fn check_apply(seen: &Holdings, now: &Holdings, wishes: &[Vec<DeployWish>], deci
             assert!(now.contains_key(&(at, address)), "{address} is told, and not held");
         }
     }
+}
+
+/// Does a covered holding wait for what nobody lets go for it any more, or who waits in vain himself?
+fn waits_in_vain(seen: &Holdings, (of, _): (usize, Address), held: &Reservation, ask: &Settle) -> bool {
+    let (mut waits, mut passed) = (held, BTreeSet::new());
+    while waits.obsolete.is_none() && waits.leaving().is_some() && ask.covers(&held.holder.owner) {
+        let is_its = |to: &Promise| (&to.owner, &to.slot) == (&waits.holder.owner, &waits.holder.slot);
+        let goes = |giver: &Reservation| giver.obsolete.is_some() || giver.leaving().is_some();
+        let giver =
+            seen.iter().find(|((at, _), giver)| *at == of && goes(giver) && giver.promise().is_some_and(is_its));
+        let Some((at, giver)) = giver else { return true };
+        if !passed.insert(at) {
+            // They pass on in a ring.
+            return false;
+        }
+        waits = giver;
+    }
+    false
 }
 
 /// By this end, or by a commit of it alone before: what a promise displaces then is let go.
