@@ -190,10 +190,8 @@ fn space_that_was_added_to_a_network_which_is_stopped_behind_the_commit_is_guard
     is_guarded(&mut TestServer::over(open(), |_| {}).client(), "10.9.0.0/24");
 }
 
-/// Over Redis an answer without a change needs a proof, and one that is not to be had puts nothing in doubt: no network is loaded
-/// again for it.
-#[test]
-fn space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_whose_the_register_is() {
+/// Over Redis; nobody proves whose the register is from where a subnet is added for good on.
+fn unproved_behind_an_added_subnet() -> TestServer {
     let (count, faulty) = (AtomicUsize::new(0), Arc::new(OnceLock::<Arc<FaultyStore>>::new()));
     let store = Arc::clone(&faulty);
     let before_decide = move |command: &Command| {
@@ -208,6 +206,14 @@ fn space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_w
     let redis = RedisStore::open(stores::redis_options(4)).unwrap();
     let server = TestServer::over(Arc::new(redis), |options| options.hooks = hooks);
     assert!(faulty.set(Arc::clone(&server.store)).is_ok());
+    server
+}
+
+/// Over Redis an answer without a change needs a proof, and one that is not to be had puts nothing in doubt: no network is loaded
+/// again for it.
+#[test]
+fn space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_whose_the_register_is() {
+    let server = unproved_behind_an_added_subnet();
     let mut client = server.with_lan();
     client.call("subnet.add", json!({"network": "lan", "cidr": "10.9.0.0/24"}));
     assert!(server.store.unproved.swap(false, Ordering::SeqCst), "it was not added for good");
@@ -220,20 +226,7 @@ fn space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_w
 #[test]
 fn an_act_on_a_network_that_is_read_all_the_time_ends_though_nobody_could_prove_behind_its_commit_whose_the_register_is()
  {
-    let (count, faulty) = (AtomicUsize::new(0), Arc::new(OnceLock::<Arc<FaultyStore>>::new()));
-    let store = Arc::clone(&faulty);
-    let before_decide = move |command: &Command| {
-        if adds(command)
-            && count.fetch_add(1, Ordering::SeqCst) == 1
-            && let Some(store) = store.get()
-        {
-            store.unproved.store(true, Ordering::SeqCst);
-        }
-    };
-    let hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
-    let redis = RedisStore::open(stores::redis_options(4)).unwrap();
-    let server = TestServer::over(Arc::new(redis), |options| options.hooks = hooks);
-    assert!(faulty.set(Arc::clone(&server.store)).is_ok());
+    let server = unproved_behind_an_added_subnet();
     let mut client = server.with_lan();
     // Whenever a proof ends others wait for the next one: somebody asks all the time, whatever is answered, and so seldom that not
     // all that a connection may have under way is under way while there is none.
