@@ -94,7 +94,7 @@ pub enum Command {
         /// Where to go on, of cells.
         from: Option<Box<MapPlace>>,
     },
-    /// A slice of `scope.list`: behind this one, at most `limit`.
+    /// A slice of `scope.list`: behind this one, at most `limit`, and no more than one turn looks at.
     Scopes {
         /// Behind which.
         after: Option<Scope>,

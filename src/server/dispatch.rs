@@ -50,6 +50,13 @@ impl Errand {
     pub(super) fn all(job: Job) -> Self {
         Errand::All(Box::new(job))
     }
+    /// For one network, where it is named, else for all.
+    pub(super) fn over(network: Option<CompactString>, job: Job) -> Self {
+        match network {
+            Some(network) => Errand::act(vec![network], job),
+            None => Errand::all(job),
+        }
+    }
 }
 
 /// What the server knows by itself.

@@ -42,11 +42,7 @@ pub(super) fn claimant_sweep(ask: params::ClaimantSweep) -> Result<Errand, RpcEr
         // Upwards, so that a share written as a quotient, as a third of three, lets that many go.
         max_share_billionths: (share * 1e9).ceil() as u32,
     };
-    let job = Job::Sweep(Box::new(sweep));
-    Ok(match network {
-        Some(network) => Errand::act(vec![network], job),
-        None => Errand::all(job),
-    })
+    Ok(Errand::over(network, Job::Sweep(Box::new(sweep))))
 }
 
 /// The answer of a sweep.

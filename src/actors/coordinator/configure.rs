@@ -271,11 +271,9 @@ impl Coordinator {
                 Some((CatalogCheck::Space(None), intent(None, vec![(new_id(), input.cidr)])))
             }
             Configure::SubnetModify { subnet, set } => match set.cidr {
-                Some(cidr) => {
-                    find_subnet(&self.show(route).await?.subnets, subnet).map(|present| present.id).map(|present| {
-                        (CatalogCheck::Space(Some((route.id, present))), intent(None, vec![(present, cidr)]))
-                    })
-                }
+                Some(cidr) => find_subnet(&self.show(route).await?.subnets, subnet).map(|present| {
+                    (CatalogCheck::Space(Some((route.id, present.id))), intent(None, vec![(present.id, cidr)]))
+                }),
                 None => None,
             },
             Configure::Delete { .. }

@@ -14,7 +14,6 @@ use crate::actors::routes::Route;
 use crate::core::command::Command;
 use crate::core::outcome::{Outcome, ScopeUsage};
 use crate::core::types::Scope;
-use crate::limits::LIST_SLICE_RECORDS_MAX;
 
 /// The first scopes behind a place, as far as networks were read. One more than a page shows, which says that there is a next
 /// one.
@@ -50,7 +49,7 @@ impl Coordinator {
         sums: &mut Sums,
     ) -> Result<(), Box<Fault>> {
         loop {
-            let limit = LIST_SLICE_RECORDS_MAX.min(sums.limit + 1);
+            let limit = sums.limit + 1;
             let Outcome::Scopes { page, more } = self.ask(route, Command::Scopes { after, limit }).await? else {
                 return Err(lost());
             };

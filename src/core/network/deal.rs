@@ -12,9 +12,10 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::Network;
-use super::deploy::{LetGo, WishRefusals, holder_of};
+use super::deploy::{LetGo, holder_of};
 use super::holdings::taker_of;
 use super::read::read;
+use super::refused::WishRefusals;
 use crate::core::address::{Address, Range};
 use crate::core::deployment::{Deploy, DeployWish, StaticList, Wanted};
 use crate::core::outcome::{Decision, Outcome};

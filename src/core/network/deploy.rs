@@ -19,6 +19,7 @@ use std::sync::Arc;
 use super::Network;
 use super::draft::{Draft, held_by};
 use super::holdings::Holding;
+use super::refused::WishRefusals;
 use crate::core::address::{Address, Range};
 use crate::core::command::{Context, GrantOptions, Wish};
 use crate::core::deployment::{Deploy, DeployWish, Deployed, SlotState, Wanted};
@@ -420,37 +421,6 @@ impl Network {
                 );
             }
         }
-    }
-}
-
-/// Refusals of wishes: of several the first in the protocol's order, then by place, is answered.
-#[derive(Default)]
-pub(super) struct WishRefusals {
-    first: Option<(u8, usize, Refusal)>,
-}
-
-impl WishRefusals {
-    pub(super) fn note<T>(&mut self, wish: &DeployWish, result: Result<T, Refusal>) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(refusal) => {
-                let rank = (refusal.precedence(), wish.place);
-                if self.first.as_ref().is_none_or(|(precedence, place, _)| rank < (*precedence, *place)) {
-                    let refusal = Refusal::OfInstance { instance: wish.owner.clone(), refusal: Box::new(refusal) };
-                    self.first = Some((rank.0, rank.1, refusal));
-                }
-                None
-            }
-        }
-    }
-
-    /// Is something refused already that is told before a want of room at this place?
-    fn before_want_of_room(&self, place: usize) -> bool {
-        self.first.as_ref().is_some_and(|(rank, at, _)| (*rank, *at) < (Refusal::OF_NO_CAPACITY, place))
-    }
-
-    fn end(self) -> Result<(), Refusal> {
-        self.first.map_or(Ok(()), |(_, _, refusal)| Err(refusal))
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::Network;
 use super::draft::{Draft, held_by};
 use super::holdings::covered;
+use super::refused::FirstRefused;
 use super::selection::Selection;
 use crate::core::address::{Address, Range};
 use crate::core::command::{Acquire, AcquireItem, Allocate, Claim, Context, GrantOptions, Wish};
@@ -22,7 +23,8 @@ impl Network {
     /// `ip.allocate`.
     pub(super) fn allocate(&self, ask: &Allocate, context: Context) -> Result<Decision, Refusal> {
         let mut draft = Draft::new(self, context);
-        let grant = self.allocate_into(&mut draft, &ask.holder, &ask.wish, &ask.options)?;
+        let granted = self.allocate_into(&mut draft, &ask.holder, &ask.wish, &ask.options);
+        let grant = self.or_no_mac(ask.options.mac, granted)?;
         Ok(draft.finish(Outcome::Granted(Box::new(grant))))
     }
 
@@ -30,7 +32,8 @@ impl Network {
     pub(super) fn claim(&self, ask: &Claim, context: Context) -> Result<Decision, Refusal> {
         let mut draft = Draft::new(self, context);
         let wish = Wish { prefix_length: ask.prefix_length, ..Wish::default() };
-        let grant = self.claim_into(&mut draft, &ask.holder, ask.address, &wish, Some(ask.force), &ask.options)?;
+        let granted = self.claim_into(&mut draft, &ask.holder, ask.address, &wish, Some(ask.force), &ask.options);
+        let grant = self.or_no_mac(ask.options.mac, granted)?;
         Ok(draft.finish(Outcome::Granted(Box::new(grant))))
     }
 
@@ -52,29 +55,23 @@ impl Network {
             draft.leaves(*address, held);
         }
         let mut grants: Vec<(usize, Grant)> = Vec::with_capacity(ask.items.len());
-        let mut refusals: Vec<(usize, Refusal)> = Vec::new();
+        let mut refused = FirstRefused::default();
         let named = ask.items.iter().filter(|item| item.address.is_some());
         for item in named.chain(ask.items.iter().filter(|item| item.address.is_none())) {
-            let before = |(index, refusal): &(usize, Refusal)| {
-                (refusal.precedence(), *index) < (Refusal::OF_NO_CAPACITY, item.index)
-            };
-            draft.room_is_untold = item.optional || refusals.iter().any(before);
+            draft.room_is_untold = item.optional || refused.before_want_of_room(item.index);
             match self.acquire_item(&mut draft, ask, item, &options) {
                 Ok(grant) => grants.push((item.index, grant)),
                 Err(Refusal::NotEnoughCapacity(_)) if item.optional => {}
                 Err(refusal) => {
                     self.count_refused(&mut draft, &ask.slot(item), &refusal);
-                    refusals.push((item.index, refusal));
+                    refused.note(item.index, refusal, |refusal| refusal);
                 }
             }
         }
-        let first = refusals.into_iter().min_by_key(|(index, refusal)| (refusal.precedence(), *index));
-        let comes_before =
-            |unlike: &Refusal| first.as_ref().is_none_or(|(_, of)| unlike.precedence() < of.precedence());
-        if let Some(unlike) = unlike.filter(comes_before) {
+        if let Some(unlike) = unlike.filter(|unlike| !refused.not_behind(unlike)) {
             return Err(unlike);
         }
-        if let Some((index, refusal)) = first {
+        if let Some((index, refusal)) = refused.end() {
             let refusal = Box::new(self.recount(&draft, &ask.scope, &ask.owner, refusal));
             return Err(Refusal::OfItem { index, refusal });
         }
@@ -105,24 +102,15 @@ impl Network {
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
         let holder = ask.slot(item);
-        match item.address {
+        let granted = match item.address {
             Some(address) => self.claim_into(draft, &holder, address, &item.wish, None, options),
             None => self.allocate_into(draft, &holder, &item.wish, options),
-        }
+        };
+        self.or_no_mac(options.mac, granted)
     }
 
     /// Gives the slot what it asks for, or finds that it holds it already.
     pub(super) fn allocate_into(
-        &self,
-        draft: &mut Draft<'_>,
-        holder: &SlotKey,
-        wish: &Wish,
-        options: &GrantOptions,
-    ) -> Result<Grant, Refusal> {
-        self.or_no_mac(options.mac, self.allocate_any(draft, holder, wish, options))
-    }
-
-    fn allocate_any(
         &self,
         draft: &mut Draft<'_>,
         holder: &SlotKey,
@@ -194,18 +182,6 @@ impl Network {
     /// Gives the slot the address that it names, or finds that it holds it already. `force` is none where the request has no
     /// such member.
     pub(super) fn claim_into(
-        &self,
-        draft: &mut Draft<'_>,
-        holder: &SlotKey,
-        address: Address,
-        wish: &Wish,
-        force: Option<bool>,
-        options: &GrantOptions,
-    ) -> Result<Grant, Refusal> {
-        self.or_no_mac(options.mac, self.claim_any(draft, holder, address, wish, force, options))
-    }
-
-    fn claim_any(
         &self,
         draft: &mut Draft<'_>,
         holder: &SlotKey,

@@ -27,7 +27,7 @@ pub(super) use self::loading::Unfit;
 use self::promised::Promised;
 pub(super) use self::promised::taker_of;
 use self::records::{NONE, Record, RecordId, Records};
-use super::Standing;
+use super::{STANDING_FIRST_MAX, Standing};
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::outcome::ScopeUsage;
 use crate::core::state::{Entry, Lease, Released, Reservation};
@@ -182,7 +182,7 @@ impl Holdings {
         for (address, entry) in self.overlapping(range) {
             if matches!(entry, Entry::Held(_)) {
                 standing.count += 1;
-                if standing.first.len() < 10 {
+                if standing.first.len() < STANDING_FIRST_MAX {
                     standing.first.push(address);
                 }
             }

@@ -38,6 +38,7 @@ mod pool_set;
 mod pool_space;
 mod read;
 mod record;
+mod refused;
 mod release;
 mod rested;
 mod selection;
@@ -88,6 +89,9 @@ pub struct Network {
 const STANDING_SHOWN_MAX: usize = 10;
 /// Entries among which they are looked for.
 const STANDING_LOOKED_AT_MAX: usize = 10_000;
+
+/// How many of the addresses that stand in the way of something are named.
+const STANDING_FIRST_MAX: usize = 10;
 
 /// Reservations that stand in the way of something.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::Network;
 use super::draft::Draft;
 use super::holdings::Holding;
+use super::{Network, STANDING_FIRST_MAX};
 use crate::core::address::Address;
 use crate::core::command::Context;
 use crate::core::deployment::Settle;
@@ -20,9 +20,6 @@ use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{PlanHindrance, Refusal};
 use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
 use crate::core::types::{Owner, Slot, SlotKey};
-
-/// How many of the addresses that stand in the way are named.
-const FIRST_MAX: usize = 10;
 
 impl Network {
     /// Commits a plan, or takes it back.
@@ -114,14 +111,15 @@ fn keeps_promises(
             "{address} of network `{name}` is promised{to}, and `{name}` was deleted and grants nothing: network.restore brings \
              it back; or apply without it, or revert"
         );
-        let (count, first) = (gives().count() as u64, gives().take(FIRST_MAX).map(|(address, _)| *address).collect());
+        let (count, first) =
+            (gives().count() as u64, gives().take(STANDING_FIRST_MAX).map(|(address, _)| *address).collect());
         return Err(Refusal::Guarded { problem, count, first });
     }
     let Some((address, held)) = covered().find(|(address, _)| stranded.contains(address)) else { return Ok(()) };
     let problem = format!(
         "plan {} is the latest, but a promise of it cannot come: instance `{}` was to have another address in place of {address} of \
-             network `{}`, which was declined, or its subnet was moved; apply what is wished now, or delete the deployment (a revert \
-             can be refused, too, where somebody was committed already)",
+         network `{}`, which was declined, or its subnet was moved; apply what is wished now, or delete the deployment (a revert \
+         can be refused, too, where somebody was committed already)",
         ask.plan, held.holder.owner, network.config.name
     );
     Err(conflict(ask, problem))

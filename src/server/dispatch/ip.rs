@@ -164,11 +164,8 @@ pub(super) fn get(ask: params::IpGet) -> Result<Errand, RpcError> {
 
 pub(super) fn release_all_of(ask: params::OwnerRelease) -> Result<Errand, RpcError> {
     let network = ask.network.as_ref().map(input::network_text);
-    let job = |network| Job::ReleaseOwner { scope: ask.scope.unwrap_or_default(), owner: ask.owner, network };
-    Ok(match network {
-        Some(network) => Errand::act(vec![network.clone()], job(Some(network))),
-        None => Errand::all(job(None)),
-    })
+    let scope = ask.scope.unwrap_or_default();
+    Ok(Errand::over(network.clone(), Job::ReleaseOwner { scope, owner: ask.owner, network }))
 }
 
 /// `ip.bind` and `ip.unbind` may leave the network out where address and scope are given.

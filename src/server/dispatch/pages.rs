@@ -17,12 +17,8 @@ pub(super) fn reservations(mut ask: crate::wire::params::IpList, shape: &mut Sha
     let limit = ask.limit.map_or(LIST_PAGE_RECORDS_DEFAULT, |limit| limit.get() as usize);
     let filter = input::filter(&mut ask);
     let network = ask.network.as_ref().map(input::network_text);
-    let touches = network.clone();
-    let job = Job::List { network, realm: ask.realm, filter: Box::new(filter), after, limit, count_only };
-    Ok(match touches {
-        Some(network) => Errand::act(vec![network], job),
-        None => Errand::all(job),
-    })
+    let (realm, filter) = (ask.realm, Box::new(filter));
+    Ok(Errand::over(network.clone(), Job::List { network, realm, filter, after, limit, count_only }))
 }
 
 pub(super) fn networks(ask: params::NetworkList, shape: &mut Shape) -> Result<Errand, RpcError> {
@@ -42,12 +38,7 @@ pub(super) fn scopes(ask: params::ScopeList) -> Result<Errand, RpcError> {
     let after = ask.after.map(|after| Scope::new(after.as_str().into())).transpose().map_err(|_| no_cursor())?;
     let limit = ask.limit.map_or(SCOPES_PAGE_DEFAULT, |limit| limit.get() as usize);
     let network = ask.network.as_ref().map(input::network_text);
-    let touches = network.clone();
-    let job = Job::Scopes { network, after, limit };
-    Ok(match touches {
-        Some(network) => Errand::act(vec![network], job),
-        None => Errand::all(job),
-    })
+    Ok(Errand::over(network.clone(), Job::Scopes { network, after, limit }))
 }
 
 /// What `events.watch` asks of the owner.

@@ -16,6 +16,9 @@ use super::{EmbeddedOptions, moving, problem, retention};
 use crate::store::StoreError;
 use crate::store::lock::{LOCK, in_use, owner};
 
+/// What a file system has in its root by itself: a directory with nothing else is empty.
+pub(super) const LOST_AND_FOUND: &str = "lost+found";
+
 pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreError> {
     disk::make_dir(disk, dir).map_err(problem::io("making directory", dir))?;
     if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == LOCK) {
@@ -37,7 +40,7 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
     if names.iter().any(|name| name == META) {
         return Ok(true);
     }
-    let ours = [LOCK, MARK, LOG, SNAP, "META.tmp", "lost+found"];
+    let ours = [LOCK, MARK, LOG, SNAP, "META.tmp", LOST_AND_FOUND];
     // A move into it was begun: then `moving` has judged what is there.
     if names.iter().any(|name| name == moving::MOVED) {
         return Ok(false);

@@ -1,7 +1,7 @@
 //! A data directory that a register is moved from or into: the file `MOVED` says so, in one line for people and programs.
 //!
-//! It is written before anything else of a target, be it of a move or of a copy (`report`), and removed last; into a source it is written last. What a move that
-//! was broken off left in a target is removed when the next one begins, all but this file.
+//! It is written before anything else of a target, be it of a move or of a copy (`report`), and removed last; into a source it is
+//! written last. What a move that was broken off left in a target is removed when the next one begins, all but this file.
 //!
 //! Neighbours: `mod` asks before it opens; `store::moving` has the words and the order.
 
@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::PoisonError;
 
-use super::directory::initialised;
+use super::directory::{LOST_AND_FOUND, initialised};
 use super::disk::{Disk, make_dir, read_exact, replace};
 use super::meta::{MARK, META, Meta};
 use super::segment::LOG;
@@ -81,7 +81,7 @@ fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path, from: &str) -> Resul
     }
     let names = disk.list(dir).map_err(problem::io("listing", dir))?;
     let lock = |name: &str| {
-        name == LOCK || name == "lost+found" || name == REDIS_FILE || name == MOVED_TEMPORARY || is_index(name)
+        name == LOCK || name == LOST_AND_FOUND || name == REDIS_FILE || name == MOVED_TEMPORARY || is_index(name)
     };
     match names.iter().find(|name| !lock(name)) {
         Some(name) => Err(problem::foreign(

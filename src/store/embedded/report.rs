@@ -9,7 +9,7 @@
 use std::io;
 use std::path::Path;
 
-use super::directory::initialised;
+use super::directory::{LOST_AND_FOUND, initialised};
 use super::disk::{Disk, DiskFile, RealDisk, make_dir, read_exact};
 use super::meta::{MARK, META, Mark, Meta};
 use super::moving::{self, MOVED};
@@ -227,7 +227,7 @@ fn occupied(target: &Path) -> StoreError {
 /// Is nothing there but what a file system, a lock or a notice that was never written leaves in an empty directory?
 fn check_empty(disk: &dyn Disk, target: &Path) -> Result<(), StoreError> {
     let there = disk.list(target).map_err(problem::io("listing", target))?;
-    let is_nothing = |name: &String| ["lost+found", LOCK, moving::MOVED_TEMPORARY].contains(&name.as_str());
+    let is_nothing = |name: &String| [LOST_AND_FOUND, LOCK, moving::MOVED_TEMPORARY].contains(&name.as_str());
     if there.iter().all(is_nothing) { Ok(()) } else { Err(occupied(target)) }
 }
 

@@ -117,7 +117,8 @@ for i = 1, tonumber(argv[1]) do
             kinds = {}, changed = {}, blocks = tonumber(h[7]), log_bytes = h[8], counts = false}
         if h[3] ~= '0' then await(log, plan) end
         if h[9] ~= '0' then await(networks, plan) end
-        local watches, puts_blocks = plan.blocks > 0 or argv[at + 8] == '1', argv[at + 8] == '1'
+        local puts_blocks = argv[at + 8] == '1'
+        local watches = puts_blocks or plan.blocks > 0
         -- What there is to count of each network with blocks, and what this batch changes there.
         local counts, touched = {}, {}
         plan.counts = watches and counts
