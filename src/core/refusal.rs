@@ -168,7 +168,10 @@ pub enum Refusal {
         used_in: Option<(Mac, NetworkId)>,
     },
     /// Nobody holds any of it, but so much of it cools that one commit does not clear it.
-    #[error("{block} cools in more than {pieces_max} pieces; ask again when the cooldown is over")]
+    #[error(
+        "{block} of network `{network}` is free but for what cools there, in more than {pieces_max} pieces, and one commit clears no \
+         more; ask for smaller blocks of it, or again when the cooldown is over"
+    )]
     Cools {
         /// The network.
         network: Name,
@@ -263,6 +266,21 @@ pub enum Refusal {
         asked: SlotKey,
         /// Who held and declined it.
         by: SlotKey,
+    },
+    /// Two wishes of one request for one slot.
+    #[error(
+        "slot `{}` of instance `{}` is wished for twice in network `{network}`{}; leave one of the wishes out, or name another slot",
+        .holder.slot, .holder.owner, differs_of(.differs)
+    )]
+    WishedTwice {
+        /// The network.
+        network: Name,
+        /// Whose slot.
+        holder: SlotKey,
+        /// The address that the first of them names, or that the slot holds.
+        address: Option<Address>,
+        /// Members in which they differ.
+        differs: Vec<Cow<'static, str>>,
     },
     // What is skipped stands last: between nodes, variants are numbers.
     /// A refusal of what one instance of a deployment wishes. Crosses between nodes by [`super::compact::refusal`].
@@ -397,7 +415,7 @@ impl Refusal {
             Refusal::NotOwner { .. } | Refusal::DeclinedByOther { .. } => 6,
             Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } | Refusal::PlanConflict { .. } => 7,
             Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } | Refusal::Cools { .. } => 8,
-            Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => 9,
+            Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } | Refusal::WishedTwice { .. } => 9,
             Refusal::Reserved { .. } => 10,
             Refusal::QuotaExceeded { .. } => 11,
             Refusal::NotEnoughCapacity(_) => Self::OF_NO_CAPACITY,

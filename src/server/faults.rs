@@ -162,6 +162,11 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             data.address = Some(address.to_string());
             data.differs = members(differs);
         }
+        Refusal::WishedTwice { network, address, differs, .. } => {
+            data.network = Some(network.clone());
+            data.address = address.map(|address| address.to_string());
+            data.differs = members(differs);
+        }
         Refusal::NameTaken { differs, .. } => data.differs = members(differs),
         Refusal::Reserved { address, .. } => data.address = Some(address.to_string()),
         Refusal::QuotaExceeded { network, would_hold, max, .. } => {

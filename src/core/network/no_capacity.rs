@@ -2,6 +2,7 @@
 
 use super::Network;
 use super::draft::Draft;
+use super::pick::YIELDED_PIECES_MAX;
 use super::selection::Selection;
 use crate::core::address::{Address, Range};
 use crate::core::command::{PoolRef, Wish};
@@ -49,7 +50,9 @@ impl Network {
             }
         }
         let here = |range: &Range| self.layout.pool_of(range.first()).is_some_and(|pool| self.draws_from(pool, sets));
-        let narrowed_by = self.narrowed_by(wish, selection, &offered, draft.taken_so_far().filter(here).count());
+        let granted = draft.taken_so_far().filter(here).count();
+        let in_pieces = self.has_yielding_block(draft, selection);
+        let narrowed_by = self.narrowed_by(wish, selection, &offered, (granted, in_pieces));
         let comes_back = |address: Address| {
             self.layout.pool_of(address).is_some_and(|pool| {
                 self.draws_from(pool, sets) && self.layout.pools[pool].is_unblocked(Range::single(address))
@@ -84,7 +87,13 @@ impl Network {
         }))
     }
 
-    fn narrowed_by(&self, wish: &Wish, selection: &Selection, offered: &Offered, granted: usize) -> Option<String> {
+    fn narrowed_by(
+        &self,
+        wish: &Wish,
+        selection: &Selection,
+        offered: &Offered,
+        (granted, in_pieces): (usize, bool),
+    ) -> Option<String> {
         let pools = offered.pools;
         let mut parts = Vec::new();
         if let Some(family) = wish.family {
@@ -109,6 +118,12 @@ impl Network {
             0 => {}
             all if all == pools => parts.push("draining: nothing of it is given before `draining` is false".to_owned()),
             some => parts.push(format!("{some} of {pools} pools are draining")),
+        }
+        if in_pieces {
+            parts.push(format!(
+                "of which those that cool do so in more than {YIELDED_PIECES_MAX} pieces each, and one grant clears no more: ask for \
+                 a smaller block, or again at `next_free_at`"
+            ));
         }
         if pools > 0 && !offered.holds_block {
             parts.push("which no pool has room for, whatever is free".to_owned());

@@ -26,7 +26,7 @@ use crate::core::state::{Entry, Policy, Released};
 use crate::core::types::{OwnerUid, ShardTime, SlotKey};
 
 /// Cooling pieces that a yielding block may displace.
-const YIELDED_PIECES_MAX: usize = 256;
+pub(super) const YIELDED_PIECES_MAX: usize = 256;
 /// So many blocks beyond the first one of each pool are looked at for one that cools in no more pieces.
 const YIELDED_BLOCKS_MORE: usize = 16;
 
@@ -258,6 +258,20 @@ impl Network {
                 from = range.last().bits().checked_add(1)?;
             }
         })
+    }
+
+    /// Is there a block in one of these pools that holds nothing but free and cooling addresses? Behind a search in vain: one that cools
+    /// in too many pieces.
+    pub(super) fn has_yielding_block(&self, draft: &Draft<'_>, selection: &Selection) -> bool {
+        self.config.cooldown_yields
+            && self.layout.open.intersection(selection.sets_of(self)).any(|index| {
+                let pool = &self.layout.pools[index];
+                let family = pool.range.family();
+                let order = selection.order(family).filter(|order| *order > 0);
+                order.zip(pool.yielding.as_ref()).is_some_and(|(order, space)| {
+                    lowest(space, draft, family, order, pool.range.first().bits()).is_some()
+                })
+            })
     }
 
     /// The lowest address of a cooling entry that may be given, if any.

@@ -217,6 +217,23 @@ fn a_yielding_block_is_looked_for_behind_one_that_cools_in_too_many_pieces() {
 }
 
 #[test]
+fn that_no_block_yields_because_it_cools_in_too_many_pieces_is_said() {
+    let cooling = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (3_600, true);
+    let mut net = Net::with(cooling, vec![subnet("10.0.0.0/21", 0)]);
+    net.claim("x", "10.0.4.0", |_| ()).unwrap();
+    for at in (0..300).map(|at| format!("10.0.{}.{}", 2 + at / 256, at % 256)) {
+        net.claim(&at, &at, |_| ()).unwrap();
+        net.release(&at);
+    }
+    let said = net.block("b", 23).unwrap_err().to_string();
+    assert!(said.contains("cool do so in more than 256 pieces each"), "{said}");
+    assert!(said.contains("ask for a smaller block, or again at `next_free_at`"), "{said}");
+    net.claim("y", "10.0.3.255", |_| ()).unwrap();
+    let said = net.block("b", 23).unwrap_err().to_string();
+    assert!(!said.contains("pieces each"), "something of each is held: {said}");
+}
+
+#[test]
 fn a_block_that_cools_in_too_many_pieces_is_refused_for_now_and_given_when_they_have_cooled() {
     let cooling = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (3_600, true);
     let mut net = Net::with(cooling, vec![subnet("10.0.0.0/20", 0)]);
@@ -236,6 +253,7 @@ fn a_block_that_cools_in_too_many_pieces_is_refused_for_now_and_given_when_they_
     }
     let refused = net.claim("b", "10.0.8.0", |ask| ask.prefix_length = Some(22)).map(drop).unwrap_err();
     assert!(matches!(refused, Refusal::Cools { pieces_max: 500, .. }), "{refused}");
+    assert!(refused.to_string().contains("ask for smaller blocks of it"), "{refused}");
     net.at(3_601);
     while net.network.holdings.anything_cools() {
         let context = net.context();
