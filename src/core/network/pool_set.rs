@@ -81,6 +81,12 @@ pub(super) fn joined(mut spans: Spans) -> Spans {
     joined
 }
 
+/// The spans that share numbers with `first..=last`. Cost: O(log).
+pub(super) fn meeting(spans: &[(u128, u128)], first: u128, last: u128) -> &[(u128, u128)] {
+    let behind = &spans[spans.partition_point(|span| span.1 < first)..];
+    &behind[..behind.partition_point(|span| span.0 <= last)]
+}
+
 /// Does a number lie in one of the spans?
 pub(super) fn is_in(spans: &[(u128, u128)], number: u128) -> bool {
     let at = spans.partition_point(|span| span.1 < number);

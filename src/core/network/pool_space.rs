@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 
 use super::counting::{count_address, count_entry, empty_counts};
 use super::holdings::{Holdings, covered};
-use super::pool_set::{Spans, each_gap};
+use super::pool_set::{Spans, each_gap, meeting};
 use super::rested::{Rank, Rested};
 use crate::core::address::{Address, Family, Range};
 use crate::core::outcome::Counts;
@@ -18,6 +18,41 @@ use crate::core::types::ShardTime;
 
 /// A range that `oldest` remembers: family, when it was freed, first and last.
 pub(super) type Remembered = (Family, Rank, u128, u128);
+
+/// What `oldest` remembers, ascending and apart: an address rests once.
+pub(super) struct Memory(Vec<Remembered>);
+
+impl Memory {
+    pub(super) fn of(mut remembered: Vec<Remembered>) -> Self {
+        remembered.sort_unstable_by_key(|&(family, _, first, _)| (family, first));
+        Self(remembered)
+    }
+
+    /// What of it shares addresses with a range. Cost: O(log).
+    fn meeting(&self, range: Range) -> &[Remembered] {
+        let family = range.family();
+        let (first, last) = (range.first().bits(), range.last().bits());
+        let behind = &self.0[self.0.partition_point(|&(of, _, _, end)| (of, end) < (family, first))..];
+        &behind[..behind.partition_point(|&(of, _, start, _)| (of, start) <= (family, last))]
+    }
+
+    pub(super) fn into_vec(self) -> Vec<Remembered> {
+        self.0
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How much of what is reserved or remembered pools looked at when they were built.
+    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts it, for tests.
+fn looked_at<T>(found: &[T]) -> &[T] {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + found.len());
+    found
+}
 
 /// A pool with its free space.
 #[derive(Debug, Clone)]
@@ -63,12 +98,11 @@ impl PoolSpace {
         subnet_blocked: &Spans,
         holdings: &Holdings,
         reusable: &mut HashMap<Range, PoolSpace>,
-        remembered: &[Remembered],
+        remembered: &Memory,
     ) -> Self {
         let (first, last) = (pool.range.first().bits(), pool.range.last().bits());
-        let clip =
-            |&(start, end): &(u128, u128)| (start <= last && end >= first).then(|| (start.max(first), end.min(last)));
-        let blocked: Spans = subnet_blocked.iter().filter_map(clip).collect();
+        let clip = |&(start, end): &(u128, u128)| (start.max(first), end.min(last));
+        let blocked: Spans = looked_at(meeting(subnet_blocked, first, last)).iter().map(clip).collect();
         let draining = subnet.draining || pool.draining;
         let open = pool.kind == PoolKind::Dynamic && !draining && !config.closed;
         let (wants_fresh, wants_yielding) = (config.policy == Policy::Oldest, config.cooldown_yields);
@@ -101,10 +135,8 @@ impl PoolSpace {
         };
         space.counts = space.empty_counts();
         if wants_fresh {
-            for &(family, rank, start, end) in remembered {
-                if family == pool.range.family() && start <= last && end >= first {
-                    space.rest(rank, start.max(first), end.min(last));
-                }
+            for &(_, rank, start, end) in looked_at(remembered.meeting(pool.range)) {
+                space.rest(rank, start.max(first), end.min(last));
             }
         }
         space.add_all(holdings.overlapping(pool.range));

@@ -9,7 +9,7 @@ use crate::core::address::{Address, Family, Range};
 use crate::core::network::counting::{count_entry, count_part, empty_counts};
 use crate::core::network::holdings::Holdings;
 use crate::core::network::pool_set::{Spans, each_gap, joined};
-use crate::core::network::pool_space::{PoolSpace, Remembered};
+use crate::core::network::pool_space::{Memory, PoolSpace, Remembered};
 use crate::core::network::rested::Rested;
 use crate::core::outcome::Counts;
 use crate::core::state::{NetworkConfig, Policy, PoolConfig, SubnetConfig};
@@ -39,6 +39,7 @@ impl Layout {
             remembered
                 .extend(Family::ALL.into_iter().zip(&old.elsewhere).flat_map(|(f, rested)| remembered_of(f, rested)));
         }
+        let remembered = Memory::of(remembered);
         let mut counted: HashMap<Range, SubnetSpace> =
             old.subnets.into_iter().map(|subnet| (subnet.range, subnet)).collect();
         let mut layout = Layout::default();
@@ -57,7 +58,7 @@ impl Layout {
             let old = counted.remove(&subnet.cidr.range());
             layout.add_subnet(subnet, subnet_index, (blocked, unusable), holdings, old);
         }
-        for (family, rank, first, last) in remembered {
+        for (family, rank, first, last) in remembered.into_vec() {
             layout.remember_elsewhere(family, rank, first, last);
         }
         layout.forget_over_bound();

@@ -1,6 +1,8 @@
 //! Facts about requests that take much at once, of many pools.
 
 use super::super::draft::Draft;
+use super::super::layout::Layout;
+use super::super::pool_space::LOOKS;
 use super::corners::run_acquire;
 use super::*;
 use crate::core::deployment::*;
@@ -116,4 +118,30 @@ fn a_list_over_so_many_zones_that_dealing_it_would_stall_the_network_is_refused_
     assert!(few.contains("too few addresses") && few.contains("in zone `z0`"), "{few}");
     let many = deal(3_000);
     assert!(many.contains("too many zones and subnets") && many.contains("`i0`"), "{many}");
+}
+
+/// Of as many pools as reserved ranges each looks at what lies in it, and so does each at what `oldest` remembers.
+#[test]
+fn a_pool_looks_at_nothing_that_lies_in_others_when_it_is_built() {
+    const POOLS: usize = 2_000;
+    let place = |at: usize, last: usize| format!("10.0.{}.{}", at / 32, at % 32 * 8 + last);
+    let pools = (0..POOLS).map(|at| pool(&format!("{}-{}", place(at, 0), place(at, 7)), PoolKind::Dynamic)).collect();
+    let reserve =
+        |at: usize| ReservedRange { range: place(at, 3).parse().unwrap(), note: "".into(), reserved_for: None };
+    let reserved = (0..POOLS).map(reserve).collect();
+    let oldest = |config: &mut NetworkConfig| config.policy = Policy::Oldest;
+    LOOKS.set(0);
+    let mut net = Net::with(oldest, vec![SubnetConfig { pools, reserved, ..subnet("10.0.0.0/18", 0) }]);
+    assert!((POOLS..=2 * POOLS + 8).contains(&LOOKS.get()), "{} looks", LOOKS.get());
+    for at in (0..POOLS).step_by(4) {
+        net.claim("x", &place(at, 5), |_| ()).unwrap();
+        net.release("x");
+    }
+    let mut config = NetworkConfig::clone(&net.network.config);
+    config.cooldown_yields = true;
+    LOOKS.set(0);
+    let network = net.network;
+    let layout = Layout::build(&config, &network.subnets, &network.holdings, network.layout);
+    assert!((POOLS..=2 * POOLS + 8).contains(&LOOKS.get()), "{} looks", LOOKS.get());
+    assert_eq!(layout.pools.iter().map(|pool| pool.rests().1).sum::<usize>(), POOLS / 4);
 }
