@@ -101,13 +101,25 @@ fn leave_out_defaults(instances: &mut [InstanceWishes], groups: &mut [GroupWishe
     }
 }
 
-/// The same wishes have the same hash, in whatever order the instances are listed.
+/// The same wishes have the same hash, in whatever order they are listed. The lists of a group are as they are: by their order
+/// addresses and zones are dealt.
 fn hash_of(instances: &[InstanceWishes], groups: &[GroupWishes]) -> u128 {
-    let mut sorted: Vec<&InstanceWishes> = instances.iter().collect();
-    sorted.sort_by(|a, b| a.id.cmp(&b.id));
+    let (mut instances, mut groups) = (instances.to_vec(), groups.to_vec());
+    for instance in &mut instances {
+        instance.networks.sort_by_key(written);
+    }
+    instances.sort_by(|a, b| a.id.cmp(&b.id));
+    for group in &mut groups {
+        group.networks.sort_by_key(written);
+    }
+    groups.sort_by_cached_key(written);
+    xxhash_rust::xxh3::xxh3_128(&written(&(instances, groups)))
+}
+
+/// As it is sent.
+fn written(wishes: &impl serde::Serialize) -> Vec<u8> {
     // Nothing in it can fail to be written.
-    let text = serde_json::to_vec(&(sorted, groups)).unwrap_or_default();
-    xxhash_rust::xxh3::xxh3_128(&text)
+    serde_json::to_vec(wishes).unwrap_or_default()
 }
 
 /// What an instance asks of a network.

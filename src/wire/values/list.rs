@@ -26,6 +26,11 @@ impl<T, const MIN: usize, const MAX: usize> BoundedList<T, MIN, MAX> {
         self.0.iter_mut()
     }
 
+    /// Puts the entries in order, where it does not matter how they were listed.
+    pub fn sort_by_key<K: Ord>(&mut self, key: impl FnMut(&T) -> K) {
+        self.0.sort_by_cached_key(key);
+    }
+
     /// The entries.
     pub fn into_vec(self) -> Vec<T> {
         self.0

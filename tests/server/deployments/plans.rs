@@ -214,6 +214,34 @@ fn an_apply_is_all_or_nothing_over_all_its_networks() {
 }
 
 #[test]
+fn the_same_wishes_in_another_order_are_the_same_plan() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "wan", "subnets": [{"cidr": "10.1.0.0/24", "zones": ["z1", "z2"]}]}));
+    let (lan, wan) = (json!({"network": "lan"}), json!({"network": "wan", "slot": "x"}));
+    let dealt = json!({"network": "lan", "slot": "d", "static_ips": ["10.0.0.50", "10.0.0.60-10.0.0.61"]});
+    let group = |name: &str, ids: [&str; 2], networks: [&Value; 2]| json!({"name": name, "instances": ids, "zones": ["z1", "z2"], "networks": networks});
+    let other = json!({"network": "wan", "slot": "y"});
+    let one = json!({"deployment": "shop",
+        "instances": [{"id": "a", "networks": [lan, wan]}, {"id": "b", "networks": [wan, lan]}],
+        "groups": [group("g", ["c", "d"], [&dealt, &wan]), group("h", ["e", "f"], [&other, &lan])]});
+    let two = json!({"deployment": "shop",
+        "instances": [{"id": "b", "networks": [lan, wan]}, {"id": "a", "networks": [wan, lan]}],
+        "groups": [group("h", ["e", "f"], [&lan, &other]), group("g", ["c", "d"], [&wan, &dealt])]});
+    let first = client.ok("deployment.apply", one.clone());
+    let again = client.ok("deployment.apply", two.clone());
+    assert_eq!(again["plan"], first["plan"]);
+    client.ok("deployment.commit", json!({"deployment": "shop", "plan": first["plan"]}));
+    for wishes in [two.clone(), one] {
+        assert_eq!(client.ok("deployment.apply", wishes)["plan"], first["plan"]);
+    }
+    // By that order addresses are dealt: it is wished.
+    let mut turned = two;
+    turned["groups"][1]["instances"] = json!(["d", "c"]);
+    assert_ne!(client.ok("deployment.apply", turned)["plan"], first["plan"]);
+}
+
+#[test]
 fn what_is_asked_wrongly_is_named() {
     let server = TestServer::new();
     let mut client = server.with_lan();
