@@ -6,6 +6,10 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 pub const BODY_BYTES_MAX: usize = 64 << 20;
 /// Longest answer. Lists end earlier and carry `next`.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Longest answer that tells of a whole deployment, of which there are no pages: what clients read as one line, and nodes send
+/// each other, with room for what stands around it. As many wishes as there may be come to a third or two of it, unless much is said
+/// of each. What would be longer is refused before anything is changed.
+pub const WHOLE_ANSWER_BYTES_MAX: usize = 63 << 20;
 /// Members of one JSON-RPC batch.
 pub const RPC_BATCH_MEMBERS_MAX: usize = 1_000;
 /// Requests of one connection that are read and not answered; beyond it the server stops reading.
@@ -277,6 +281,7 @@ const _: () = assert!(2 * CURSOR_BYTES_MAX < HTTP_HEAD_BYTES_MAX);
 const _: () = assert!(LIST_PAGE_RECORDS_DEFAULT <= LIST_PAGE_RECORDS_MAX);
 const _: () = assert!(PEER_STRANGERS_PER_ADDRESS_MAX < PEER_STRANGERS_MAX);
 const _: () = assert!(PEER_FRAME_BYTES_MAX >= 2 * ANSWER_BYTES_MAX);
+const _: () = assert!(WHOLE_ANSWER_BYTES_MAX < PEER_FRAME_BYTES_MAX && WHOLE_ANSWER_BYTES_MAX < BODY_BYTES_MAX);
 const _: () = assert!(PEER_QUEUE_BYTES_MAX >= PEER_FRAME_BYTES_MAX);
 const _: () = assert!(PEER_IN_FLIGHT_REQUESTS_MAX >= NETWORK_QUEUE_REQUESTS_MAX);
 const _: () = assert!(2 * PEER_PING_MS < PEER_SILENCE_MS && PEER_SILENCE_MS < PEER_IDLE_MS);

@@ -8,10 +8,12 @@
 //! (`joint`). **The same wishes again are the same plan**: they are decided under its number, and only where that
 //! changes something and the plan has ended they become a new one.
 //!
-//! Here is what grants a plan; `settle` ends it, and `record` keeps what is known of a deployment.
+//! Here is what grants a plan; `settle` ends it, `record` keeps what is known of a deployment, and `length` knows what an answer
+//! can tell.
 //!
 //! Review notes: does a refusal leave by `seen_durably`?
 
+mod length;
 mod record;
 mod settle;
 
@@ -173,6 +175,10 @@ impl Coordinator {
                 return Err(self.seen_durably(seen, fault).await);
             }
         };
+        if let Err(refusal) = length::can_be_told(decided.outcomes.iter().map(|(_, outcome)| outcome)) {
+            drop(holds);
+            return Err(self.seen_durably(seen, refusal.into()).await);
+        }
         let record = recorded(before, &order, &decided, wall);
         let answer = answered(&order, decided.outcomes, decided.plan);
         if order.apply && !self.dry_run {

@@ -122,3 +122,39 @@ fn the_command_line_applies_a_file_of_ten_thousand_instances() {
     assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), INSTANCES_MAX + 1);
     assert!(said.contains("10000 instances: 10000 new"), "{said}");
 }
+
+/// Of a deployment there are no pages: what is too long to be told is refused before it is done.
+#[test]
+fn what_would_be_too_long_an_answer_about_a_deployment_changes_nothing() {
+    let server = TestServer::new();
+    call(&server, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/17"}]}));
+    let one = json!({"deployment": "shop", "instances": [{"id": "a", "networks": [{"network": "lan"}]}]});
+    call(&server, "deployment.apply", &one);
+    let labels: Value = (0..32).map(|at| (format!("{at:0>128}"), json!("x".repeat(256)))).collect();
+    for at in 0..21 {
+        let acquire = json!({"owner": format!("o{at}"), "scope": "shop", "network": "lan", "labels": labels, "brief": true,
+            "ips": vec![json!({}); 256]});
+        call(&server, "ip.acquire", &acquire);
+    }
+    let refused = |method: &str, params: &Value| {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        let answer: Value = serde_json::from_str(&http(server.running.http, "POST /rpc", body.as_bytes()).1).unwrap();
+        assert_eq!(answer["error"]["data"]["kind"], "invalid_argument", "{method}");
+        (answer["error"]["data"]["field"].clone(), answer["error"]["message"].as_str().unwrap().to_owned())
+    };
+    for method in ["deployment.plan", "deployment.apply"] {
+        let (field, message) = refused(method, &one);
+        assert_eq!(field, "instances");
+        assert!(message.contains("5376 that are wished no more, too: let go of those first"), "{message}");
+    }
+    let obsolete = json!({"scope": "shop", "obsolete": true, "count_only": true});
+    assert_eq!(call(&server, "ip.list", &obsolete)["count"], 0);
+    let (field, message) = refused("deployment.get", &json!({"deployment": "shop"}));
+    assert_eq!(field, "deployment");
+    assert!(message.contains("ip.list with this `scope`"), "{message}");
+    for at in 0..21 {
+        call(&server, "owner.release", &json!({"scope": "shop", "owner": format!("o{at}")}));
+    }
+    call(&server, "deployment.apply", &one);
+    assert_eq!(call(&server, "deployment.get", &json!({"deployment": "shop"}))["instances"][0]["id"], "a");
+}
