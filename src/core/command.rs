@@ -133,6 +133,8 @@ pub enum Command {
     Expire,
     /// What ties instances of a deployment to zones, before a group deals its own.
     ZoneTies(Box<Deploy>),
+    /// Why `deployment.commit` would be refused here.
+    Hindered(Box<Settle>),
 }
 
 impl Command {
@@ -147,6 +149,7 @@ impl Command {
             | Command::Map { .. }
             | Command::Conflicts
             | Command::ZoneTies(_)
+            | Command::Hindered(_)
             | Command::Scopes { .. } => true,
             Command::Allocate(_)
             | Command::Claim(_)

@@ -240,6 +240,19 @@ pub struct Settle {
 }
 
 impl Settle {
+    /// The end of the latest plan of a deployment, for all of its instances or for some.
+    pub fn of(record: &Deployment, instances: Option<&[Owner]>, revert: bool) -> Self {
+        Self {
+            scope: record.name.clone(),
+            plan: record.plan,
+            instances: instances.map(|instances| Arc::new(instances.iter().cloned().collect())),
+            committed: Arc::new(record.committed()),
+            reverted: Arc::new(record.reverted()),
+            uncommitted_since: record.uncommitted_since,
+            revert,
+        }
+    }
+
     /// Is this instance named, among others or alone?
     pub fn names(&self, owner: &Owner) -> bool {
         self.instances.as_ref().is_some_and(|instances| instances.contains(owner))

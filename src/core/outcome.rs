@@ -462,6 +462,8 @@ pub enum Outcome {
     },
     /// What ties instances to zones.
     ZoneTies(Vec<ZoneTie>),
+    /// Why a commit would be refused, if it would be.
+    Hindered(Option<String>),
 }
 
 impl Outcome {

@@ -151,6 +151,7 @@ impl Renderer {
             | Outcome::LetGo { .. }
             | Outcome::MovedOut(_)
             | Outcome::ZoneTies(_)
+            | Outcome::Hindered(_)
             | Outcome::Scopes { .. }
             | Outcome::Healed(_)
             | Outcome::Expired { .. }
@@ -196,7 +197,9 @@ impl Renderer {
             Done::Swept(swept) => noun(out, &sweep_result(swept)),
             Done::Deployed(all) => self.deployed(out, all),
             Done::Settled(released) => deployments::settled(out, released),
-            Done::Deployment(record, views) => self.deployment(out, record, views),
+            Done::Deployment(record, views, hindrance) => {
+                self.deployment(out, record, views, hindrance.as_deref());
+            }
             Done::Deployments { page, next } => deployments::deployments(out, page, next.as_ref()),
             Done::Listed { views, count, next, order, cursor } => {
                 self.listed(out, views, *count, (next.as_ref(), order), Some(cursor), shape);

@@ -83,7 +83,12 @@ fn state(state: &State) -> usize {
             head(released.generation.0) + slot(&released.last) + number(released.released_at.0) + uid
         }
         State::Entry(Entry::Declined(declined)) => {
-            head(declined.generation.0) + slot(&declined.by) + number(declined.until.0) + text(&declined.seen)
+            let promised = declined.promise.as_deref().map_or(0, promise);
+            head(declined.generation.0)
+                + slot(&declined.by)
+                + number(declined.until.0)
+                + text(&declined.seen)
+                + promised
         }
     }
 }
@@ -108,6 +113,10 @@ fn written(note: &str) -> usize {
     if note.is_empty() { 0 } else { text(note) }
 }
 
+fn promise(promise: &Promise) -> usize {
+    number(promise.plan) + text(promise.owner.as_str()) + text(promise.slot.as_str())
+}
+
 fn reservation(held: &Reservation) -> usize {
     let details = held.details.as_ref().map_or(0, |details| {
         let uid = details.owner_uid.as_ref().map_or(0, |uid| text(uid.as_str()));
@@ -116,14 +125,14 @@ fn reservation(held: &Reservation) -> usize {
         uid + labels + written(&details.note) + written(&details.hostname) + mac
     });
     let planned = held.planned.as_ref().map_or(0, |planned| {
-        let promise =
-            |promise: &Promise| number(promise.plan) + text(promise.owner.as_str()) + text(promise.slot.as_str());
         1 + planned.leaving.map_or(0, number)
             + planned.promise.as_ref().map_or(0, promise)
             + planned.back.as_ref().map_or(0, promise)
             + planned.unlisted.map_or(0, number)
             + planned.settled.map_or(0, number)
             + planned.revived.map_or(0, |(plan, was)| number(plan) + number(was.since.0) + number(was.plan))
+            + planned.kept.map_or(0, number)
+            + planned.was_chosen.map_or(0, number)
     });
     let noted = usize::from(held.details.is_some() || held.granted_by.is_some() || held.planned.is_some());
     head(held.generation.0)

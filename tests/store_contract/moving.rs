@@ -111,6 +111,7 @@ fn network(number: u128, time: ShardTime) -> Vec<Step> {
         generation: Generation(2_002),
         until: ShardTime(time.0 + 5_000),
         seen: "somebody answers".into(),
+        promise: None,
     };
     steps.push(entry(Address::V4(base + 0x201), Entry::Declined(Arc::new(declined))));
     for at in 0..150u128 {

@@ -376,8 +376,8 @@ pub enum Done {
     Deployed(Box<DeployedAll>),
     /// `deployment.commit`, `deployment.revert`: what was let go.
     Settled(Vec<(Name, Address)>),
-    /// `deployment.get`: the record, and what is held, obsolete ones too.
-    Deployment(Deployment, Vec<View>),
+    /// `deployment.get`: the record, what is held, obsolete ones too, and why a commit would be refused.
+    Deployment(Deployment, Vec<View>, Option<String>),
     /// `deployment.list`.
     Deployments {
         /// The page.

@@ -60,7 +60,7 @@ impl Coordinator {
         command: &impl Fn(usize) -> Command,
         released: &mut Vec<(Name, Address)>,
     ) -> Result<bool, Box<Fault>> {
-        let mut walk = Walk::after(self, None).holding(Some(scope), owner);
+        let mut walk = Walk::after(self, None).letting_go(scope, owner);
         while let Some(listing) = walk.next().await? {
             let Some(route) = self.route_of(&listing) else { continue };
             if released.len() >= RELEASE_RECORDS_MAX {

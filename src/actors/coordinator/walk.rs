@@ -24,6 +24,8 @@ pub(super) struct Walk<'a> {
     coordinator: &'a Coordinator,
     scope: Option<Scope>,
     owner: Option<Owner>,
+    /// What the owner would let go counts: what is promised to it, too.
+    counts_promises: bool,
     /// The moment whose names it goes by; none: that of its first step.
     pub(super) naming: Option<Naming>,
     /// It goes on behind what a client was shown.
@@ -60,13 +62,21 @@ impl<'a> Walk<'a> {
         let naming = place.and_then(|place| place.naming);
         let from = place.map_or(Bound::Unbounded, |place| bound((place.name.clone(), place.id)));
         let page = Vec::new().into_iter();
-        Self { coordinator, scope: None, owner: None, naming, is_continued: place.is_some(), from, page, ended: false }
+        let is_continued = place.is_some();
+        let (scope, owner, counts_promises) = (None, None, false);
+        Self { coordinator, scope, owner, counts_promises, naming, is_continued, from, page, ended: false }
     }
 
     /// Passes over networks that hold nothing of the scope and owner, where they are given.
     pub(super) fn holding(mut self, scope: Option<&Scope>, owner: Option<&Owner>) -> Self {
         (self.scope, self.owner) = (scope.cloned(), owner.cloned());
         self
+    }
+
+    /// Passes over networks of which the scope, or the owner of it, would let nothing go.
+    pub(super) fn letting_go(mut self, scope: &Scope, owner: Option<&Owner>) -> Self {
+        self.counts_promises = true;
+        self.holding(Some(scope), owner)
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Listing>, Box<Fault>> {
@@ -112,12 +122,20 @@ impl<'a> Walk<'a> {
         };
         let (routes, page): (Vec<_>, Vec<_>) = routed.filter(|(route, _)| may_hold(route)).unzip();
         let Some(owner) = &self.owner else { return page };
-        let filter = Filter { scope: self.scope.clone(), owner: Some(owner.clone()), ..Filter::default() };
-        let slice = ListSlice { filter, after: None, limit: 1, count_only: false };
+        let question = match &self.scope {
+            // Nothing is let go of nothing; whether there is more is told all the same.
+            Some(scope) if self.counts_promises => {
+                Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit: 0 }
+            }
+            scope => {
+                let filter = Filter { scope: scope.clone(), owner: Some(owner.clone()), ..Filter::default() };
+                Command::List(Box::new(ListSlice { filter, after: None, limit: 1, count_only: false }))
+            }
+        };
         let (outlet, mut answers) = crate::actors::outlet();
         for (ticket, route) in (0..).zip(&routes) {
             let Some(route) = route else { continue };
-            let item = Item { ticket, ..self.coordinator.item(Command::List(Box::new(slice.clone())), true) };
+            let item = Item { ticket, ..self.coordinator.item(question.clone(), true) };
             super::send(&self.coordinator.shared, route, false, vec![item], &outlet, Instant::now());
         }
         drop(outlet);
@@ -125,9 +143,12 @@ impl<'a> Walk<'a> {
         while let Some(told) = answers.recv().await {
             let Told::Replies(replies) = told else { continue };
             for Reply { ticket, answer } in replies {
-                if let Ok(Outcome::Listed { slice: Slice { count: 0, next: None, .. }, .. }) = answer {
-                    holds[ticket as usize] = false;
-                }
+                let has_none = match answer {
+                    Ok(Outcome::Listed { slice: Slice { count, next, .. }, .. }) => count == 0 && next.is_none(),
+                    Ok(Outcome::LetGo { more, .. }) => !more,
+                    _ => false, // It does not tell.
+                };
+                holds[ticket as usize] = !has_none;
             }
         }
         page.into_iter().zip(holds).filter(|(_, holds)| *holds).map(|(row, _)| row).collect()

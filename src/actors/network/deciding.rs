@@ -143,8 +143,8 @@ impl NetworkActor {
         }
     }
 
-    /// What is declined comes to nobody, whoever it was promised to. Neither the decline nor the commit has a place to say so,
-    /// and whoever waits for it is not the one who declines: an operator is told.
+    /// What is declined comes to nobody, whoever it was promised to. Whoever waits for it is not the one who declines, and learns it
+    /// from the commit only: an operator is told now.
     pub(super) fn tell_of_broken_promises(&self, steps: &[Step]) {
         for step in steps {
             let (Key::Address(address), Some(event)) = (step.key, &step.event) else { continue };
@@ -159,8 +159,8 @@ impl NetworkActor {
                     promised_to = %promise.owner,
                     slot = %promise.slot,
                     plan = promise.plan,
-                    "an address that a plan promises to another instance was declined: that one does not get it, and the next \
-                     deployment.apply says so"
+                    "an address that a plan promises to another instance was declined: that one does not get it, and \
+                     deployment.get and deployment.commit say so"
                 );
             }
         }

@@ -126,6 +126,7 @@ impl NetworkActor {
             | Command::Map { .. }
             | Command::Scopes { .. }
             | Command::ZoneTies(_)
+            | Command::Hindered(_)
             | Command::Configure { .. }
             | Command::MoveOut { .. }
             | Command::Conflicts

@@ -46,6 +46,7 @@ pub(super) fn deployment(result: &Value, width: Option<usize>) -> String {
         ("deployment", text(result, "deployment")),
         ("plan", text(result, "plan")),
         ("uncommitted since", text(result, "uncommitted_since")),
+        ("hindrance", text(result, "hindrance")),
     ]);
     let table = drawn(table, width);
     if table.is_empty() { head } else { format!("{head}\n{table}") }

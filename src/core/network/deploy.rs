@@ -12,7 +12,7 @@
 //!
 //! Review notes: can a wish end in two reservations, or a reservation be kept by two wishes? Is a repeat without steps?
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::core::address::{Address, Range};
 use crate::core::command::{Context, GrantOptions, Wish};
 use crate::core::deployment::{Deploy, DeployWish, Deployed, SlotState, Wanted};
 use crate::core::outcome::{Decision, Outcome};
-use crate::core::refusal::Refusal;
+use crate::core::refusal::{Refusal, members};
 use crate::core::state::{
     Entry, EventKind, NetworkKind, Obsolete, Planned, PoolKind, Promise, Reservation, ReservationKind,
 };
@@ -132,6 +132,8 @@ impl Network {
             deployed.extend(refused.note(wish, done));
         }
         refused.end().map_err(|refusal| self.recounted(ask, &draft, refusal))?;
+        // Every wish is granted or promised: what was promised before and did not come is asked for no more.
+        draft.forget_broken(&ask.scope, None, usize::MAX);
         let mut views = Vec::with_capacity(obsolete.len());
         for (address, held) in obsolete {
             views.push(draft.view(address, held));
@@ -276,6 +278,9 @@ impl Network {
                 planned.settled = before.settled.filter(again);
                 planned.back = before.back.filter(|back| again(&back.plan));
                 planned.revived = before.revived.filter(|(plan, _)| again(plan));
+                planned.kept = held.lease.map(|_| ask.plan);
+                let names_it = *is_named && held.kind == ReservationKind::Dynamic;
+                planned.was_chosen = before.was_chosen.filter(again).or(names_it.then_some(ask.plan));
                 if let Some(was) = held.obsolete.as_deref() {
                     // What this very plan had made obsolete is as it was before it.
                     planned.revived = planned.revived.or((was.plan != ask.plan).then_some((ask.plan, *was)));
@@ -398,12 +403,17 @@ impl Network {
 
     /// Every slot is wished for once, and every address.
     fn wished_once(&self, ask: &Deploy, refused: &mut WishRefusals) {
-        let mut slots = BTreeSet::new();
+        let mut slots: BTreeMap<(&Owner, &Slot), &DeployWish> = BTreeMap::new();
         let mut addresses: BTreeMap<Address, &DeployWish> = BTreeMap::new();
         for wish in &ask.wishes {
-            if !slots.insert((&wish.owner, &wish.slot)) {
-                let what = format!("another wish for slot `{}` in network `{}`", wish.slot, self.config.name);
-                refused.note::<()>(wish, Err(Refusal::NameTaken { what, differs: Vec::new() }));
+            match slots.entry((&wish.owner, &wish.slot)) {
+                btree_map::Entry::Vacant(first) => drop(first.insert(wish)),
+                btree_map::Entry::Occupied(first) => {
+                    let (network, holder) = (self.config.name.clone(), holder_of(ask, wish));
+                    let address = first.get().named().or_else(|| Some(self.holdings.slot(&holder)?.0));
+                    let differs = members(differences(first.get(), wish));
+                    refused.note::<()>(wish, Err(Refusal::WishedTwice { network, holder, address, differs }));
+                }
             }
             if let Wanted::Static(address) = wish.wanted
                 && let Some(other) = addresses.insert(address, wish)
@@ -422,6 +432,22 @@ impl Network {
             }
         }
     }
+}
+
+/// Members in which two wishes for one slot differ.
+fn differences(one: &DeployWish, other: &DeployWish) -> Vec<&'static str> {
+    let picked = |wish: &DeployWish| match &wish.wanted {
+        Wanted::Automatic(wanted) => Wish::clone(wanted),
+        Wanted::Static(_) | Wanted::Dealt(_) => Wish::default(),
+    };
+    let (a, b) = (picked(one), picked(other));
+    let differ = [
+        ("address", one.named() != other.named()),
+        ("family", a.family != b.family),
+        ("subnet", a.subnet != b.subnet),
+        ("pool", a.pool != b.pool),
+    ];
+    differ.into_iter().filter(|(_, differ)| *differ).map(|(member, _)| member).collect()
 }
 
 pub(super) fn holder_of(ask: &Deploy, wish: &DeployWish) -> SlotKey {

@@ -260,6 +260,7 @@ impl Network {
             generation: held.generation,
             until: context.now.after_seconds(ask.probation_seconds),
             seen: ask.seen.clone(),
+            promise: held.promise().cloned().map(Box::new),
         }));
         let event = Event { kind: EventKind::Declined, before: Some(Arc::clone(held)) };
         draft.put(ask.address, Some(&Entry::Held(Arc::clone(held))), Some(declined), Some(event));

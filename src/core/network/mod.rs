@@ -222,6 +222,7 @@ impl Network {
             Command::Deploy(ask) => self.deploy(ask, context),
             Command::Settle(ask) => self.settle(ask, context),
             Command::ZoneTies(ask) => Ok(self.zone_ties(ask)),
+            Command::Hindered(ask) => Ok(self.hindered(ask)),
         }
     }
 
@@ -457,7 +458,9 @@ impl Network {
 
     /// Scopes that hold anything, obsolete holdings included. Cost: how many they are.
     pub fn scope_names(&self) -> Vec<super::types::Scope> {
-        self.holdings.scope_names().cloned().collect()
+        let held = self.holdings.scope_names();
+        let more = self.holdings.scopes_of_broken().filter(|scope| self.holdings.scope_held(scope) == 0);
+        held.chain(more).cloned().collect()
     }
 
     /// The generation that the next grant gets.

@@ -41,7 +41,8 @@ impl Network {
         Ok(self.and_vanish(draft, Outcome::Released(vec![address])))
     }
 
-    /// `owner.release`: everything, or the first `limit`.
+    /// `owner.release`: everything, or the first `limit`; and what was promised to the owner, which would hold it again with a
+    /// commit.
     pub(super) fn release_owner(&self, scope: &Scope, owner: &Owner, limit: usize, context: Context) -> Decision {
         // The first by address, unless that is to be found among too many.
         let held = self.holdings.of_owner(scope, owner).take(limit.max(OF_OWNER_SORTED_MAX) + 1);
@@ -63,14 +64,15 @@ impl Network {
         context: Context,
     ) -> Decision {
         let mut held: Vec<_> = held.collect();
-        let more = held.len() > limit;
+        let mut more = held.len() > limit;
         held.sort_unstable_by_key(|(address, _)| *address);
         held.truncate(limit);
         let mut draft = Draft::new(self, context);
-        draft.letting_go = Some(whose);
+        draft.letting_go = Some(whose.clone());
         for &(address, held) in &held {
             draft.release(address, held, EventKind::Released);
         }
+        more |= !draft.forget_promises_to(&whose, limit - held.len());
         let released = held.into_iter().map(|(address, _)| address).collect();
         self.and_vanish(draft, Outcome::LetGo { released, more })
     }

@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use super::draft::Draft;
 use super::holdings::Holding;
+use super::read::read;
 use super::{Network, STANDING_FIRST_MAX};
 use crate::core::address::Address;
 use crate::core::command::Context;
 use crate::core::deployment::Settle;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{PlanHindrance, Refusal};
-use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
+use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation, ReservationKind};
 use crate::core::types::{Owner, Slot, SlotKey};
 
 impl Network {
@@ -54,6 +55,16 @@ impl Network {
     }
 }
 
+impl Network {
+    /// Why a commit would be refused.
+    pub(super) fn hindered(&self, ask: &Settle) -> Decision {
+        let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
+        all.sort_unstable_by_key(|(address, _)| *address);
+        let refused = keeps_promises(self, ask, &all, &stranded_of(&all)).err();
+        read(Outcome::Hindered(refused.map(|refusal| refusal.to_string())))
+    }
+}
+
 fn granted_by(held: &Reservation, plan: u64) -> bool {
     held.granted_by.map(NonZeroU64::get) == Some(plan)
 }
@@ -81,6 +92,10 @@ fn stranded<'a>(all: impl Iterator<Item = (Address, &'a Reservation)>) -> BTreeS
         next.extend(promise.map(|promise| (&promise.owner, &promise.slot)));
     }
     stranded
+}
+
+fn stranded_of(all: &[Holding<'_>]) -> BTreeSet<Address> {
+    stranded(all.iter().map(|(address, held)| (*address, held.as_ref())))
 }
 
 /// What came of the part of a plan that was committed or reverted.
@@ -115,14 +130,36 @@ fn keeps_promises(
             (gives().count() as u64, gives().take(STANDING_FIRST_MAX).map(|(address, _)| *address).collect());
         return Err(Refusal::Guarded { problem, count, first });
     }
-    let Some((address, held)) = covered().find(|(address, _)| stranded.contains(address)) else { return Ok(()) };
-    let problem = format!(
-        "plan {} is the latest, but a promise of it cannot come: instance `{}` was to have another address in place of {address} of \
-         network `{}`, which was declined, or its subnet was moved; apply what is wished now, or delete the deployment (a revert \
-         can be refused, too, where somebody was committed already)",
-        ask.plan, held.holder.owner, network.config.name
-    );
-    Err(conflict(ask, problem))
+    if let Some((address, held)) = covered().find(|(address, _)| stranded.contains(address)) {
+        let problem = format!(
+            "plan {} is the latest, but a promise of it cannot come: instance `{}` was to have another address in place of {address} \
+             of network `{}`, which was declined, or its subnet was moved; apply what is wished now, or delete the deployment (a \
+             revert can be refused, too, where somebody was committed already)",
+            ask.plan, held.holder.owner, network.config.name
+        );
+        return Err(conflict(ask, problem));
+    }
+    match misses_it(network, ask) {
+        None => Ok(()),
+        Some((address, owner)) => {
+            let problem = format!(
+                "plan {} is the latest, but a promise of it cannot come: instance `{owner}` was to have {address} of network `{}`, \
+                 which was declined, and has nothing there; apply what is wished now, commit the others (`instances`), or revert",
+                ask.plan, network.config.name
+            );
+            Err(conflict(ask, problem))
+        }
+    }
+}
+
+/// What was declined although it was promised to a covered instance that has nothing in its place.
+fn misses_it(network: &Network, ask: &Settle) -> Option<(Address, Owner)> {
+    let mut broken = network.holdings.broken(&ask.scope).filter(|(_, _, promise)| {
+        let taker = promise.taker(&ask.scope);
+        let has_it = || network.holdings.slot(&taker).is_some() || network.holdings.is_promised(&taker);
+        ask.covers(&promise.owner) && !ask.was_reverted(&promise.owner) && !has_it()
+    });
+    broken.next().map(|(address, _, promise)| (address, promise.owner.clone()))
 }
 
 /// It is the latest plan, and cannot end so because of a promise.
@@ -134,7 +171,7 @@ fn conflict(ask: &Settle, problem: String) -> Refusal {
 
 /// Lets go what covered instances leave: to whom it was promised, or for good. What they keep has no lease from here on.
 fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Settled, Refusal> {
-    let stranded = stranded(all.iter().map(|(address, held)| (*address, held.as_ref())));
+    let stranded = stranded_of(all);
     keeps_promises(draft.network, ask, all, &stranded)?;
     let leaving = what_leaves(draft.network, ask, all, &stranded);
     let released = let_go(ask, &leaving, draft);
@@ -146,7 +183,7 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
         let mut after = Reservation::clone(held);
         let mut planned = held.planned.as_deref().cloned().unwrap_or_default();
         if ask.covers(&held.holder.owner) {
-            planned.revived = None;
+            (planned.revived, planned.kept, planned.was_chosen) = (None, None, None);
             // Who gave it may wait still for what he gave it for: then the others are not to be taken back.
             planned.back = planned.back.filter(|_| ask.instances.is_some());
             if ask.instances.is_some() && granted_by(held, ask.plan) {
@@ -168,11 +205,11 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
     Ok(Settled { released, decided: leaving.into_keys().collect(), earlier: false })
 }
 
-/// Was it there when the plan was applied, and is not what that leaves? No number of a plan is less than the time of its apply;
-/// what came behind that is listed by no plan, and its lease is its own.
+/// Did the plan grant it, or find it held with a lease that is to end with the commit? What came behind the apply is listed by no
+/// plan, and its lease is its own. The plan wrote down what it found: times tell nothing where a clock jumped.
 fn is_kept_by(held: &Reservation, plan: u64) -> bool {
-    let is_unlisted = held.planned.as_ref().is_some_and(|planned| planned.unlisted.is_some());
-    held.created_at.0 <= plan && held.obsolete.is_none() && held.leaving().is_none() && !is_unlisted
+    let was_kept = held.planned.as_ref().and_then(|planned| planned.kept) == Some(plan);
+    (was_kept || granted_by(held, plan)) && held.obsolete.is_none() && held.leaving().is_none()
 }
 
 /// What a commit lets go, by address.
@@ -235,7 +272,7 @@ fn let_go(ask: &Settle, leaving: &BTreeMap<Address, &Arc<Reservation>>, draft: &
 
 /// Who gets an address that is promised.
 pub(super) fn taker_of(held: &Reservation, promise: &Promise) -> SlotKey {
-    SlotKey { scope: held.holder.scope.clone(), owner: promise.owner.clone(), slot: promise.slot.clone() }
+    promise.taker(&held.holder.scope)
 }
 
 /// A promise to who holds an address.
@@ -356,6 +393,11 @@ fn without_the_plan<'a>(ask: &Settle, rest: Vec<Holding<'a>>, draft: &mut Draft<
         if covered(held) {
             planned.leaving = planned.leaving.filter(|plan| *plan != ask.plan);
             planned.unlisted = planned.unlisted.filter(|plan| *plan != ask.plan);
+            planned.kept = planned.kept.filter(|plan| *plan != ask.plan);
+            if planned.was_chosen == Some(ask.plan) {
+                planned.was_chosen = None;
+                after.kind = ReservationKind::Dynamic;
+            }
             if let Some((plan, was)) = planned.revived
                 && plan == ask.plan
             {
@@ -398,6 +440,7 @@ fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'
         match (held.obsolete.is_some(), after.obsolete.is_some()) {
             (true, false) => draft.restore(address, held, after),
             (false, true) => drop(draft.change(address, held, after, EventKind::Obsolete)),
+            _ if after.kind != held.kind => drop(draft.change(address, held, after, EventKind::Updated)),
             _ if after != **held => drop(draft.note(address, held, after)),
             _ => {}
         }
@@ -421,7 +464,7 @@ impl Draft<'_> {
         if let Some((at, has)) = holds.filter(|(at, _)| *at != address && !self.has_let_go(*at)) {
             let mut after = Reservation::clone(has);
             after.obsolete = Some(Box::new(Obsolete { since: self.context.wall, plan }));
-            let promise = has.promise().cloned();
+            let promise = has.promise().filter(|promise| !self.ends(has, promise)).cloned();
             after.planned = promise.map(|promise| Box::new(Planned { promise: Some(promise), ..Planned::default() }));
             self.leaves(at, has);
             self.change(at, has, after, EventKind::Obsolete);

@@ -9,7 +9,9 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use crate::core::compact;
-use crate::core::types::{Claimant, Generation, Labels, Mac, Owner, OwnerUid, ShardTime, Slot, SlotKey, WallTime};
+use crate::core::types::{
+    Claimant, Generation, Labels, Mac, Owner, OwnerUid, Scope, ShardTime, Slot, SlotKey, WallTime,
+};
 
 /// How a reservation came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,6 +66,10 @@ pub struct Planned {
     pub settled: Option<u64>,
     /// Obsolete until this plan made it current again, and what it was then: a revert makes it that again.
     pub revived: Option<(u64, Obsolete)>,
+    /// Held with a lease when this plan found that it stays: the commit makes it permanent. What comes later has its own lease.
+    pub kept: Option<u64>,
+    /// Chosen until this plan named it: a revert makes it that again.
+    pub was_chosen: Option<u64>,
 }
 
 /// What few reservations carry.
@@ -135,10 +141,29 @@ impl Reservation {
     }
 }
 
+impl Declined {
+    /// The slot that was to have it, if one was.
+    pub fn taker(&self) -> Option<SlotKey> {
+        self.promise.as_deref().map(|promise| promise.taker(&self.by.scope))
+    }
+}
+
+impl Promise {
+    /// The slot that gets it, in the scope of who lets it go.
+    pub fn taker(&self, scope: &Scope) -> SlotKey {
+        SlotKey { scope: scope.clone(), owner: self.owner.clone(), slot: self.slot.clone() }
+    }
+}
+
 impl Reservation {
     /// Who gets the address when it is let go.
     pub fn promise(&self) -> Option<&Promise> {
         self.planned.as_ref()?.promise.as_ref()
+    }
+
+    /// Who gave it for an address that has not come, and would get it back.
+    pub fn back(&self) -> Option<&Promise> {
+        self.planned.as_ref()?.back.as_ref()
     }
 
     /// The plan by which its holder lets it go when what is promised to it comes.
@@ -177,6 +202,8 @@ pub struct Declined {
     pub until: ShardTime,
     /// What was seen there, in the decliner's words.
     pub seen: CompactString,
+    /// To whom it was promised, who does not get it now: its deployment says so until it is applied anew.
+    pub promise: Option<Box<Promise>>,
 }
 
 /// What lies at an address. An address without one is free, or unusable by configuration.

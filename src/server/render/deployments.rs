@@ -75,7 +75,13 @@ impl Renderer {
     }
 
     /// `deployment.get`.
-    pub(super) fn deployment(&mut self, out: &mut Vec<u8>, record: &Deployment, views: &[View]) {
+    pub(super) fn deployment(
+        &mut self,
+        out: &mut Vec<u8>,
+        record: &Deployment,
+        views: &[View],
+        hindrance: Option<&str>,
+    ) {
         out.extend_from_slice(b"{\"deployment\":");
         text::string(out, record.name.as_str());
         text::key!(out, "plan");
@@ -83,6 +89,10 @@ impl Renderer {
         if let Some(since) = record.uncommitted_since {
             text::key!(out, "uncommitted_since");
             text::time(out, since);
+        }
+        if let Some(hindrance) = hindrance {
+            text::key!(out, "hindrance");
+            text::string(out, hindrance);
         }
         let mut instances: BTreeMap<&Owner, (Vec<&View>, Vec<&View>)> = BTreeMap::new();
         for view in views {

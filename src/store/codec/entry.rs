@@ -5,7 +5,7 @@
 //! held     = prefix  flags  scope owner [slot]  created_at  [lease: ends ttl]  [claimant]  [obsolete: since plan]  [details]
 //! details  = flags  [owner_uid]  [labels]  [note]  [hostname]  [mac]  [granted_by]  [planned]
 //! released = prefix  flags  scope owner [slot]  released_at  [owner_uid]
-//! declined = prefix  flags  scope owner [slot]  until  seen
+//! declined = prefix  flags  scope owner [slot]  until  seen  [promise]
 //! ```
 //!
 //! A reservation with an owner of 24 bytes and a scope of 12 takes 56 bytes. Owner and scope stay readable text.
@@ -42,6 +42,9 @@ const SLOT_DEFAULT: u8 = 128;
 /// Of a released entry: an owner_uid follows. Records from before this flag have none.
 const RELEASED_OWNER_UID: u8 = 1;
 
+/// Of a declined entry: to whom it was promised follows. Records from before this flag say nothing of it.
+const DECLINED_PROMISE: u8 = 1;
+
 const OWNER_UID: u8 = 1;
 const LABELS: u8 = 2;
 const NOTE: u8 = 4;
@@ -58,6 +61,8 @@ const UNLISTED: u8 = 4;
 const SETTLED: u8 = 8;
 const REVIVED: u8 = 16;
 const BACK: u8 = 32;
+const KEPT: u8 = 64;
+const WAS_CHOSEN: u8 = 128;
 
 fn flag(condition: bool, bit: u8) -> u8 {
     if condition { bit } else { 0 }
@@ -161,10 +166,13 @@ pub(super) fn put_entry(out: &mut Vec<u8>, format: Format, entry: &Entry) -> Res
         }
         Entry::Declined(declined) => {
             put_prefix(out, declined.prefix_length)?;
-            out.put_u8(slot_flag(&declined.by));
+            out.put_u8(slot_flag(&declined.by) | flag(declined.promise.is_some(), DECLINED_PROMISE));
             put_holder(out, format, &declined.by);
             out.put_varint(declined.until.0);
             out.put_text(&declined.seen);
+            if let Some(promise) = &declined.promise {
+                put_promise(out, promise);
+            }
             Ok(())
         }
     }
@@ -257,14 +265,16 @@ fn put_details(out: &mut Vec<u8>, reservation: &Reservation) -> Result<()> {
 }
 
 fn put_planned(out: &mut Vec<u8>, planned: &Planned) {
-    let Planned { leaving, promise, back, unlisted, settled, revived } = planned;
+    let Planned { leaving, promise, back, unlisted, settled, revived, kept, was_chosen } = planned;
     out.put_u8(
         flag(leaving.is_some(), LEAVING)
             | flag(promise.is_some(), PROMISE)
             | flag(unlisted.is_some(), UNLISTED)
             | flag(settled.is_some(), SETTLED)
             | flag(revived.is_some(), REVIVED)
-            | flag(back.is_some(), BACK),
+            | flag(back.is_some(), BACK)
+            | flag(kept.is_some(), KEPT)
+            | flag(was_chosen.is_some(), WAS_CHOSEN),
     );
     if let Some(plan) = leaving {
         out.put_varint(*plan);
@@ -283,6 +293,9 @@ fn put_planned(out: &mut Vec<u8>, planned: &Planned) {
     if let Some(back) = back {
         put_promise(out, back);
     }
+    for plan in [kept, was_chosen].into_iter().flatten() {
+        out.put_varint(*plan);
+    }
 }
 
 fn put_promise(out: &mut Vec<u8>, Promise { plan, owner, slot }: &Promise) {
@@ -298,7 +311,7 @@ fn promise(reader: &mut Reader<'_>) -> Result<Promise> {
 }
 
 fn planned(reader: &mut Reader<'_>) -> Result<Planned> {
-    let flags = reader.flags(LEAVING | PROMISE | UNLISTED | SETTLED | REVIVED | BACK, "planned")?;
+    let flags = reader.u8("planned")?;
     let mut planned = Planned::default();
     if flags & LEAVING != 0 {
         planned.leaving = Some(reader.varint("plan")?);
@@ -319,6 +332,12 @@ fn planned(reader: &mut Reader<'_>) -> Result<Planned> {
     }
     if flags & BACK != 0 {
         planned.back = Some(promise(reader)?);
+    }
+    if flags & KEPT != 0 {
+        planned.kept = Some(reader.varint("plan")?);
+    }
+    if flags & WAS_CHOSEN != 0 {
+        planned.was_chosen = Some(reader.varint("plan")?);
     }
     Ok(planned)
 }
@@ -381,11 +400,13 @@ pub(super) fn entry(header: &RecordHeader, reader: &mut Reader<'_>) -> Result<En
         }
         DECLINED => {
             let prefix_length = prefix(reader)?;
-            let flags = reader.flags(SLOT_DEFAULT, "declined")?;
+            let flags = reader.flags(SLOT_DEFAULT | DECLINED_PROMISE, "declined")?;
             let by = holder(reader, format, flags)?;
             let until = ShardTime(reader.varint("until")?);
             let seen = reader.text("seen")?;
-            Ok(Entry::Declined(Arc::new(Declined { prefix_length, by, generation, until, seen })))
+            let promised = flags & DECLINED_PROMISE != 0;
+            let promise = promised.then(|| promise(reader).map(Box::new)).transpose()?;
+            Ok(Entry::Declined(Arc::new(Declined { prefix_length, by, generation, until, seen, promise })))
         }
         tag => Err(CodecError::Tag { what: "kind of record", tag }),
     }

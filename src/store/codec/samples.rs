@@ -135,6 +135,7 @@ pub(crate) fn full_batch() -> Batch {
         generation: Generation(5),
         until: ShardTime(77_000),
         seen: "52:54:00:00:00:01 answers".into(),
+        promise: None,
     };
     let generation = Some(full.generation.0);
     let acts = vec![
@@ -269,16 +270,19 @@ fn reservation(prefix_length: u8) -> impl Strategy<Value = Reservation> {
 fn planned() -> BoxedStrategy<Planned> {
     let promises = (option::of((any::<u64>(), holder())), option::of((any::<u64>(), holder())));
     let of = |(plan, SlotKey { owner, slot, .. }): (u64, SlotKey)| Promise { plan, owner, slot };
-    let plans = (option::of(any::<u64>()), option::of(any::<u64>()), option::of(any::<u64>()));
+    let plan = || option::of(any::<u64>());
+    let plans = (plan(), plan(), plan(), plan(), plan());
     let revived = option::of((any::<u64>(), any::<u64>(), any::<u64>()));
     (plans, promises, revived)
-        .prop_map(move |((leaving, unlisted, settled), (promise, back), revived)| Planned {
+        .prop_map(move |((leaving, unlisted, settled, kept, was_chosen), (promise, back), revived)| Planned {
             leaving,
             promise: promise.map(of),
             back: back.map(of),
             unlisted,
             settled,
             revived: revived.map(|(by, since, plan)| (by, Obsolete { since: WallTime(since), plan })),
+            kept,
+            was_chosen,
         })
         // On the heap: what is drawn for a whole step fits the stack of a test.
         .boxed()
@@ -305,10 +309,10 @@ fn deployment_step() -> impl Strategy<Value = Step> {
 }
 
 fn entry(prefix_length: u8) -> impl Strategy<Value = Entry> {
-    let rest = (holder(), mark(), any::<u64>(), ".{0,9}");
+    let rest = (holder(), mark(), any::<u64>(), ".{0,9}", option::of(holder()));
     prop_oneof![
         reservation(prefix_length).prop_map(|reservation| Entry::Held(Arc::new(reservation))),
-        (rest, any::<bool>()).prop_map(move |((holder, generation, time, seen), declined)| {
+        (rest, any::<bool>()).prop_map(move |((holder, generation, time, seen, taker), declined)| {
             let (generation, time) = (Generation(generation), ShardTime(time));
             if declined {
                 Entry::Declined(Arc::new(Declined {
@@ -317,6 +321,7 @@ fn entry(prefix_length: u8) -> impl Strategy<Value = Entry> {
                     generation,
                     until: time,
                     seen: seen.into(),
+                    promise: taker.map(|SlotKey { owner, slot, .. }| Box::new(Promise { plan: time.0, owner, slot })),
                 }))
             } else {
                 let owner_uid = OwnerUid::new(seen.as_str().into()).ok();

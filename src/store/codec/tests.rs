@@ -202,6 +202,8 @@ fn the_largest_legal_reservation_is_as_long_as_the_limits_say() {
         unlisted: plan,
         settled: plan,
         revived,
+        kept: plan,
+        was_chosen: plan,
     };
     largest.planned = Some(Box::new(planned));
     largest.details = Some(Box::new(crate::core::state::Details {

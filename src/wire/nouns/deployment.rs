@@ -91,6 +91,8 @@ object! { open
         plan: u64,
         /// Since when something is granted, promised or obsolete that was not committed.
         uncommitted_since?: Time,
+        /// Why a commit would be refused as things are: what was promised cannot come.
+        hindrance?: String,
         /// By id.
         instances: Vec<DeployedInstance>,
     }

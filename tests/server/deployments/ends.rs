@@ -1,5 +1,7 @@
 //! How plans end: for some instances and for all, on top of each other, and when something happened in between.
 
+use allod::actors::clock::Clock;
+use allod::core::types::WallTime;
 use serde_json::{Value, json};
 
 use super::{Deployment, automatic, is, named, slots};
@@ -304,33 +306,6 @@ fn an_address_that_was_chosen_is_static_once_its_owner_names_it() {
 }
 
 #[test]
-fn who_was_promised_what_is_declined_learns_so_from_the_next_apply_and_gets_it_when_the_probation_is_over() {
-    let server = TestServer::new();
-    let mut client = server.with_lan();
-    let mut shop = Deployment::of(&mut client, "shop");
-    let first = shop.apply(&named(&[("gone", "10.0.0.10"), ("b", "10.0.0.20")]));
-    shop.commit(&first);
-    let wishes = named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]);
-    let next = shop.apply(&wishes);
-    assert_eq!(slots(&next), [is("promised", "10"), is("kept", "20")]);
-    let decline = json!({"network": "lan", "address": "10.0.0.10", "scope": "shop", "owner": "gone"});
-    shop.client.ok("ip.decline", decline);
-    let is_refused = |shop: &mut Deployment<'_>| {
-        let data = shop.refused(&wishes)["data"].clone();
-        assert_eq!((&data["kind"], &data["instance"]), (&json!("reserved"), &json!("a")), "{data}");
-        assert_eq!(data["address"], "10.0.0.10");
-    };
-    is_refused(&mut shop);
-    assert!(shop.commit(&next).is_empty(), "there is nothing left to let go");
-    assert_eq!(shop.held("a"), (vec![], vec![]));
-    is_refused(&mut shop);
-    server.clock.advance_ms(86_401_000);
-    let again = shop.apply(&wishes);
-    assert_eq!(slots(&again), [is("new", "10"), is("kept", "20")]);
-    assert_ne!(again["plan"], next["plan"]);
-}
-
-#[test]
 fn what_is_promised_looks_the_same_when_it_is_asked_again() {
     let server = TestServer::new();
     let mut client = server.with_lan();
@@ -413,4 +388,52 @@ fn what_a_revert_could_not_make_current_again_holds_no_later_end_up() {
     let now = shop.get();
     assert!(now["uncommitted_since"].is_null(), "{now}");
     assert_eq!([shop.held("a").1, shop.held("b").1], [["10.0.0.10"], ["10.0.0.20"]]);
+}
+
+/// Its clock is set back an hour while a plan is on its way: what the plan found is told apart from what came behind it all the
+/// same.
+#[test]
+fn a_clock_that_jumps_does_not_change_what_a_commit_holds_for_good() {
+    for jumps_before_the_apply in [true, false] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        let leased = |owner: &str| json!({"network": "lan", "scope": "shop", "owner": owner, "ttl_seconds": 10});
+        let back = || server.clock.set_wall(WallTime(server.clock.wall().0 - 3_600_000));
+        client.ok("ip.allocate", leased("a"));
+        if jumps_before_the_apply {
+            back();
+        }
+        let mut shop = Deployment::of(&mut client, "shop");
+        let plan = shop.apply(&automatic(&["a"]));
+        if !jumps_before_the_apply {
+            back();
+        }
+        shop.client.ok("ip.allocate", leased("later"));
+        shop.commit(&plan);
+        server.clock.advance_ms(20_000);
+        assert_eq!(shop.held("a").0, ["10.0.0.2"], "{jumps_before_the_apply}");
+        assert!(shop.held("later").0.is_empty(), "{jumps_before_the_apply}");
+    }
+}
+
+/// The plan named what was chosen, for good or until its revert; a plan before it that was not reverted counts.
+#[test]
+fn a_revert_makes_chosen_again_what_its_plan_had_named() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let kind = |shop: &mut Deployment<'_>| shop.get()["instances"][0]["reservations"][0]["kind"].clone();
+    let (chosen, wishes) = (automatic(&["a"]), named(&[("a", "10.0.0.2")]));
+    let first = shop.apply(&chosen);
+    shop.commit(&first);
+    let next = shop.apply(&wishes);
+    assert_eq!((kind(&mut shop), &shop.apply(&wishes)["plan"]), (json!("static"), &next["plan"]));
+    shop.revert(&next);
+    assert_eq!(kind(&mut shop), "dynamic");
+    assert_eq!(types_of(&mut shop, "10.0.0.2"), ["granted", "updated", "updated"]);
+    let next = shop.apply(&wishes);
+    shop.settle("deployment.commit", &next, Some(&["a"]));
+    let other = shop.apply(&named(&[("a", "10.0.0.2"), ("b", "10.0.0.9")]));
+    shop.revert(&other);
+    assert_eq!(kind(&mut shop), "static", "another plan named it, and was committed");
 }

@@ -5,6 +5,7 @@ mod durable;
 mod dynamic;
 mod ends;
 mod large;
+mod let_go;
 mod limits;
 mod plans;
 mod promises;

@@ -126,6 +126,34 @@ fn a_static_address_in_a_subnet_that_drains_is_not_kept() {
     shop.client.ok("subnet.remove", json!({"network": "lan", "subnet": "10.0.0.0/24"}));
 }
 
+/// As every `already_exists` does.
+#[test]
+fn two_wishes_for_one_slot_tell_what_is_there_and_in_what_they_differ() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    shop.apply(&named(&[("held", "10.0.0.7")]));
+    let two = |id: &str, one: Value, other: Value| json!([{"id": id, "networks": [one, other]}]);
+    let wish = |member: &str, value: Value| json!({"network": "lan", member: value});
+    for (wishes, address, differs) in [
+        (
+            two("a", wish("address", json!("10.0.0.5")), wish("address", json!("10.0.0.6"))),
+            "10.0.0.5",
+            json!(["address"]),
+        ),
+        (two("held", wish("family", json!(4)), wish("slot", json!("0"))), "10.0.0.7", json!(["family"])),
+        (two("held", wish("slot", json!("0")), wish("slot", json!("0"))), "10.0.0.7", Value::Null),
+    ] {
+        let error = shop.refused(&wishes);
+        let data = &error["data"];
+        assert_eq!(
+            (kind(&error), &data["address"], &data["network"]),
+            ("already_exists", &json!(address), &json!("lan"))
+        );
+        assert_eq!(data["differs"], differs, "{error}");
+    }
+}
+
 #[test]
 fn of_several_refusals_the_first_in_the_order_of_the_page_is_answered() {
     let server = TestServer::new();

@@ -62,6 +62,7 @@ impl World {
                     generation: Generation(self.generation),
                     until: ShardTime(9),
                     seen: "".into(),
+                    promise: None,
                 })))),
                 _ if expect.is_some() => None,
                 _ => Some(State::Entry(entry(self.generation, length))),

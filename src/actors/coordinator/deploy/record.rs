@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::length::{AnswerLength, too_much_held};
 use crate::actors::committer::{Reload, UnitPart};
+use crate::actors::coordinator::configure::is_gone;
 use crate::actors::coordinator::joint::{Holds, SeenMemories, commit};
 use crate::actors::coordinator::locked::LockedAct;
 use crate::actors::coordinator::{Coordinator, Done, Outcomes, lost};
@@ -17,7 +19,8 @@ use crate::actors::deployments::KnownRecord;
 use crate::actors::routes::Lane;
 use crate::actors::{Applied, Fault};
 use crate::core::command::{Command, Filter};
-use crate::core::deployment::Deployment;
+use crate::core::deployment::{Deployment, Settle, Stage};
+use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Key, State, Step};
 use crate::core::types::Scope;
@@ -114,20 +117,46 @@ impl Coordinator {
         let known = self.shared.deployments.get(&name, |id| self.shared.shard_of(id));
         let known = if known.stands() { known } else { self.seat(&name).await?.known };
         let Some(record) = known.record else { return Err(Self::missing(&name)) };
-        let (mut held, mut after) = (Vec::new(), None);
+        let (mut held, mut after, mut length) = (Vec::new(), None, AnswerLength::default());
         loop {
             let filter = Filter { scope: Some(name.clone()), ..Filter::default() };
             match self.list(None, None, filter, after, (LIST_PAGE_RECORDS_MAX, false)).await? {
                 Done::Listed { views, next, .. } => {
+                    views.iter().for_each(|view| length.add(view));
+                    if !length.fits() {
+                        return Err(too_much_held().into());
+                    }
                     held.extend(views);
                     after = next;
                 }
                 _ => return Err(lost()),
             }
             if after.is_none() {
-                return Ok(Done::Deployment(Deployment::clone(&record), held));
+                break;
             }
         }
+        let hindrance = self.hindrance(&record).await?;
+        Ok(Done::Deployment(Deployment::clone(&record), held, hindrance))
+    }
+
+    /// Why a commit of the latest plan would be refused, if it has not ended.
+    async fn hindrance(&self, record: &Deployment) -> Result<Option<String>, Box<Fault>> {
+        if record.stage != Stage::Open {
+            return Ok(None);
+        }
+        let ask = Settle::of(record, None, false);
+        for (route, _) in self.networks_of(&record.name).await?.values() {
+            let looked = self.ask_item(route, self.item(Command::Hindered(Box::new(ask.clone())), false)).await;
+            match looked {
+                Ok(Outcome::Hindered(None)) => {}
+                Ok(Outcome::Hindered(hindrance)) => return Ok(hindrance),
+                Ok(_) => return Err(lost()),
+                // Deleted while we looked: nothing is promised there.
+                Err(fault) if is_gone(&fault) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(None)
     }
 
     /// `deployment.list`.

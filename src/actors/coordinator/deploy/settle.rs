@@ -155,15 +155,7 @@ impl Coordinator {
         networks: impl Iterator<Item = &(Arc<Route>, Name)>,
         holds: &Holds,
     ) -> Result<DecidedEnd, Box<Fault>> {
-        let ask = Settle {
-            scope: end.deployment.clone(),
-            plan: end.plan,
-            instances: end.instances.map(|instances| Arc::new(instances.iter().cloned().collect())),
-            committed: Arc::new(record.committed()),
-            reverted: Arc::new(record.reverted()),
-            uncommitted_since: record.uncommitted_since,
-            revert: end.revert,
-        };
+        let ask = Settle::of(record, end.instances, end.revert);
         let transaction = self.transaction();
         let mut decided = DecidedEnd::default();
         for (route, network) in networks {

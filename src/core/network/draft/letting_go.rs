@@ -7,8 +7,8 @@ use super::Draft;
 use crate::core::address::{Address, Range};
 use crate::core::network::holdings::covered;
 use crate::core::network::settle::taker_of;
-use crate::core::state::{Entry, Event, EventKind, Promise, Released, Reservation};
-use crate::core::types::{OwnerUid, SlotKey};
+use crate::core::state::{Declined, Entry, Event, EventKind, Planned, Promise, Released, Reservation};
+use crate::core::types::{Owner, OwnerUid, Scope, SlotKey};
 
 impl Draft<'_> {
     /// Lets a holding go: to whom it is promised, or it cools, or is gone at once.
@@ -65,6 +65,56 @@ impl Draft<'_> {
             || self.letting_go.as_ref().is_some_and(|(scope, owner)| {
                 *scope == reservation.holder.scope && owner.as_ref().is_none_or(|owner| *owner == promise.owner)
             })
+    }
+
+    /// Ends what is noted for who lets go of everything: what others promise to it, what a revert would give back to it, and what was
+    /// promised to it and was declined. At most so many; whether that is all. Cost: O(1) where nothing is noted for an owner, else O(all
+    /// that its scope holds).
+    pub(in crate::core::network) fn forget_promises_to(
+        &mut self,
+        (scope, owner): &(Scope, Option<Owner>),
+        mut limit: usize,
+    ) -> bool {
+        let network = self.network;
+        let mut is_all = true;
+        // With the whole scope all goes at which anything is noted for its owners.
+        if let Some(owner) = owner.as_ref().filter(|owner| network.holdings.is_noted(scope, owner)) {
+            let to_it = |promise: Option<&Promise>| promise.is_some_and(|promise| promise.owner == *owner);
+            let noted = |held: &Reservation| to_it(held.promise()) || to_it(held.back());
+            // Its own goes by itself, and so does what went from hand to hand with that.
+            let others = |at: Address, held: &Reservation| held.holder.owner != *owner && !self.has_let_go(at);
+            let of_scope = network.holdings.of_scope(scope).filter(|(at, held)| noted(held) && others(*at, held));
+            let mut found: Vec<_> = of_scope.collect();
+            found.sort_unstable_by_key(|(address, _)| *address);
+            is_all = found.len() <= limit;
+            found.truncate(limit);
+            limit -= found.len();
+            for (address, held) in found {
+                let mut planned = held.planned.as_deref().cloned().unwrap_or_default();
+                planned.promise = planned.promise.filter(|promise| promise.owner != *owner);
+                planned.back = planned.back.filter(|back| back.owner != *owner);
+                let planned = (planned != Planned::default()).then(|| Box::new(planned));
+                self.note(address, held, Reservation { planned, ..Reservation::clone(held) });
+            }
+        }
+        self.forget_broken(scope, owner.as_ref(), limit) && is_all
+    }
+
+    /// Forgets of a scope, or of one of its owners, what was promised and declined: at most so many; whether that is all.
+    pub(in crate::core::network) fn forget_broken(
+        &mut self,
+        scope: &Scope,
+        owner: Option<&Owner>,
+        limit: usize,
+    ) -> bool {
+        let network = self.network;
+        let meant = |promise: &Promise| owner.is_none_or(|owner| promise.owner == *owner);
+        let mut broken = network.holdings.broken(scope).filter(|(_, _, promise)| meant(promise));
+        for (address, declined, _) in broken.by_ref().take(limit) {
+            let after = Entry::Declined(Arc::new(Declined { promise: None, ..Declined::clone(declined) }));
+            self.put(address, Some(&Entry::Declined(Arc::clone(declined))), Some(after), None);
+        }
+        broken.next().is_none()
     }
 
     /// Lets a holding go, whoever it was promised to.

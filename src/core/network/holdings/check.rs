@@ -33,8 +33,12 @@ impl Holdings {
             {
                 return Err(format!("{} is not noted to have let {address} go", released.last));
             }
+            if let Entry::Declined(declined) = entry {
+                promised.breaks(address, declined);
+            }
             if let Entry::Held(reservation) = entry {
                 held += 1;
+                promised.note(reservation);
                 if let Some(taker) = taker_of(reservation) {
                     let holds = self.slot(&taker).is_some();
                     promised.add(taker, holds);

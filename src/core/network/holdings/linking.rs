@@ -32,7 +32,7 @@ impl Holdings {
             self.unlink(id);
             std::mem::replace(self.record_mut(id), Record::new(address, entry.clone())).entry
         });
-        self.link(id, entry);
+        self.link((id, address), entry);
         before
     }
 
@@ -45,7 +45,7 @@ impl Holdings {
         Some(self.records.remove(id).entry)
     }
 
-    pub(super) fn link(&mut self, id: RecordId, entry: &Entry) {
+    pub(super) fn link(&mut self, (id, address): (RecordId, Address), entry: &Entry) {
         match entry {
             Entry::Held(reservation) => self.link_held(id, reservation),
             Entry::Released(released) => {
@@ -59,6 +59,7 @@ impl Holdings {
             }
             Entry::Declined(declined) => {
                 self.declined.insert((declined.until, id));
+                self.promised.breaks(address, declined);
             }
         }
     }
@@ -80,6 +81,7 @@ impl Holdings {
             }
             Entry::Declined(declined) => {
                 self.declined.remove(&(declined.until, id));
+                self.promised.mends(self.record(id).address(), &declined);
             }
         }
     }
@@ -100,13 +102,14 @@ impl Holdings {
         let family = self.record(id).family;
         let links = self.links_of((id, family), reservation, place);
         self.record_mut(id).links = links;
+        self.promised.note(reservation);
         if let Some(taker) = taker_of(reservation) {
             let holds = self.slot(&taker).is_some();
             self.promised.add(taker, holds);
         }
     }
 
-    /// Puts a reservation that promises nothing into every index under the number of its record, which need not be there yet:
+    /// Puts a reservation at which nothing is noted for others into every index under the number of its record, which need not be there yet:
     /// how it is linked with the others.
     pub(super) fn links_of(
         &mut self,
@@ -199,6 +202,7 @@ impl Holdings {
         if current && self.promised.is_promised(&reservation.holder) && self.slot(&reservation.holder).is_none() {
             self.promised.empties(&reservation.holder);
         }
+        self.promised.forget(reservation);
         if let Some(taker) = taker_of(reservation) {
             self.promised.remove(&taker);
         }

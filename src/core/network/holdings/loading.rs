@@ -179,8 +179,8 @@ impl Indexing {
         self.before = Some(range);
         self.highest = self.highest.max(entry.generation());
         let id = match &entry {
-            // What promises something is looked for by whom it promises it to.
-            Entry::Held(held) if held.promise().is_some() => {
+            // What is noted for others is looked for by who they are.
+            Entry::Held(held) if held.promise().or(held.back()).is_some() => {
                 let held = Arc::clone(held);
                 let id = holdings.records.insert(Record::new(address, entry));
                 holdings.link_held_at(id, &held, (hash, first));
@@ -194,7 +194,7 @@ impl Indexing {
             }
             Entry::Released(_) | Entry::Declined(_) => {
                 let id = holdings.records.next_id();
-                holdings.link(id, &entry);
+                holdings.link((id, address), &entry);
                 holdings.records.insert(Record::new(address, entry))
             }
         };

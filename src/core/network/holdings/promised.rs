@@ -1,4 +1,5 @@
-//! Slots to which addresses are promised, and which of them hold nothing until then.
+//! Slots to which addresses are promised, and which of them hold nothing until then; owners for whom anything is noted at what
+//! others hold; and addresses that were declined although they were promised.
 //!
 //! What is promised to a slot that holds nothing counts within the limits of its owner and scope, as if it were held
 //! already: the commit that hands it over must not fail by a limit, nor exceed one. Where the slot holds something, that
@@ -6,11 +7,15 @@
 //!
 //! Costs what is promised, and nothing where nothing is.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
 use super::Holdings;
+use crate::core::address::Address;
 use crate::core::network::settle;
-use crate::core::state::Reservation;
+use crate::core::state::{Declined, Entry, Promise, Reservation};
 use crate::core::types::{Owner, Scope, SlotKey};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +33,53 @@ pub(super) struct Promised {
     /// How many slots wait with empty hands, by owner and by scope; only what is not zero.
     owners: HashMap<(Scope, Owner), u64>,
     scopes: HashMap<Scope, u64>,
+    /// At how much it is noted that an owner gets it: promised to it, or given back to it by a revert.
+    noted: HashMap<(Scope, Owner), u32>,
+    /// What was declined although it was promised, by the scope of both.
+    broken: BTreeMap<Scope, BTreeSet<Address>>,
 }
 
 impl Promised {
+    /// What is noted at a holding for others comes.
+    pub(super) fn note(&mut self, held: &Reservation) {
+        for owner in noted_for(held) {
+            *self.noted.entry((held.holder.scope.clone(), owner.clone())).or_default() += 1;
+        }
+    }
+
+    /// What is noted at a holding for others goes.
+    pub(super) fn forget(&mut self, held: &Reservation) {
+        for owner in noted_for(held) {
+            let key = (held.holder.scope.clone(), owner.clone());
+            let is_last = |count: &mut u32| {
+                *count -= 1;
+                *count == 0
+            };
+            if self.noted.get_mut(&key).is_some_and(is_last) {
+                self.noted.remove(&key);
+            }
+        }
+    }
+
+    /// An address that was promised is declined.
+    pub(super) fn breaks(&mut self, address: Address, declined: &Declined) {
+        if declined.promise.is_some() {
+            self.broken.entry(declined.by.scope.clone()).or_default().insert(address);
+        }
+    }
+
+    /// It is not noted any more.
+    pub(super) fn mends(&mut self, address: Address, declined: &Declined) {
+        if declined.promise.is_some()
+            && let Some(of_scope) = self.broken.get_mut(&declined.by.scope)
+        {
+            of_scope.remove(&address);
+            if of_scope.is_empty() {
+                self.broken.remove(&declined.by.scope);
+            }
+        }
+    }
+
     /// An address is promised to a slot, which holds something or not.
     pub(super) fn add(&mut self, taker: SlotKey, holds: bool) {
         if let Some(promises) = self.slots.get_mut(&taker) {
@@ -126,7 +175,33 @@ impl Promised {
     }
 }
 
+/// For whom anything is noted at a holding.
+fn noted_for(held: &Reservation) -> impl Iterator<Item = &Owner> {
+    [held.promise(), held.back()].into_iter().flatten().map(|promise| &promise.owner)
+}
+
 impl Holdings {
+    /// Is it noted at anything that this owner gets it, now or by a revert?
+    pub(in crate::core::network) fn is_noted(&self, scope: &Scope, owner: &Owner) -> bool {
+        !self.promised.noted.is_empty() && self.promised.noted.contains_key(&(scope.clone(), owner.clone()))
+    }
+
+    /// What of a scope was declined although it was promised, and to whom. Cost: O(of those).
+    pub(in crate::core::network) fn broken(
+        &self,
+        scope: &Scope,
+    ) -> impl Iterator<Item = (Address, &Arc<Declined>, &Promise)> {
+        self.promised.broken.get(scope).into_iter().flatten().filter_map(|address| match self.at(*address) {
+            Some(Entry::Declined(declined)) => Some((*address, declined, declined.promise.as_deref()?)),
+            Some(Entry::Held(_) | Entry::Released(_)) | None => None,
+        })
+    }
+
+    /// Scopes of which anything was declined although it was promised.
+    pub(in crate::core::network) fn scopes_of_broken(&self) -> impl Iterator<Item = &Scope> {
+        self.promised.broken.keys()
+    }
+
     /// What counts within the limits of an owner: its current reservations, and what is promised to slots of it that
     /// hold nothing.
     pub(in crate::core::network) fn owner_load(&self, scope: &Scope, owner: &Owner) -> u64 {

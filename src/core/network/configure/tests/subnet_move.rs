@@ -71,7 +71,7 @@ fn no_lease_no_cooldown_and_no_probation_ends_early_where_the_shards_times_are_a
     });
     let network = put(&cooling(&network, "10.0.0.6"), "10.0.0.7", |generation, prefix_length| {
         let (by, until) = (slot("who"), ShardTime(31_000));
-        Entry::Declined(Arc::new(Declined { prefix_length, by, generation, until, seen: "x".into() }))
+        Entry::Declined(Arc::new(Declined { prefix_length, by, generation, until, seen: "x".into(), promise: None }))
     });
     let here = ctx(1).now;
     assert_eq!(times(&network, here), (60_000, 999, 30_000));
