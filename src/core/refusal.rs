@@ -269,8 +269,8 @@ pub enum Refusal {
     },
     /// Two wishes of one request for one slot.
     #[error(
-        "slot `{}` of instance `{}` is wished for twice in network `{network}`{}; leave one of the wishes out, or name another slot",
-        .holder.slot, .holder.owner, differs_of(.differs)
+        "slot `{}` is wished for twice in network `{network}`{}; leave one of the wishes out, or name another slot",
+        .holder.slot, differs_of(.differs)
     )]
     WishedTwice {
         /// The network.
