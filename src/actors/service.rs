@@ -150,15 +150,20 @@ impl Shared {
         self.shards[usize::from(shard.0)].now(&*self.clock, serving)
     }
 
-    /// Why nothing is granted now, if nothing is: the store takes no changes, or what it has was restored and nobody has said
-    /// yet that it is right.
+    /// Why nothing is granted now, if nothing is: the store takes no changes, whoever asked it last did not reach it, or what it
+    /// has was restored and nobody has said yet that it is right.
     pub fn unwilling(&self) -> Option<Arc<str>> {
         match self.store.health() {
-            StoreHealth::Ready => self.info.restored_from.map(|_| {
-                "restored from a copy: no address is chosen until what is in use was claimed and the server was started with \
-                 --accept-restored"
-                    .into()
-            }),
+            StoreHealth::Ready => {
+                let away = self.store.unreached().map(|why| format!("the store cannot be reached: {why}").into());
+                away.or_else(|| {
+                    self.info.restored_from.map(|_| {
+                        "restored from a copy: no address is chosen until what is in use was claimed and the server was \
+                         started with --accept-restored"
+                            .into()
+                    })
+                })
+            }
             StoreHealth::Full | StoreHealth::Hindered => Some(self.store.obstacle()),
             StoreHealth::Failed => Some(match self.store.failure() {
                 Some(why) => format!("the store failed: {why}").into(),

@@ -64,9 +64,7 @@ impl Keeper {
                     Some(CannotBegin::Now(problem))
                 }
                 Err(CannotOwn::Unreachable(problem)) => return Err(CannotBegin::Now(problem)),
-                Err(CannotOwn::Full(problem)) if self.store.obstacle().starts_with(self.store.info().full) => {
-                    return Err(CannotBegin::NoRoom(problem));
-                }
+                Err(CannotOwn::Full(problem)) if self.store.lacks_room() => return Err(CannotBegin::NoRoom(problem)),
                 Err(CannotOwn::Full(problem)) => return Err(CannotBegin::NotContinued(problem)),
                 Err(CannotOwn::Damaged(problem)) => return Err(CannotBegin::AsItIs(problem)),
             };

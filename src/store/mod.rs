@@ -221,6 +221,18 @@ pub trait Store: Send + Sync + 'static {
         self.info().full.into()
     }
 
+    /// Is what stands in the way, while it is full, the want of room for more? Else it cannot go on for another reason, which
+    /// more room does not end.
+    fn lacks_room(&self) -> bool {
+        true
+    }
+
+    /// Why it was not reached by whoever asked it last: a sentence without its full stop. None while it answers, and where nobody
+    /// has to reach it.
+    fn unreached(&self) -> Option<Arc<str>> {
+        None
+    }
+
     /// What of its files turned out to be damaged, or not to be read, while it serves: it goes on, and its next start will refuse them.
     fn damage(&self) -> Option<Arc<str>> {
         None

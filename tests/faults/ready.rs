@@ -45,9 +45,10 @@ async fn a_node_that_forwards_is_as_ready_as_the_owner_and_its_clients_are_told_
     redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     changes(true);
 
-    // Away, until nobody owns the register.
+    // Away, which is said from when it is first noticed; until nobody owns the register.
     redis.signal("-STOP");
     changes(false);
+    eventually("its lease lapses", || cluster.figure(0, "allod_owner") == 0.0).await;
     for at in 0..2 {
         let mut client = Client::connect(cluster.address(at)).await.unwrap();
         let told = client.call("network.get", json!({"network": "lan"})).await;

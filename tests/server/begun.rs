@@ -13,6 +13,7 @@ use allod::config::Config;
 use allod::core::command::{Command, NetworkInput};
 use allod::core::outcome::Outcome;
 use allod::serve::{self, CannotStart, Options};
+use allod::store::Store;
 use allod::store::memory::MemoryStore;
 use serde_json::json;
 
@@ -43,6 +44,17 @@ fn a_start_that_its_disk_refuses_for_another_reason_does_not_ask_for_room() {
     let CannotStart { problem, hint, may_pass } = cannot;
     assert!(hint.contains("`ulimit -n`") && !hint.contains("room") && !hint.contains("--data"), "{hint}");
     assert!(may_pass && problem.ends_with("(Too many open files (os error 24))"), "{problem}");
+}
+
+/// What it says is for people, who may be told the same in other words.
+#[test]
+fn whether_a_start_lacks_room_does_not_depend_on_the_words_in_which_its_store_says_so() {
+    let store = FaultyStore::around(Arc::new(MemoryStore::new(2)));
+    store.no_room_to_take.store(true, Ordering::SeqCst);
+    let words = format!("{} of files that nobody may read", store.info().full);
+    *store.obstacle.lock().unwrap() = Some(words.into());
+    let cannot = serve::start(Options::new(Config::default(), store).on_free_ports()).unwrap_err();
+    assert!(!cannot.hint.contains("room"), "{}", cannot.hint);
 }
 
 #[test]

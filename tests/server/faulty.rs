@@ -177,6 +177,14 @@ impl Store for FaultyStore {
         self.obstacle.lock().unwrap().clone().unwrap_or_else(|| self.info().full.into())
     }
 
+    fn lacks_room(&self) -> bool {
+        self.obstacle.lock().unwrap().is_none()
+    }
+
+    fn unreached(&self) -> Option<Arc<str>> {
+        self.inner.unreached()
+    }
+
     fn damage(&self) -> Option<Arc<str>> {
         self.damage.lock().unwrap().clone()
     }

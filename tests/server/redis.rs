@@ -12,7 +12,7 @@ use allod::store::{Act, Batch, Seq, ShardId, Store, Token};
 use serde_json::json;
 
 use crate::redis_server::Server;
-use crate::support::{TestServer, line};
+use crate::support::{TestServer, http, line};
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
@@ -107,6 +107,21 @@ fn one_act_over_networks_of_several_shards_is_made_whole() {
         let shown = client.ok("ip.get", json!({"network": format!("lan{n}"), "address": format!("10.0.{n}.1")}));
         assert_eq!(shown["reservation"]["owner"], "web/1", "{shown}");
     }
+}
+
+/// Whoever probes it sends it nobody else's requests from the first change on that found nothing there; the lease lasts for
+/// seconds more.
+#[test]
+fn a_server_that_did_not_reach_redis_is_not_ready_before_it_has_said_so_to_whoever_asked() {
+    let Some(mut redis) = Server::start(&[]) else { return };
+    let server = TestServer::over(Arc::new(redis.open().unwrap()), |_| {});
+    let mut client = server.with_lan();
+    let ready = || http(server.running.http, "GET /readyz", b"");
+    assert_eq!(ready(), (200, "ready\n".to_owned()));
+    redis.kill();
+    assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "a"})), "unavailable");
+    let (status, why) = ready();
+    assert!(status == 503 && why.starts_with("the store cannot be reached: "), "{status} {why}");
 }
 
 /// What would keep Redis from answering for longer is refused, with what it takes; nothing is changed.

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use super::replay::LogView;
 use super::retention;
-use super::shared::{self, EmbeddedShared, LogFiles, NO_ROOM};
+use super::shared::{self, EmbeddedShared, LogFiles};
 use super::snapshot::{self, SNAP, SnapshotPlace, SnapshotWriter};
 use crate::store::{ShardId, StoreError, StoreHealth};
 
@@ -99,7 +99,7 @@ fn next(shared: &EmbeddedShared, catalog: &LogFiles, pace: &mut Pace) -> Option<
     let now = Instant::now();
     let is_full = shared.health() == StoreHealth::Full;
     // What else keeps the next segment from being made is not mended by that.
-    let lacks_room = is_full && shared.obstacle().starts_with(NO_ROOM);
+    let lacks_room = is_full && shared.lacks_room();
     let may_let_go = lacks_room || now >= pace.settled_from;
     let plan = if now >= pace.snapshot_from { due(shared, catalog, may_let_go) } else { None };
     let is_to_go = is_full || pace.at_start || plan.as_ref().is_some_and(|plan| plan.gives_back);

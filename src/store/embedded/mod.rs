@@ -340,6 +340,10 @@ impl Store for EmbeddedStore {
         self.shared.health()
     }
 
+    fn lacks_room(&self) -> bool {
+        self.shared.lacks_room()
+    }
+
     fn obstacle(&self) -> Arc<str> {
         self.shared.obstacle()
     }

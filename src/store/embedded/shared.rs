@@ -40,6 +40,15 @@ fn no_room(wanted: u64, free: Option<u64>) -> String {
     }
 }
 
+/// Why the next segment could not be made.
+#[derive(Debug, Clone)]
+enum Obstacle {
+    /// There is no room for it: what is wanted and free, in words.
+    NoRoom(Arc<str>),
+    /// The disk refuses it for another reason, which it says.
+    Refused(Arc<str>),
+}
+
 /// A segment of the log that state is made of, and up to where it is durable.
 #[derive(Debug, Clone)]
 pub(super) struct KeptSegment {
@@ -113,7 +122,7 @@ pub(super) struct EmbeddedShared {
     changed: Condvar,
     health: AtomicU8,
     /// Why the next segment could not be made, while it cannot.
-    obstacle: Mutex<Option<Arc<str>>>,
+    obstacle: Mutex<Option<Obstacle>>,
     /// What was read of the log when it was judged, for the first load of each shard.
     pub prepared: Mutex<Prepared>,
 }
@@ -171,20 +180,32 @@ impl EmbeddedShared {
 
     /// What stands in the way of what takes space.
     pub(super) fn obstacle(&self) -> Arc<str> {
-        self.obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_else(|| NO_ROOM.into())
+        match self.noted_obstacle() {
+            Some(Obstacle::NoRoom(text) | Obstacle::Refused(text)) => text,
+            None => NO_ROOM.into(),
+        }
+    }
+
+    /// Is that the want of room?
+    pub(super) fn lacks_room(&self) -> bool {
+        !matches!(self.noted_obstacle(), Some(Obstacle::Refused(_)))
+    }
+
+    fn noted_obstacle(&self) -> Option<Obstacle> {
+        self.obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Why the next segment could not be made: not every refusal of a disk is a lack of room.
     pub(super) fn note_obstacle(&self, error: &std::io::Error) {
         let is_room = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-        let text = if is_room {
+        let obstacle = if is_room {
             // Of a disk that cannot be asked, as of one that has room by now, it is no news.
             let free = rustix::fs::statvfs(&self.dir).ok().map(|space| space.f_bavail.saturating_mul(space.f_frsize));
-            no_room(self.options.segment_bytes, free).into()
+            Obstacle::NoRoom(no_room(self.options.segment_bytes, free).into())
         } else {
-            format!("the log cannot be continued ({error})").into()
+            Obstacle::Refused(format!("the log cannot be continued ({error})").into())
         };
-        *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = Some(obstacle);
     }
 
     /// What a start reads as well cannot be read, of this segment or of none that may be let go. Whoever serves goes on, from

@@ -88,8 +88,16 @@ impl Store for RedisStore {
         self.shared.obstacle().unwrap_or_else(|| self.shared.info.full.into())
     }
 
+    fn lacks_room(&self) -> bool {
+        self.shared.obstacle().is_none()
+    }
+
     fn bars_taking(&self) -> Option<Arc<str>> {
         self.shared.bars_taking()
+    }
+
+    fn unreached(&self) -> Option<Arc<str>> {
+        self.shared.unreached()
     }
 
     fn failure(&self) -> Option<Arc<str>> {

@@ -70,11 +70,11 @@ pub(super) async fn run(
             }
             // What was played again meanwhile renewed it (see `playing`).
             CheckJob::Lease(LeaseChange::Renewed, reply) if reply.is_closed() => {}
-            CheckJob::Lease(what, reply) => drop(reply.send(lease(&shared, &mut link, what).await)),
+            CheckJob::Lease(what, reply) => drop(reply.send(noted(&shared, lease(&shared, &mut link, what).await))),
             CheckJob::Post(notice, shards, reply) => {
                 drop(reply.send(moving::post(&shared, &mut link, notice.as_ref(), &shards).await));
             }
-            CheckJob::Holder(reply) => drop(reply.send(holder(&shared, &mut link).await)),
+            CheckJob::Holder(reply) => drop(reply.send(noted(&shared, holder(&shared, &mut link).await))),
             CheckJob::Review(reply) => {
                 let reviewed = match heal::ready(&shared, &mut link).await {
                     Ok(_) => late::review(&shared, &mut link).await,
@@ -82,10 +82,16 @@ pub(super) async fn run(
                 };
                 drop(reply.send(reviewed));
             }
-            CheckJob::Meet(here, reply) => drop(reply.send(meet(&shared, &mut link, here).await)),
+            CheckJob::Meet(here, reply) => drop(reply.send(noted(&shared, meet(&shared, &mut link, here).await))),
         }
     }
     farewell::say(&shared, &mut link).await;
+}
+
+/// What came of it, when it is known whether Redis was reached.
+fn noted<T>(shared: &RedisShared, ended: Result<T, StoreError>) -> Result<T, StoreError> {
+    shared.was_asked(ended.as_ref().err());
+    ended
 }
 
 /// What is done next: in the order of the calls, but for a renewal. All shards of a register are asked for at once, and to take

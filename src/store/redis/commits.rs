@@ -67,8 +67,10 @@ pub(super) async fn run(
         let (connection, number) = match heal::ready(&shared, &mut link).await {
             Ok(connected) => connected,
             Err(failed) => {
+                let refused = Err(commit_error(failed));
+                shared.was_asked_to_commit(&refused);
                 // Nobody may wait any more.
-                let _ = reply.send(Err(commit_error(failed)));
+                let _ = reply.send(refused);
                 continue;
             }
         };
@@ -106,6 +108,7 @@ pub(super) async fn run(
                 }
                 Err(error) => Err(error),
             };
+            shared.was_asked_to_commit(&ended);
             let _ = reply.send(ended);
         });
     }

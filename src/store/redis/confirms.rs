@@ -71,8 +71,9 @@ pub(super) async fn run(shared: Arc<RedisShared>, mut link: Link, mut jobs: mpsc
         let number = match heal::ready(&shared, &mut link).await {
             Ok((_, number)) => number,
             Err(failed) => {
-                let error = error_of(failed);
-                next.drain(..).for_each(|job| drop(job.reply.send(Err(error.clone()))));
+                let refused = Err(error_of(failed));
+                shared.was_asked_to_commit(&refused);
+                next.drain(..).for_each(|job| drop(job.reply.send(refused.clone())));
                 continue;
             }
         };
@@ -112,6 +113,7 @@ async fn prove(shared: &Arc<RedisShared>, link: &mut Link, round: Vec<ConfirmJob
             Err(cause) => Err(CommitError::NotApplied { cause }),
         };
     }
+    shared.was_asked_to_commit(&proved);
     let alone = matches!(proved, Err(CommitError::Fenced { .. })) && round.len() > 1;
     for job in round {
         let mut proved = if alone { confirm(shared, link, &job.names).await } else { proved.clone() };

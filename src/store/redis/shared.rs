@@ -88,6 +88,8 @@ pub(super) struct RedisShared {
     survives: Mutex<Arc<str>>,
     /// What is being done to Redis that keeps it from changing anything.
     moving: Rare<Arc<str>>,
+    /// Why whoever asked it last got no answer.
+    unreached: Rare<Arc<str>>,
     journal: Mutex<Journal>,
     /// What somebody was told of and is not on the line of those who own it now.
     pub(super) lates: Arc<Lates>,
@@ -232,6 +234,7 @@ impl RedisShared {
             appends: Mutex::new(appends),
             survives,
             moving: Rare::default(),
+            unreached: Rare::default(),
             journal: Mutex::new(Journal::new(heal_bytes)),
             lates: Arc::new(lates),
             redo: redo.map(Arc::new),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::RedisShared;
-use crate::store::StoreHealth;
 use crate::store::redis::redo::Redo;
 use crate::store::redis::replicas::ReplicaWait;
+use crate::store::{CommitError, StoreError, StoreHealth};
 
 /// For how long at least grants are refused without asking after Redis had no memory left. Longer while it says so itself.
 const FULL_RETRY: Duration = Duration::from_secs(1);
@@ -62,6 +62,29 @@ impl RedisShared {
             None => Some(lacking),
             Some(redo) => redo.refuses().map(|why| format!("{lacking}, and {why}").into()),
         }
+    }
+
+    /// Somebody asked Redis for something on behalf of all: that it has a change or an owner still, or who else is here. What came
+    /// of it says whether it is reached, to whoever wants to know before the next one asks.
+    pub(in crate::store::redis) fn was_asked(&self, failed: Option<&StoreError>) {
+        match failed {
+            Some(StoreError::Io { context, source }) => self.unreached.set(Some(format!("{context}: {source}").into())),
+            // Whoever is refused has an answer.
+            Some(_) | None => self.unreached.clear(),
+        }
+    }
+
+    /// As [`RedisShared::was_asked`], of a commit or a proof.
+    pub(in crate::store::redis) fn was_asked_to_commit<T>(&self, ended: &Result<T, CommitError>) {
+        self.was_asked(match ended {
+            Err(CommitError::NotApplied { cause } | CommitError::Unknown { cause }) => Some(cause),
+            Ok(_) | Err(CommitError::Fenced { .. } | CommitError::Mismatch { .. }) => None,
+        });
+    }
+
+    /// Why whoever asked it last got no answer, if so.
+    pub(in crate::store::redis) fn unreached(&self) -> Option<Arc<str>> {
+        self.unreached.get()
     }
 
     /// The redo journal, where it stands in for replicas that are missing.
