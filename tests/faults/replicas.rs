@@ -105,6 +105,8 @@ async fn a_replica_that_is_gone_is_told_of_although_nobody_changes_anything() {
     for node in 0..2 {
         assert!(info(node).contains("nothing is granted now: 1 replicas wanted, 0 answer"), "{}", info(node));
     }
+    let gone = format!("of the replicas, 127.0.0.1:{} is gone", replica.port());
+    eventually("every node names the one that is missing", || (0..2).all(|node| info(node).contains(&gone))).await;
     replica.begin();
     eventually("it is there again", || (0..2).all(|node| nodes.cluster.is_ready(node))).await;
     eventually("both say so", || (0..2).all(|node| !info(node).contains("nothing is granted now"))).await;

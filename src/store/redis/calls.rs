@@ -72,10 +72,11 @@ impl Store for RedisStore {
             let (wanted, answering) = (self.shared.replicas, self.shared.answering());
             info.durability.push_str(&format!(
                 "; degraded now: {answering} of {wanted} answer, and what is acknowledged is on the disk of the node that owns \
-                 the register instead"
+                 the register instead{}",
+                self.shared.named_followers()
             ));
         } else if let Some(lacking) = self.shared.lacking.get() {
-            info.durability.push_str(&format!("; nothing is granted now: {lacking}"));
+            info.durability.push_str(&format!("; nothing is granted now: {lacking}{}", self.shared.named_followers()));
         }
         info
     }

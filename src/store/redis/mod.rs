@@ -55,6 +55,7 @@ pub mod examine;
 mod failed;
 mod farewell;
 mod finished;
+mod followers;
 mod following;
 mod heal;
 mod history;
@@ -361,6 +362,7 @@ impl RedisStore {
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         let shared = Arc::new(RedisShared::new(parts));
+        shared.sees_followers(&server);
         let given_up = went_on || options.accept_rollback;
         kept.map_or(Ok(()), |kept| redo::restore(&shared, kept, given_up))?;
         anew.map_or(Ok(()), |anew| anew.is_owned(&shared))?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::server::ServerFacts;
 use super::shared::{RedisShared, locked};
 use crate::store::StoreError;
 
@@ -81,6 +82,19 @@ impl Counted {
 }
 
 impl RedisShared {
+    /// Redis names those that follow it.
+    pub(super) fn sees_followers(&self, server: &ServerFacts) {
+        if let Some(followers) = server.followers() {
+            locked(&self.followers).sees(server.run(), followers, Instant::now());
+        }
+    }
+
+    /// Which of them are missing while too few answer, and how far the others are, behind what is said of that already.
+    pub(super) fn named_followers(&self) -> String {
+        let told = locked(&self.followers).told(Instant::now());
+        told.map_or_else(String::new, |told| format!("; of the replicas, {told}"))
+    }
+
     /// Were the replicas not counted of late?
     pub(super) fn counts_late(&self) -> bool {
         locked(&self.counted_at).is_none_or(|at| at.elapsed() >= COUNTS_EVERY) || self.lacks_replicas()

@@ -48,6 +48,17 @@ pub struct Memory {
     pub set: bool,
 }
 
+/// A replica that is connected, as INFO tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FollowingReplica {
+    /// `host:port`.
+    pub(super) address: String,
+    /// `online`, or how far it is with becoming that.
+    pub(super) state: String,
+    /// Bytes of changes that it has not said to have yet.
+    pub(super) behind: Option<u64>,
+}
+
 fn refused(place: &Arc<str>, problem: impl std::fmt::Display) -> StoreError {
     StoreError::Foreign(format!("Redis at {place} {problem}").into())
 }
@@ -90,6 +101,11 @@ impl ServerFacts {
             }
         }
         Self { facts }
+    }
+
+    /// What it tells of what may change from one second to the next: its memory, and its replicas.
+    pub(super) async fn now(link: &mut Link) -> Self {
+        Self::told(link, &["server", "memory", "replication"]).await
     }
 
     /// What it tells of its memory.
@@ -164,6 +180,26 @@ impl ServerFacts {
             replica.is_some_and(|replica| replica.split(',').any(|fact| fact == "state=online"))
         };
         (0..self.connected_replicas().unwrap_or(0)).filter(follows).count() as u32
+    }
+
+    /// Replicas that are connected, by name; none where that cannot be asked.
+    pub(super) fn followers(&self) -> Option<Vec<FollowingReplica>> {
+        let end = self.fact("master_repl_offset").and_then(|offset| offset.parse::<u64>().ok());
+        let follower = |at: u32| {
+            let facts = self.fact(&format!("slave{at}"))?;
+            let fact = |name: &str| facts.split(',').find_map(|fact| fact.strip_prefix(name)?.strip_prefix('='));
+            let (host, port) = (fact("ip")?, fact("port")?);
+            let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            let offset = fact("offset").and_then(|offset| offset.parse::<u64>().ok());
+            let behind = end.zip(offset).map(|(end, offset)| end.saturating_sub(offset));
+            Some(FollowingReplica { address, state: fact("state").unwrap_or("unknown").to_owned(), behind })
+        };
+        Some((0..self.connected_replicas()?).filter_map(follower).collect())
+    }
+
+    /// Which run of the server it is.
+    pub(super) fn run(&self) -> Option<&str> {
+        self.fact("run_id")
     }
 
     fn connected_replicas(&self) -> Option<u32> {
@@ -481,6 +517,25 @@ mod tests {
         ];
         assert_eq!(found(&healthy, 1), Vec::<String>::new());
         assert_eq!(found(&[], 3), Vec::<String>::new(), "what cannot be asked is not assumed");
+    }
+
+    #[test]
+    fn replicas_are_named_with_how_far_they_are_behind() {
+        let followers = server(&[
+            ("connected_slaves", "2"),
+            ("master_repl_offset", "1300"),
+            ("slave0", "ip=10.0.0.2,port=6379,state=online,offset=1234,lag=0"),
+            ("slave1", "ip=2001:db8::2,port=6380,state=wait_bgsave,offset=0,lag=0"),
+        ])
+        .followers();
+        let of = |address: &str, state: &str, behind| FollowingReplica {
+            address: address.to_owned(),
+            state: state.to_owned(),
+            behind: Some(behind),
+        };
+        let found = [of("10.0.0.2:6379", "online", 66), of("[2001:db8::2]:6380", "wait_bgsave", 1300)];
+        assert_eq!(followers.as_deref(), Some(&found[..]));
+        assert_eq!(server(&[]).followers(), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::awaited::Awaited;
 use super::blocking::Blocking;
+use super::followers::Followers;
 use super::identity::IdentityFile;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
@@ -74,6 +75,8 @@ pub(super) struct RedisShared {
     pub(super) answering: AtomicU64,
     /// Why those were too few, if they were.
     pub(super) lacking: Rare<Arc<str>>,
+    /// Which they are, as far as Redis names them.
+    pub(super) followers: Mutex<Followers>,
     /// When they were counted last.
     pub(super) counted_at: Mutex<Option<Instant>>,
     /// They were too few when they were looked at last beside all changes, and it was not said yet.
@@ -227,6 +230,7 @@ impl RedisShared {
             flushes_in_a_moment,
             answering: AtomicU64::new(replicas.into()),
             lacking: Rare::default(),
+            followers: Mutex::default(),
             counted_at: Mutex::default(),
             missed: AtomicBool::new(false),
             confirming: AtomicU64::new(0),

@@ -1,5 +1,6 @@
 //! The task that looks whether Redis is still what it was: once a second which server the sentinels or the cluster name, every few
-//! seconds whose register is there and what Redis is set to; once a second whether its memory is full still, while it is. On a connection of its own.
+//! seconds whose register is there, what Redis is set to and which replicas follow it; the last, and whether its memory is full, once a
+//! second while it is full or too few replicas are there. On a connection of its own.
 //!
 //! A setting that cannot keep a register refuses grants while it lasts; one that keeps less than before is warned of. What
 //! cannot be asked is as it was seen last: no answer says that records are kept. Whether a server that was just connected to throws
@@ -35,11 +36,13 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
         shared.moves(place.moving());
         looks = looks.wrapping_add(1);
         let settings = looks.is_multiple_of(SETTINGS_EVERY);
-        if !(settings || shared.may_be_full()) || link.connected().await.is_err() {
+        if !(settings || shared.may_be_full() || shared.lacks_replicas()) || link.connected().await.is_err() {
             continue;
         }
         if !settings {
-            shared.sees_memory(ServerFacts::of_memory(&mut link).await.is_full());
+            let server = ServerFacts::now(&mut link).await;
+            shared.sees_memory(server.is_full());
+            shared.sees_followers(&server);
             continue;
         }
         // Also where nothing is asked of it: what is not owned, and not looked at for a while.
@@ -51,6 +54,7 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
         }
         let server = ServerFacts::facts(&mut link).await;
         shared.sees_memory(server.is_full());
+        shared.sees_followers(&server);
         if server.policy().is_some() {
             shared.evicts(server.evicting());
         }
