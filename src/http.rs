@@ -32,6 +32,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::accepting::EVENTS;
 use self::body::Unread;
 use crate::limits::{HTTP_BODIES_MAX, HTTP_STREAMS_MAX};
 use crate::server::Server;
@@ -69,7 +70,7 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
     };
     let router = Router::new()
         .route("/rpc", post(rpc))
-        .route("/events", get(events::events))
+        .route(EVENTS, get(events::events))
         .route("/metrics", get(metrics))
         .route("/openrpc.json", get(|| async { json(StatusCode::OK, openrpc::document().as_bytes().to_vec()) }))
         .route_layer(middleware::from_fn(own_pages_only))

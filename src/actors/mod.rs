@@ -280,8 +280,9 @@ pub struct Notice {
     pub lines: Vec<u8>,
     /// They are its last.
     pub ends: bool,
-    /// Comes back when they are written: a subscription has few such places.
-    pub place: tokio::sync::OwnedSemaphorePermit,
+    /// Comes back when they are written: a subscription has few such places. None for the last of one that ends with its
+    /// connection.
+    pub place: Option<tokio::sync::OwnedSemaphorePermit>,
 }
 
 /// Where answers go: one message for all requests of one socket read that became durable together. Unbounded as a

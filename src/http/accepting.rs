@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! open ──the server stops──▶ nothing was asked: closed; else the answer is written to its end ──▶ closed
+//!   │                        (of events, which have none: what is taken of them in a moment)
 //!   └──head not finished in time (408), answer not taken, end of input, reset──▶ closed
 //! ```
 //!
@@ -29,6 +30,7 @@ use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, getrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::paced::Paced;
@@ -37,12 +39,14 @@ use super::probes::{Probe, Probes};
 use crate::limits::{HTTP_CONNECTIONS_ONE_IN, HTTP_HEAD_BYTES_MAX};
 use crate::metrics::Counted;
 use crate::server::Server;
-use crate::server::sockets::{Arrivals, leave_nothing_unread};
+use crate::server::sockets::{Arrivals, WATCHERS_TAKE_WITHIN, leave_nothing_unread};
 
 /// What whoever watches the server asks.
 const PROBES: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 /// How long one may take to ask, where there is no room for others.
 const PROBE_WITHIN: Duration = Duration::from_secs(2);
+/// Where events are watched.
+pub(super) const EVENTS: &str = "/events";
 /// What is said where there is no room.
 const TOO_MANY: &str = "too many connections over HTTP (`server.max_connections`, and at most half of the files that the \
                         process may have open); close some or try again";
@@ -86,6 +90,8 @@ struct Course {
     asked: AtomicBool,
     /// It was refused: the client may not have sent all of it.
     refused: AtomicBool,
+    /// Events are watched.
+    watches: AtomicBool,
 }
 
 /// Serves one client until it is gone, or is cut off. As a probe: there is room for whoever watches the server only.
@@ -103,7 +109,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
             probe.asks();
         }
         let is_admitted = !only_probes || PROBES.contains(&request.uri().path());
-        let noted = Arc::clone(&noted);
+        let (noted, watches) = (Arc::clone(&noted), request.uri().path() == EVENTS);
         let answer = is_admitted.then(|| router.call(request));
         if !is_admitted {
             asked.metrics.refuses_http("connections");
@@ -114,6 +120,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
                 None => plain(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY),
             };
             noted.refused.store(!answer.status().is_success(), Ordering::Relaxed);
+            noted.watches.store(watches && answer.status().is_success(), Ordering::Relaxed);
             Ok::<_, Infallible>(answer)
         }
     });
@@ -133,6 +140,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
     };
     tokio::pin!(gives_way);
     let (mut stopping, mut stays, mut gave_way) = (false, false, false);
+    let mut leaves_at = None;
     let served = loop {
         tokio::select! {
             served = &mut connection => break served,
@@ -144,12 +152,15 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
                     break Ok(());
                 }
             }
+            () = tokio::time::sleep_until(leaves_at.unwrap_or_else(Instant::now)), if leaves_at.is_some() => break Ok(()),
             () = server.stop.cancelled(), if !stopping => {
                 if !course.asked.load(Ordering::Relaxed) {
                     return;
                 }
                 // Ends at once if it is idle, also in the middle of its next head; else when the answer is written.
                 stopping = true;
+                let watches = course.watches.load(Ordering::Relaxed);
+                leaves_at = watches.then(|| Instant::now() + WATCHERS_TAKE_WITHIN);
                 std::pin::Pin::new(&mut connection).graceful_shutdown();
             }
         }

@@ -3,7 +3,7 @@
 //! Each has its cursor as `id`, so a browser that lost its connection goes on by itself: it sends `Last-Event-ID`, which
 //! counts before `since`. `event` names what it is: `event`, `bookmark`, `lagged` or `cursor_lost`, as the notifications of
 //! the protocol; `data` is the event, or what the notification carries beside its subscription. After the last two the
-//! stream ends.
+//! stream ends; where the server stops, after a `bookmark`.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio_util::io::ReaderStream;
+use tokio_util::sync::CancellationToken;
 
 use super::{App, json as json_body, plain, stopping};
 use crate::server::watch::{Next, Pages};
@@ -48,10 +49,7 @@ pub(super) async fn events(
     let (to, from) = duplex(PIPE_BYTES);
     let stop = app.server.stop.clone();
     tokio::spawn(async move {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = tell(pages, to) => {}
-        }
+        tell(pages, to, &stop).await;
         drop(place);
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
@@ -86,34 +84,57 @@ fn refused(error: &RpcError) -> Response {
     json_body(status, json!({ "error": error }).to_string().into_bytes())
 }
 
-/// Tells until the client is gone, or nothing comes any more.
-async fn tell(mut pages: Pages, mut to: DuplexStream) {
+/// Tells until the client is gone, nothing comes any more, or the server stops.
+async fn tell(mut pages: Pages, mut to: DuplexStream, stop: &CancellationToken) {
     // Whoever loses the connection before anything happened goes on from here, too. An id alone is no message.
     let mut text = format!("retry: {RETRY_MS}\nid: {}\n\n", pages.cursor()).into_bytes();
     let mut ends = false;
-    // Whoever has taken the other end away is gone.
-    while to.write_all(&text).await.is_ok() && !ends {
+    // Whoever has taken the other end away is gone. A message that is cut off by the stop is none, and its client goes on
+    // behind the one before.
+    while takes(&mut to, &text, stop).await && !ends {
         text.clear();
-        ends = match pages.next().await {
-            Next::Events(events) => {
-                for event in &events {
-                    message(&mut text, "event", Some(event.cursor.as_str()), &json!(event));
-                }
-                false
+        let next = tokio::select! {
+            biased;
+            () = stop.cancelled() => {
+                ends = true;
+                Next::Bookmark(pages.cursor())
             }
-            Next::Bookmark(cursor) => {
-                message(&mut text, "bookmark", Some(cursor.as_str()), &json!({ "cursor": cursor }));
-                false
-            }
-            Next::Lagged(cursor) => {
-                message(&mut text, "lagged", Some(cursor.as_str()), &json!({ "cursor": cursor }));
-                true
-            }
-            Next::Lost { problem, last_common } => {
-                message(&mut text, "cursor_lost", None, &json!({ "problem": problem, "last_common": last_common }));
-                true
-            }
+            next = pages.next() => next,
         };
+        ends |= put(&mut text, next);
+    }
+}
+
+/// Is all of it taken, or as much at once as there is room for where the server stops?
+async fn takes(to: &mut DuplexStream, text: &[u8], stop: &CancellationToken) -> bool {
+    tokio::select! {
+        biased;
+        taken = to.write_all(text) => taken.is_ok(),
+        () = stop.cancelled() => false,
+    }
+}
+
+/// Appends what is told; true: nothing comes after it.
+fn put(text: &mut Vec<u8>, next: Next) -> bool {
+    match next {
+        Next::Events(events) => {
+            for event in &events {
+                message(text, "event", Some(event.cursor.as_str()), &json!(event));
+            }
+            false
+        }
+        Next::Bookmark(cursor) => {
+            message(text, "bookmark", Some(cursor.as_str()), &json!({ "cursor": cursor }));
+            false
+        }
+        Next::Lagged(cursor) => {
+            message(text, "lagged", Some(cursor.as_str()), &json!({ "cursor": cursor }));
+            true
+        }
+        Next::Lost { problem, last_common } => {
+            message(text, "cursor_lost", None, &json!({ "problem": problem, "last_common": last_common }));
+            true
+        }
     }
 }
 

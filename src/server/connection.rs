@@ -34,7 +34,7 @@ use tokio::time::Sleep;
 use self::moving::{Left, go_on};
 use super::Server;
 use super::session::{Inlet, OUT_BYTES_MAX, Session};
-use super::sockets::leave_nothing_unread;
+use super::sockets::{WATCHERS_TAKE_WITHIN, leave_nothing_unread};
 use super::turns::{self, Turn};
 use crate::actors::places::Placed;
 use crate::metrics::Counted;
@@ -446,8 +446,7 @@ impl Connection {
             self.session.written();
             self.last_progress = Instant::now();
         } else if self.session.taken > OUT_BYTES_MAX {
-            self.session.out.drain(..self.session.taken);
-            self.session.taken = 0;
+            self.session.forget_taken();
         }
         Ok(())
     }
@@ -455,7 +454,7 @@ impl Connection {
     /// When to look after the limits next, if nothing happens.
     fn until_look(&self) -> Duration {
         let bounds = &self.server.bounds;
-        let soon = bounds.slow_client.min(bounds.partial_line).min(Duration::from_secs(1));
+        let soon = bounds.slow_client.min(bounds.partial_line).min(WATCHERS_TAKE_WITHIN);
         if self.unwritten() > 0 || self.line_began.is_some() {
             soon
         } else if bounds.idle.is_zero() {
@@ -478,6 +477,10 @@ impl Connection {
     fn overdue(&self) -> Option<End> {
         let bounds = &self.server.bounds;
         if self.unwritten() > 0 && self.last_progress.elapsed() > bounds.slow_client {
+            return Some(End::Slow);
+        }
+        let only_watches = self.server.stop.is_cancelled() && self.session.only_watches();
+        if self.unwritten() > 0 && only_watches && self.last_progress.elapsed() >= WATCHERS_TAKE_WITHIN {
             return Some(End::Slow);
         }
         if self.line_began.is_some_and(|began| began.elapsed() > bounds.partial_line) && self.session.has_room() {

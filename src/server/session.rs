@@ -31,6 +31,7 @@ mod sending;
 mod waiting;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -141,6 +142,8 @@ pub struct Session {
     asking: Option<TaskTrackerToken>,
     /// Subscriptions to events; none where nothing can be sent that was not asked for.
     watches: Option<Watches>,
+    /// The last of `out` that was not asked for: from where and up to where there is nothing else.
+    notices: Range<usize>,
     /// Bytes to be sent, each answer with its line end.
     pub out: Vec<u8>,
     /// How many of them the client took.
@@ -188,6 +191,7 @@ impl Session {
             room: Room::default(),
             share: Share::default(),
             watches: None,
+            notices: 0..0,
             out: Vec::new(),
             taken: 0,
         };
@@ -337,10 +341,7 @@ impl Session {
                 self.job_done(ticket, answer, now);
             }
             Told::Notice(notice) => {
-                if let Some(watches) = &mut self.watches {
-                    watches.say(notice, &mut self.out);
-                }
-                return;
+                return self.noticed(notice);
             }
             Told::Waits(began) => {
                 for began in began {

@@ -18,6 +18,9 @@ const UNREAD_BYTES_MAX: usize = BODY_BYTES_MAX + (16 << 20);
 const TURN_BYTES_MAX: usize = 1 << 20;
 /// How long a client whose input is thrown away has to end it.
 const LINGERS: Duration = Duration::from_secs(1);
+/// How long a client that only watches has to go on taking what it was told, when the server stops. What it does not take it is
+/// told again where it goes on.
+pub const WATCHERS_TAKE_WITHIN: Duration = Duration::from_secs(1);
 /// After which time it is tried again, where nobody can be accepted.
 const AGAIN: Duration = Duration::from_millis(50);
 

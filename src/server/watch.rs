@@ -9,7 +9,8 @@
 //! A subscription is a cursor and a task. It asks for the next page only while it has a place for lines that the client
 //! has not taken, so it holds two pages at most, however slow the client is. One that kept up once and is found behind
 //! what the owner keeps in memory is `lagged`, and ends; so is one that is found behind all that is kept. When the owner
-//! changes it goes on at the next one from its cursor; if that is no place of the line there, it ends as `cursor_lost`.
+//! changes it goes on at the next one from its cursor; if that is no place of the line there, it ends as `cursor_lost`. Where the
+//! connection ends, as when the server stops, it ends with a `bookmark`, from which its client goes on elsewhere.
 //!
 //! Neighbours: `session` owns [`Watches`]; `http` tells [`Pages`] as server-sent events; `actors::events` has the pages.
 //!
@@ -234,8 +235,9 @@ pub struct Watches {
     outlet: Outlet,
     last: u64,
     live: HashMap<u64, DropGuard>,
-    /// The connection ends: what was asked before that, and is answered after it, begins nothing that would hold it open.
-    ended: bool,
+    /// The connection ends: each says where its client goes on, and what was asked before that, and is answered after it,
+    /// begins nothing that would hold it open.
+    ends: CancellationToken,
     /// Places of lines that wait to be written.
     taken: Vec<OwnedSemaphorePermit>,
 }
@@ -248,12 +250,13 @@ pub struct BegunWatch {
     pages: Pages,
     to: Outlet,
     stop: CancellationToken,
+    ends: CancellationToken,
 }
 
 impl Watches {
     /// None yet.
     pub fn new(server: Arc<Server>, outlet: Outlet) -> Self {
-        Self { server, outlet, last: 0, live: HashMap::new(), ended: false, taken: Vec::new() }
+        Self { server, outlet, last: 0, live: HashMap::new(), ends: CancellationToken::new(), taken: Vec::new() }
     }
 
     /// Is there none?
@@ -266,7 +269,7 @@ impl Watches {
     /// # Errors
     /// `not_ready` where the connection ends, `overloaded` beyond the bound.
     pub fn begin(&mut self, filter: Filter, cursor: Cursor) -> Result<BegunWatch, RpcError> {
-        if self.ended {
+        if self.ends.is_cancelled() {
             let message = "this connection ends, so nothing can be watched on it any more; connect again, to another node \
                            if this one stops";
             return Err(RpcError::new(ErrorKind::NotReady, message).with(|data| {
@@ -282,7 +285,7 @@ impl Watches {
         let stop = CancellationToken::new();
         self.live.insert(self.last, stop.clone().drop_guard());
         let pages = Pages::new(Arc::clone(&self.server), filter, cursor);
-        Ok(BegunWatch { number: self.last, pages, to: self.outlet.clone(), stop })
+        Ok(BegunWatch { number: self.last, pages, to: self.outlet.clone(), stop, ends: self.ends.clone() })
     }
 
     /// Ends one; false if there is none of that number.
@@ -290,17 +293,16 @@ impl Watches {
         self.live.remove(&number).is_some()
     }
 
-    /// Ends all, for good.
+    /// Ends all, for good. Each is there until it has said where its client goes on.
     pub fn end_all(&mut self) {
-        self.ended = true;
-        self.live.clear();
+        self.ends.cancel();
     }
 
     /// Appends what one has to say, unless it ended meanwhile.
     pub fn say(&mut self, notice: Notice, out: &mut Vec<u8>) {
         if self.live.contains_key(&notice.subscription) {
             out.extend_from_slice(&notice.lines);
-            self.taken.push(notice.place);
+            self.taken.extend(notice.place);
             if notice.ends {
                 self.live.remove(&notice.subscription);
             }
@@ -326,11 +328,23 @@ impl BegunWatch {
     }
 
     async fn run(self) {
-        let Self { number: subscription, mut pages, to, .. } = self;
+        let Self { number: subscription, mut pages, to, ends, .. } = self;
         let places = Arc::new(Semaphore::new(PLACES));
-        // The semaphore is never closed.
-        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-            let (lines, ends) = lines_of(subscription, pages.next().await);
+        loop {
+            let next = async {
+                let place = Arc::clone(&places).acquire_owned().await.ok();
+                (place, pages.next().await)
+            };
+            let next = tokio::select! {
+                biased;
+                () = ends.cancelled() => None,
+                next = next => Some(next),
+            };
+            // Where the connection ends it waits for no place: nothing comes behind it.
+            let (place, (lines, ends)) = match next {
+                Some((place, next)) => (place, lines_of(subscription, next)),
+                None => (None, (lines_of(subscription, Next::Bookmark(pages.cursor())).0, true)),
+            };
             // A closed outlet is a client that is gone: then this is dropped, too.
             if to.send(Told::Notice(Notice { subscription, lines, ends, place })).is_err() || ends {
                 return;

@@ -1,5 +1,7 @@
 //! The end: everything that was read is answered, and what was acknowledged is there after the next start.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use allod::config::{Config, StoreKind};
@@ -11,6 +13,7 @@ use crate::faulty::Fault;
 use crate::moved::{node, secret};
 use crate::redis_server::Server;
 use crate::support::{Client, TestServer, line};
+use crate::watch::{event, notification};
 
 #[test]
 fn a_stop_answers_everything_that_was_read() {
@@ -60,6 +63,78 @@ fn a_subscription_that_would_begin_after_the_stop_is_refused_and_holds_nothing_u
     }
     assert_eq!(client.line(), None);
     assert_eq!(running.wait(), Ended::Stopped);
+}
+
+/// The rest of a stream of server-sent events, from its beginning.
+fn stream(server: &TestServer) -> TcpStream {
+    let mut stream = TcpStream::connect(server.running.http).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(b"GET /events HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+    // Its head: from here on it is told.
+    stream.read_exact(&mut [0; 15]).unwrap();
+    stream
+}
+
+#[test]
+fn who_watches_is_told_by_a_server_that_stops_where_to_go_on() {
+    let open = crate::stores::reopened(4);
+    let server = TestServer::over(open(), |_| {});
+    let mut client = server.with_lan();
+    let (mut watcher, mut idle, mut sse) = (server.client(), server.client(), stream(&server));
+    for watcher in [&mut watcher, &mut idle] {
+        watcher.ok("events.watch", json!({}));
+    }
+    client.allocate("a");
+    let told = event(&mut watcher);
+    assert_eq!(told["owner"], "a", "{told}");
+    server.stop();
+    let mut cursors = vec![];
+    // What is told first to the one that was not read from is the event.
+    for (watcher, left) in [(&mut watcher, 0), (&mut idle, 1)] {
+        (0..left).for_each(|_| assert_eq!(event(watcher)["owner"], "a"));
+        let last = notification(watcher);
+        assert_eq!(last["method"], "bookmark", "{last}");
+        cursors.push(last["params"]["cursor"].as_str().unwrap().to_owned());
+        assert_eq!(watcher.line(), None);
+    }
+    let mut text = String::new();
+    sse.read_to_string(&mut text).unwrap();
+    let (before, last) = text.rsplit_once("event: bookmark\n").expect("a bookmark");
+    assert!(before.contains("event: event\n") && !last.contains("event: "), "{text}");
+    cursors.push(before.trim_end().rsplit_once("id: ").unwrap().1.to_owned());
+
+    let next = TestServer::over(open(), |_| {});
+    next.client().ok("ip.allocate", json!({"network": "lan", "owner": "b"}));
+    for cursor in cursors {
+        let mut watcher = next.client();
+        watcher.ok("events.watch", json!({"since": cursor}));
+        assert_eq!(event(&mut watcher)["owner"], "b");
+    }
+}
+
+/// Nothing that it was told is an answer, and what it did not take it is told again where it goes on.
+#[test]
+fn a_client_that_watches_and_takes_nothing_does_not_hold_up_a_stop() {
+    let server = TestServer::with(|options| {
+        options.config.server.shutdown_seconds = 120;
+        options.config.server.slow_client_seconds = 3_600;
+    });
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]}));
+    let (mut watcher, sse) = (server.client(), stream(&server));
+    watcher.ok("events.watch", json!({}));
+    // More than sockets take in.
+    let ips = vec![json!({"network": "lan"}); 256];
+    for at in 0..16 {
+        client
+            .ok("ip.acquire", json!({"owner": format!("o{at}"), "ips": ips, "note": "n".repeat(1_000), "brief": true}));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let TestServer { running, .. } = server;
+    let begun = Instant::now();
+    running.stop();
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    drop((watcher, sse));
 }
 
 /// Only the node that stops knows that nobody waits there any more: what was held up there goes to the owner after that.

@@ -323,7 +323,8 @@ fn a_client_that_ended_its_input_is_told_on_until_it_is_gone() {
     assert_eq!(event(&mut watcher)["owner"], "a");
     let stopper = server.running.stopper();
     stopper.cancel();
-    // The end of the server ends it.
+    // The end of the server ends it, with where to go on.
+    assert_eq!(notification(&mut watcher)["method"], "bookmark");
     assert_eq!(watcher.rest(), "");
 }
 

@@ -2,12 +2,13 @@
 //!
 //! Review notes: is a batch's count lowered in every path?
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Pending, Queued, Session};
 use crate::actors::coordinator::Done;
-use crate::actors::{Answer, Fault};
+use crate::actors::{Answer, Fault, Notice};
 use crate::server::dispatch::Here;
 use crate::server::faults::error_of;
 use crate::server::render::{Renderer, noun};
@@ -33,8 +34,33 @@ impl Session {
         }
     }
 
+    /// What a subscription has to say goes out behind what is there.
+    pub(super) fn noticed(&mut self, notice: Notice) {
+        let Some(watches) = &mut self.watches else { return };
+        if self.notices.end != self.out.len() {
+            self.notices.start = self.out.len();
+        }
+        watches.say(notice, &mut self.out);
+        self.notices.end = self.out.len();
+    }
+
+    /// Is nothing of it under way, and nothing of what its client has not taken yet an answer?
+    pub fn only_watches(&self) -> bool {
+        let notices = &self.notices;
+        self.in_flight() == 0 && notices.end == self.out.len() && notices.start <= self.taken
+    }
+
+    /// Lets go of the bytes that its client took.
+    pub fn forget_taken(&mut self) {
+        self.out.drain(..self.taken);
+        let Range { start, end } = self.notices;
+        self.notices = start.saturating_sub(self.taken)..end.saturating_sub(self.taken);
+        self.taken = 0;
+    }
+
     /// All of `out` is written.
     pub fn written(&mut self) {
+        self.notices = 0..0;
         if let Some(watches) = &mut self.watches {
             watches.written();
         }
