@@ -23,7 +23,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -76,9 +76,32 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
         .route_layer(middleware::from_fn(own_pages_only))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .fallback(|| async { plain(StatusCode::NOT_FOUND, &no_such_path()) })
+        .method_not_allowed_fallback(other_method)
         .layer(DefaultBodyLimit::disable())
         .with_state(app);
     accepting::accept(listener, server, router).await;
+}
+
+/// What can be asked, and how.
+const PATHS: [(&str, &str); 6] = [
+    ("POST", "/rpc"),
+    ("GET", EVENTS),
+    ("GET", "/metrics"),
+    ("GET", "/openrpc.json"),
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+];
+
+fn no_such_path() -> String {
+    let there = PATHS.map(|(method, path)| format!("{method} {path}")).join(", ");
+    format!("there is nothing at this path; there are {there}")
+}
+
+/// A path that is there, asked in another way than it is. The router puts beside it in which (`Allow`).
+async fn other_method(method: Method, uri: Uri) -> Response {
+    let way = PATHS.iter().find(|(_, path)| *path == uri.path()).map_or("another method", |(way, _)| way);
+    plain(StatusCode::METHOD_NOT_ALLOWED, &format!("{} is asked by {way}, not by {method}", uri.path()))
 }
 
 /// Whether a browser asks on behalf of a page that this server, or what stands before it, did not hand out. Browsers say whose

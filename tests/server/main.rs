@@ -36,6 +36,7 @@ mod forms;
 mod guarded;
 mod history;
 mod http_bounds;
+mod http_paths;
 mod isolation;
 mod listed;
 mod macs;

@@ -1,0 +1,47 @@
+//! What the HTTP port says to whoever asks for something that is not there, or not in that way.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::support::TestServer;
+
+/// Head and body of what is answered.
+fn asked(server: &TestServer, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(server.running.http).unwrap();
+    write!(stream, "{request} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_ascii_lowercase(), body.to_owned())
+}
+
+#[test]
+fn who_asks_for_a_path_that_is_not_there_is_told_which_are() {
+    let server = TestServer::new();
+    let (head, body) = asked(&server, "GET /status");
+    assert!(head.starts_with("http/1.1 404 ") && head.contains("content-type: text/plain"), "{head}");
+    let named = body.trim_end().split_once("there are ").unwrap().1.split(", ");
+    for (method, path) in named.map(|one| one.split_once(' ').unwrap()) {
+        let (head, _) = asked(&server, &format!("PUT {path}"));
+        assert!(
+            head.contains("http/1.1 405 ") && head.contains(&method.to_ascii_lowercase()),
+            "{method} {path}: {head}"
+        );
+    }
+    assert_eq!(body.matches(" /").count(), 6, "{body}");
+}
+
+#[test]
+fn who_asks_for_a_path_by_another_method_is_told_by_which() {
+    let server = TestServer::new();
+    for (request, allow, says) in [
+        ("GET /rpc", "allow: post", "/rpc is asked by POST, not by GET\n"),
+        ("POST /metrics", "allow: get,head", "/metrics is asked by GET, not by POST\n"),
+        ("DELETE /readyz", "allow: get,head", "/readyz is asked by GET, not by DELETE\n"),
+    ] {
+        let (head, body) = asked(&server, request);
+        assert!(head.starts_with("http/1.1 405 ") && head.contains("content-type: text/plain"), "{request}: {head}");
+        assert!(head.lines().any(|line| line == allow), "{request}: {head}");
+        assert_eq!(body, says, "{request}");
+    }
+}
