@@ -191,6 +191,20 @@ impl FromStr for Address {
     }
 }
 
+/// Does it read as an address, a prefix or a range, well formed or not: an address, alone or before what can be nothing else than
+/// the rest of a prefix or of a range? `10.0.0.5/24` and `10.0.0.9-10.0.0` do, `10.0.0.0-lan` does not.
+pub fn reads_as_address(text: &str) -> bool {
+    let end = text.find(['/', '-', '+']).unwrap_or(text.len());
+    let Ok(first) = text[..end].parse::<Address>() else { return false };
+    let Some(rest) = text.get(end + 1..) else { return true };
+    let fits = |byte: u8| match (text.as_bytes()[end], first.family()) {
+        (b'-', Family::V4) => byte.is_ascii_digit() || byte == b'.',
+        (b'-', Family::V6) => byte.is_ascii_hexdigit() || matches!(byte, b'.' | b':'),
+        _ => byte.is_ascii_digit(),
+    };
+    rest.bytes().all(fits) || rest.parse::<Address>().is_ok()
+}
+
 /// A guess at why a text is no address, for the person who reads the error.
 fn problem_of(text: &str) -> &'static str {
     if text.is_empty() {

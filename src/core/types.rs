@@ -10,7 +10,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-use super::address::Address;
+use super::address::reads_as_address;
 use crate::limits;
 
 /// Why a text may not be used. `Display` is a fragment that follows the name of the member.
@@ -58,10 +58,9 @@ fn check_name(text: &str) -> Result<(), InvalidText> {
     if text.len() > limits::NAME_CHARACTERS_MAX {
         return Err(InvalidText::TooLong { length: text.len(), max: limits::NAME_CHARACTERS_MAX });
     }
-    // Only what could begin an address is parsed: a hexadecimal digit first, and a separator later on. What begins with
-    // an address and goes on like a range or prefix is refused even where it is none (10.0.0.5/24): it reads as one.
+    // Only what could begin an address is parsed: a hexadecimal digit first, and a separator later on.
     let suspect = text.as_bytes()[0].is_ascii_hexdigit() && text.bytes().any(|byte| matches!(byte, b'.' | b':'));
-    if suspect && text.split(['/', '-']).next().is_some_and(|begin| begin.parse::<Address>().is_ok()) {
+    if suspect && reads_as_address(text) {
         return Err(InvalidText::ReadsAsAddress);
     }
     Ok(())
@@ -382,10 +381,21 @@ mod tests {
             "10.0.0.9-10.0.0.1",
             "fe80::/10",
             "a::b",
+            "10.0.0.9-10.0.0.300",
+            "10.0.0.9-20",
+            "10.0.0.0-",
+            "10.0.0.0/",
+            "10.0.0.0/99",
+            "10.0.0.9-fe80::1",
+            "fe80::1-fe80::",
         ] {
             assert!(text.parse::<Name>().is_err(), "{text}");
         }
         for text in ["lan", "10", "eu-1a/web", "a:b", "web.prod_1", "10.0.0", "abcd", "dead-beef", "0"] {
+            assert!(text.parse::<Name>().is_ok(), "{text}");
+        }
+        // What comes behind the address can be no part of a range or prefix.
+        for text in ["10.0.0.0-lan", "10.0.0.0/lan", "10.0.0.0/24-lan", "fe80::1-web", "10.0.0.1-10.0.0.9-old"] {
             assert!(text.parse::<Name>().is_ok(), "{text}");
         }
     }

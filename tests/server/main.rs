@@ -43,6 +43,7 @@ mod macs;
 mod mismatch;
 mod moved;
 mod moves;
+mod naming;
 mod outage;
 mod paged;
 mod redis;

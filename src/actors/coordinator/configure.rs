@@ -132,18 +132,28 @@ impl Coordinator {
         only_answer(answers).await.unwrap_or_else(|| Err(lost()))
     }
 
+    /// The network that is called so, locked. Who waited for the lock while it was renamed, or deleted, means what is called so
+    /// now: of several who rename one by its old name the first one does, and for the others nothing is there.
+    pub(super) async fn lock_named(&self, text: &str) -> Result<(Arc<Route>, LockedAct), Box<Fault>> {
+        loop {
+            let asked = self.route(text)?;
+            let act = self.lock(vec![asked.id]).await?;
+            let route = self.route(text)?;
+            if route.id == asked.id {
+                return Ok((route, act));
+            }
+        }
+    }
+
     /// A change of one network that concerns names or space.
     pub(super) async fn configure(
         &self,
         route: &Arc<Route>,
+        mut act: LockedAct,
         change: Configure,
         if_version: Option<Version>,
         tell: &mut Tell,
     ) {
-        let mut act = match self.lock(vec![route.id]).await {
-            Ok(act) => act,
-            Err(fault) => return tell.tell(Err(fault)),
-        };
         let command = || Command::Configure { change: Box::new(change.clone()), if_version };
         let widens = match self.widens(route, &change).await {
             Ok(widens) => widens,

@@ -141,9 +141,9 @@ impl Coordinator {
     async fn run(&self, job: Job, tell: &mut Tell) {
         let answer = match job {
             Job::Create { input, if_absent } => return self.create(&input, if_absent, tell).await,
-            Job::Configure { network, change, if_version } => match self.route(&network) {
-                Ok(route) => return self.configure(&route, change, if_version, tell).await,
-                Err(refusal) => Err(refusal),
+            Job::Configure { network, change, if_version } => match self.lock_named(&network).await {
+                Ok((route, act)) => return self.configure(&route, act, change, if_version, tell).await,
+                Err(fault) => Err(fault),
             },
             Job::Move { from, subnet, to, if_version } => {
                 return self.move_subnet(&from, subnet, &to, if_version, tell).await;

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::text::{fragment, parse_text, shortened, text_on_the_wire};
-use crate::core::address::{Address, Cidr, Malformed, Range};
+use crate::core::address::{Cidr, Malformed, Range, reads_as_address};
 use crate::core::types::{InvalidText, Mac, Name, NetworkId, SubnetId};
 
 /// Bytes of an id as text.
@@ -56,12 +56,6 @@ pub enum SubnetRef {
     Id(SubnetId),
 }
 
-/// Does the text begin with an address, up to the first of these separators? Then it was meant as one.
-fn begins_with_address(text: &str, separators: &[char]) -> bool {
-    let first = text.split(separators).next().unwrap_or_default();
-    first.parse::<Address>().is_ok()
-}
-
 impl FromStr for SubnetRef {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -70,7 +64,7 @@ impl FromStr for SubnetRef {
         {
             return Ok(SubnetRef::Id(id));
         }
-        if begins_with_address(text, &['/', '-', '+']) {
+        if reads_as_address(text) {
             return text.parse().map(SubnetRef::Cidr).map_err(fragment);
         }
         text.parse().map(SubnetRef::Name).map_err(|error: InvalidText| error.to_string())
@@ -99,7 +93,7 @@ pub enum PoolRef {
 impl FromStr for PoolRef {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        if begins_with_address(text, &['/', '-', '+']) {
+        if reads_as_address(text) {
             return text.parse().map(PoolRef::Range).map_err(|error: Malformed| fragment(error));
         }
         text.parse().map(PoolRef::Name).map_err(|error: InvalidText| error.to_string())
