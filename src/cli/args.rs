@@ -139,11 +139,31 @@ pub struct Target {
     pub change: Change,
 }
 
-/// Parses `K=V`. The value may be empty and may contain `=`.
+/// Parses `K=V`. The value may be empty and may contain `=`; a key with `=` is written as JSON.
 pub fn pair(text: &str) -> Result<(String, String), String> {
+    if let Some(pair) = json_pair(text) {
+        return Ok(pair);
+    }
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("must be written as key=value".to_owned()),
+        _ => Err(r#"must be written as key=value; where the key has a `=`, as {"key":"value"}"#.to_owned()),
+    }
+}
+
+/// `{"K":"V"}`, and nothing more.
+fn json_pair(text: &str) -> Option<(String, String)> {
+    let mut pairs: BTreeMap<String, String> = serde_json::from_str(text).ok()?;
+    pairs.pop_first().filter(|(key, _)| !key.is_empty() && pairs.is_empty())
+}
+
+/// Takes `K` or `K=V` as the protocol has it. What asks for a key with `=` can be written in no way, and says so.
+pub fn key_or_pair(text: &str) -> Result<String, String> {
+    match json_pair(text) {
+        Some((key, _)) if key.contains('=') => Err(format!(
+            "ends its key at the first `=`, so `{key}` cannot be asked for; list without it, with `--format json`, and choose"
+        )),
+        Some((key, value)) => Ok(format!("{key}={value}")),
+        None => Ok(text.to_owned()),
     }
 }
 
@@ -222,6 +242,28 @@ mod tests {
         for text in ["", "h", "1x", "1h30", "-1", "1.5h", "99999999999999999w"] {
             assert!(seconds(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_key_with_an_equals_sign_is_written_as_json_and_asked_for_in_no_way() {
+        let of = |key: &str, value: &str| Ok((key.to_owned(), value.to_owned()));
+        for (text, expected) in [
+            ("k=v", of("k", "v")),
+            ("k=v=w", of("k", "v=w")),
+            ("k=", of("k", "")),
+            (r#"{"a=b":"c"}"#, of("a=b", "c")),
+            (r#"{"k":"v"}"#, of("k", "v")),
+            // No JSON of one pair.
+            ("{a=b", of("{a", "b")),
+        ] {
+            assert_eq!(pair(text), expected, "{text}");
+        }
+        for text in ["k", "=v", "", r#"{"":"v"}"#, r#"{"a":"b","c":"d"}"#, r#"{"a":1}"#] {
+            assert!(pair(text).is_err_and(|problem| problem.contains(r#"as {"key":"value"}"#)), "{text}");
+        }
+        assert_eq!(key_or_pair("k"), Ok("k".to_owned()));
+        assert_eq!(key_or_pair(r#"{"k":"v=w"}"#), Ok("k=v=w".to_owned()));
+        assert!(key_or_pair(r#"{"a=b":"c"}"#).is_err_and(|problem| problem.contains("`a=b` cannot be asked for")));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 
 pub use self::granting::{Acquire, Allocate, Claim, Grant};
-use super::args::{Ask, Change, Target, pair, pairs, params_of, seconds, set_of};
+use super::args::{Ask, Change, Target, key_or_pair, pair, pairs, params_of, seconds, set_of};
 use super::subnet::POOL_KINDS;
 use super::time;
 
@@ -120,7 +120,7 @@ pub struct Update {
 /// What `ip.update` may set.
 #[derive(Debug, Args, Serialize)]
 struct UpdateSet {
-    /// Set a label; may be repeated
+    /// Set a label; may be repeated. A key with `=` is written {"KEY":"VALUE"}
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     #[serde(serialize_with = "pairs")]
     labels: Vec<(String, String)>,
@@ -252,7 +252,7 @@ pub struct List {
     #[serde(skip)]
     bound: Option<bool>,
     /// With this label: KEY or KEY=VALUE
-    #[arg(long, value_name = "KEY[=VALUE]")]
+    #[arg(long, value_name = "KEY[=VALUE]", value_parser = key_or_pair)]
     label: Option<String>,
     /// In this subnet (cidr, name or id)
     #[arg(long)]

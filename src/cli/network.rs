@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use super::args::{Ask, Change, Configure, pair, pairs, seconds, set_of};
+use super::args::{Ask, Change, Configure, key_or_pair, pair, pairs, seconds, set_of};
 use super::subnet::subnet_spec;
 
 /// Kinds of networks and policies, for completions; a test compares them with the protocol's.
@@ -157,7 +157,7 @@ pub struct List {
     #[arg(long)]
     realm: Option<String>,
     /// With this tag: KEY or KEY=VALUE
-    #[arg(long, value_name = "KEY[=VALUE]")]
+    #[arg(long, value_name = "KEY[=VALUE]", value_parser = key_or_pair)]
     tag: Option<String>,
     /// With counts of addresses
     #[arg(long)]

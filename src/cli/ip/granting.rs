@@ -33,7 +33,7 @@ pub struct Grant {
     /// Release it when the claimant goes
     #[arg(long)]
     release_with_claimant: bool,
-    /// A label; may be repeated
+    /// A label; may be repeated. A key with `=` is written {"KEY":"VALUE"}
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     #[serde(serialize_with = "pairs")]
     labels: Vec<(String, String)>,
