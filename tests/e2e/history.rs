@@ -57,6 +57,28 @@ fn who_held_an_address_is_told_after_its_network_was_deleted_and_the_server_star
 }
 
 #[test]
+fn who_held_an_address_of_a_network_that_is_deleted_and_remembered_is_told_by_the_name_under_which_it_was_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Starting::new(&directory.path().join("data")).ready();
+    for line in [
+        "network create old --subnet 10.0.0.0/24",
+        "ip claim old 10.0.0.5 --owner web/0",
+        "network update old --name new",
+        "network delete new --force --yes",
+        // Its names are others' by now.
+        "network create old --subnet 10.1.0.0/24",
+        "network create new --subnet 10.2.0.0/24",
+    ] {
+        told(&server, &line.split(' ').collect::<Vec<_>>());
+    }
+    let who = told(&server, &["who", "10.0.0.5"]);
+    assert!(who.contains("network     new (deleted, and remembered while it holds something)"), "{who}");
+    let who = told(&server, &["who", "10.0.0.5", "--at", "now"]);
+    assert!(who.contains("network     old (`new` by now)"), "{who}");
+    server.stop();
+}
+
+#[test]
 fn what_changed_of_a_network_and_where_a_moved_subnet_came_from_are_told() {
     let directory = tempfile::tempdir().unwrap();
     let server = Starting::new(&directory.path().join("data")).ready();

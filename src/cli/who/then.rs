@@ -47,7 +47,8 @@ pub async fn run(session: &mut Session, address: &str, at: Time) -> Done<Exit> {
     }
     for (number, (event, grant)) in then.held.iter().enumerate() {
         let gap = if number > 0 { "\n" } else { "" };
-        print(&format!("{gap}{}", describe(address, &at, event, grant.as_ref())))?;
+        let network = called(session, event).await;
+        print(&format!("{gap}{}", describe((address, &at), &network, event, grant.as_ref())))?;
     }
     session.say(&format!("\nnext: `allod history {}` tells all of it", shell(address)));
     Ok(Exit::Success)
@@ -97,12 +98,24 @@ async fn ask(session: &mut Session, address: &str, at: &str) -> Done<Then> {
     Ok(then)
 }
 
+/// What its network was called at that event, and what by now where that is something else: also of one that is deleted, and
+/// remembered while it holds something. Of one that is no more its last name is not asked for.
+async fn called(session: &mut Session, event: &Value) -> String {
+    let then = event.get("network").map(text_of).unwrap_or_default();
+    let Some(id) = event.get("network_id") else { return then };
+    let shown = session.call("network.get", json!({"network": id})).await.ok();
+    match shown.as_ref().and_then(|network| network.get("name")).map(text_of) {
+        Some(now) if now != then => format!("{then} (`{now}` by now)"),
+        _ => then,
+    }
+}
+
 fn is_same_network(one: &Value, other: &Value) -> bool {
     one.get("network_id") == other.get("network_id")
 }
 
 /// Who held it, as fields.
-fn describe(address: &str, at: &str, event: &Value, grant: Option<&Value>) -> String {
+fn describe((address, at): (&str, &str), network: &str, event: &Value, grant: Option<&Value>) -> String {
     let text = |of: &Value, member: &str| of.get(member).map(text_of).unwrap_or_default();
     let held = event.get("after").unwrap_or(&Value::Null);
     let first = text(event, "address");
@@ -126,7 +139,7 @@ fn describe(address: &str, at: &str, event: &Value, grant: Option<&Value>) -> St
         ("address", address.to_owned()),
         ("at", at.to_owned()),
         ("block", if is_block { format!("{first}/{length}") } else { String::new() }),
-        ("network", text(event, "network")),
+        ("network", network.to_owned()),
         ("network id", text(event, "network_id")),
         ("held by", format!("`{}`{scope}{slot}", text(held, "owner"))),
         (
