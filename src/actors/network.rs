@@ -118,8 +118,8 @@ enum Phase {
 }
 
 /// Is it longer than anybody waits for it?
-fn is_long(since: tokio::time::Instant) -> bool {
-    since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX)
+fn is_long(shared: &Shared, since: tokio::time::Instant) -> bool {
+    since.elapsed() > shared.deferred_max()
 }
 
 #[derive(Debug)]
@@ -407,7 +407,7 @@ impl Handler<Tick> for NetworkActor {
                 }
             }
             Phase::Loading { since, ref mut behind } => {
-                if is_long(since) {
+                if is_long(&self.shared, since) {
                     behind.clear();
                     let fault = loading(self.shared.hindrance().as_deref());
                     self.refuse_deferred(&fault);
@@ -426,7 +426,7 @@ impl Handler<Tick> for NetworkActor {
                     self.look_again(ctx);
                 }
             }
-            Phase::Turn { arrival, since, .. } if is_long(since) => {
+            Phase::Turn { arrival, since, .. } if is_long(&self.shared, since) => {
                 self.shared.metrics.turns_missed.inc();
                 tracing::warn!(network = %self.id(), arrival, "a request over several networks did not take its turn");
                 self.end_turn(ctx);

@@ -9,6 +9,7 @@ mod starting;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::{mpsc, watch};
@@ -25,7 +26,7 @@ use super::events::{Feed, held::Walks};
 use super::generations::Generations;
 use super::macs::Macs;
 use super::mailbox;
-use super::network::{Birth, MAILBOX_MESSAGES, NetworkActor};
+use super::network::{Birth, DEFERRED_MS_MAX, MAILBOX_MESSAGES, NetworkActor};
 use super::places::Places;
 use super::published::Published;
 use super::reactor::Reactor;
@@ -62,6 +63,8 @@ pub struct Hooks {
     pub before_intent: Option<BeforeIntent>,
     /// No index of the history is written: whoever does that has a thread, and a time of its own.
     pub without_index: bool,
+    /// For how many milliseconds requests wait for a network that is loading; none: as in the product.
+    pub deferred_ms_max: Option<Arc<AtomicU64>>,
 }
 
 /// What every actor and every connection may reach.
@@ -124,6 +127,12 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// For how long a request waits for a network that is loading before it is refused.
+    pub(super) fn deferred_max(&self) -> Duration {
+        let asked = self.hooks.deferred_ms_max.as_deref();
+        Duration::from_millis(asked.map_or(DEFERRED_MS_MAX, |ms| ms.load(Ordering::Relaxed)))
+    }
+
     /// How often a shard was taken over, this tenure included.
     pub fn epoch(&self, shard: ShardId) -> u64 {
         self.epochs[usize::from(shard.0)].load(Ordering::Relaxed)

@@ -1,7 +1,7 @@
 //! A network is loaded again while requests for it are under way: they keep their order, and other networks answer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use allod::actors::service::Hooks;
@@ -14,6 +14,20 @@ use crate::support::{Client, TestServer};
 
 /// Far below what a request waits for a network that is loading.
 const A_MOMENT: Duration = Duration::from_millis(100);
+
+/// How long requests of a test wait for a network that is loading: on any machine longer than what is done meanwhile, until
+/// the test lets them wait no more.
+struct Patience(Arc<AtomicU64>);
+
+impl Patience {
+    fn of(hooks: &mut Hooks) -> Self {
+        Self(Arc::clone(hooks.deferred_ms_max.insert(Arc::new(AtomicU64::new(3_600_000)))))
+    }
+
+    fn ends(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
 
 /// Two networks in order of their ids, in which requests over both hold them.
 pub fn two(server: &TestServer) -> (String, String) {
@@ -58,6 +72,8 @@ impl Three {
         };
         let server = TestServer::with(|options| {
             options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+            // Nobody ends it.
+            Patience::of(&mut options.hooks);
             options.config.server.threads = 2;
         });
         // Networks and connections are dealt over the threads: of each the first is on the first thread, the second on the other.
@@ -147,13 +163,15 @@ fn both(networks: [&str; 2]) -> Value {
 
 #[test]
 fn a_network_that_is_loading_holds_up_no_other_that_is_asked_for_with_it() {
-    let server = TestServer::new();
+    let mut patience = None;
+    let server = TestServer::with(|options| patience = Some(Patience::of(&mut options.hooks)));
     let (lan, dmz) = two(&server);
     begin_to_load(&server, &dmz);
     let mut client = server.client();
     client.send("ip.acquire", both([&lan, &dmz]));
     assert!(client.silent_for(A_MOMENT));
     answers_beside(&server, &lan, &mut client);
+    patience.unwrap().ends();
     // It waits as long as one for that network alone would, and is told the same.
     let data = client.answer()["error"]["data"].clone();
     assert_eq!((&data["kind"], &data["reason"]), (&json!("not_ready"), &json!("loading")), "{data}");
@@ -163,7 +181,7 @@ fn a_network_that_is_loading_holds_up_no_other_that_is_asked_for_with_it() {
 
 #[test]
 fn who_asks_for_a_network_that_is_loading_and_another_one_has_both_when_it_is_loaded() {
-    let server = TestServer::new();
+    let server = TestServer::with(|options| drop(Patience::of(&mut options.hooks)));
     let (lan, dmz) = two(&server);
     for networks in [[&lan, &dmz], [&dmz, &lan]] {
         begin_to_load(&server, networks[0]);

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use super::{AcquirePart, Coordinator, Done, lost};
 use crate::actors::committer::{Enqueue, Staged, Unit, UnitPart};
-use crate::actors::network::{DEFERRED_MS_MAX, DecideHeld, Finish, Hold, HoldId, HoldRefused, Waiting};
+use crate::actors::network::{DecideHeld, Finish, Hold, HoldId, HoldRefused, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
 use crate::actors::waits::Arrival;
@@ -21,9 +21,6 @@ use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{NetworkId, Slot};
 use crate::store::TransactionId;
-
-/// How long holds begin again because it is the turn of somebody who waits, or because a network is loaded.
-const BEHIND_MAX: Duration = Duration::from_millis(DEFERRED_MS_MAX);
 
 /// Networks that decide nothing else until this is finished or dropped.
 pub(super) struct Holds {
@@ -46,7 +43,8 @@ impl Holds {
         Self::in_turn(shared, routes, None).await.map_err(|not_held| not_held.fault)
     }
 
-    /// Holds networks, which must be in order of their ids, for a request whose turn it is: it waits since `turn`.
+    /// Holds networks, which must be in order of their ids, for a request whose turn it is: it waits since `turn`. They begin again
+    /// where it is the turn of somebody else who waits, or a network is loaded, for as long as anybody waits for one that is.
     pub(super) async fn in_turn(
         shared: &Shared,
         routes: &[Arc<Route>],
@@ -60,7 +58,7 @@ impl Holds {
             };
             match refused {
                 HoldRefused::Fault(fault) => return Err(NotHeld { fault, at, holds }),
-                HoldRefused::Behind { fault, .. } if begun.elapsed() > BEHIND_MAX => {
+                HoldRefused::Behind { fault, .. } if begun.elapsed() > shared.deferred_max() => {
                     return Err(NotHeld { fault, at, holds });
                 }
                 HoldRefused::Behind { over, .. } => {

@@ -93,7 +93,7 @@ impl NetworkActor {
             return self.deferred.push_back(Deferred::Hold(hold));
         };
         let fault = || loading(self.shared.hindrance().as_deref());
-        if hold.turn.is_some() || (hold.beside && is_long(*since)) {
+        if hold.turn.is_some() || (hold.beside && is_long(&self.shared, *since)) {
             hold.refuse(fault());
         } else if hold.beside {
             behind.extend(sent_away(hold, fault()));
