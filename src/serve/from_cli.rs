@@ -38,6 +38,7 @@ pub fn run(args: serve_args::ServeArgs, networks: Vec<NetworkCreate>) -> ExitCod
         accept_restored: args.accept_restored,
         accept_new_store: args.accept_new_store,
         accept_rollback: args.accept_rollback,
+        give_up_history: args.give_up_history,
         config: args.config,
         networks,
     }))

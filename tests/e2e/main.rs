@@ -28,6 +28,7 @@ mod deploy;
 mod doctor;
 mod example;
 mod formats;
+mod given_up;
 mod history;
 mod kills;
 mod kills_deploy;
