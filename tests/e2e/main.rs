@@ -33,6 +33,7 @@ mod history;
 mod kills;
 mod kills_deploy;
 mod ledger;
+mod left;
 mod logs;
 mod losses;
 mod migrate;
