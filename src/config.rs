@@ -121,6 +121,9 @@ pub struct Store {
     /// `--accept-rollback`: likewise.
     #[serde(skip)]
     pub accept_rollback: bool,
+    /// `--give-up-history`: likewise.
+    #[serde(skip)]
+    pub give_up_history: bool,
 }
 
 impl Default for Store {
@@ -141,6 +144,7 @@ impl Default for Store {
             accept_restored: false,
             accept_new_store: false,
             accept_rollback: false,
+            give_up_history: false,
         }
     }
 }

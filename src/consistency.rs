@@ -267,7 +267,11 @@
 //! where nothing valid follows and no mark says that it was durable; anything else refuses to start.
 //! [`store::embedded`](crate::store::embedded); shown by `the_last_acknowledged_frame_is_not_taken_for_a_torn_tail`,
 //! `a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old`,
-//! `whichever_disk_operation_fails_nothing_acknowledged_is_lost`.
+//! `whichever_disk_operation_fails_nothing_acknowledged_is_lost`. *A bit turns over in history of which a snapshot has all that it led
+//! to, and nobody is served.* So an operator may give that history up (`--give-up-history`), and nothing but history: what is kept
+//! begins no later than where the snapshot ends, and leads through the digest that this has there. Shown by
+//! `a_flipped_bit_costs_history_at_most_where_a_snapshot_has_the_state_and_never_state`,
+//! `killed_or_without_power_at_any_step_of_giving_history_up_the_same_option_starts_it_again`.
 //!
 //! **What lies in Redis can be read by people.** *The server is down and somebody must know who has an address.* So owner,
 //! scope and slot are text in hashes of bounded length, for dense pools and sparse ones. Shown by

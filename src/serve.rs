@@ -103,6 +103,8 @@ pub struct ServeArgs {
     pub accept_new_store: bool,
     /// Changes that are missing in Redis are given up.
     pub accept_rollback: bool,
+    /// History that is damaged is given up, where a snapshot has all that it led to.
+    pub give_up_history: bool,
 }
 
 /// Exit code after the store failed: a supervisor is to start the process again.

@@ -49,8 +49,8 @@ pub struct Migrate {
     /// [default: all that follow it then]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(..=16))]
     redis_replicas: Option<u32>,
-    /// Directory of a node that kept it in Redis: what it had acknowledged must be there; may be given
-    /// several times, and TO is one where it was a node's
+    /// Directory of a node that kept it in Redis: what it had acknowledged must be there, and a file REDO-…
+    /// of that is put aside; may be given several times, and TO is one where it was a node's
     #[arg(long = "node-data", value_name = "DIR")]
     nodes: Vec<PathBuf>,
     /// Move what Redis has, although it went back behind what a node had acknowledged: that is given up
@@ -195,7 +195,22 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
         progress.get_or_init(|| Progress::towards("shards", all)).at(done);
     });
     drop(progress);
-    let moved = moved.map_err(failed)?;
+    let aside = match &moved {
+        Ok(_) => from_cli::put_left_aside(&source).map_err(failed)?,
+        // It was moved before: what was left of it then is all that there is to do.
+        Err(unmoved) if unmoved.is_gone => from_cli::put_left_aside(&source).map_err(failed)?,
+        Err(_) => Vec::new(),
+    };
+    for path in &aside {
+        session.say(&format!("put aside: {}, which no node is to bring any more", path.display()));
+    }
+    let moved = match moved {
+        Err(unmoved) if unmoved.is_gone && !aside.is_empty() => {
+            session.say("The register was moved before, and nothing else was left to do.");
+            return Ok(Exit::Success);
+        }
+        moved => moved.map_err(failed)?,
+    };
     let what = match moved.tally {
         Some(tally) => format!("moved and compared: {}", tally.words()),
         None => "finished what was moved and compared before".to_owned(),

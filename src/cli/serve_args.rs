@@ -68,6 +68,10 @@ pub struct ServeArgs {
     /// the clients' way closed until what is in use was claimed
     #[arg(long)]
     pub accept_rollback: bool,
+    /// Go on without history that is damaged, if a snapshot has all that it led to; its files are kept beside the others. Nothing of
+    /// the state is given up
+    #[arg(long)]
+    pub give_up_history: bool,
 }
 
 /// A path that becomes a setting, of which all are text: the name of another directory would come of what is not.

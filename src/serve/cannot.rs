@@ -122,6 +122,9 @@ impl CannotStart {
             StoreError::Foreign(_) => {
                 "nothing was changed there; `store.directory` (`--data DIR`) says which register it is"
             }
+            StoreError::HistoryDamaged(_) => {
+                "`allod serve --give-up-history`, once, starts it without that history: no state is lost, as it would be with a backup"
+            }
             StoreError::Damaged(_) => "`allod restore` makes a register from a backup; nothing was changed here",
             StoreError::Full => "make room on that disk, then start it again",
             _ => "choose another directory with `--data DIR` (`store.directory`), or see who may write to this one",

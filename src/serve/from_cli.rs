@@ -38,6 +38,7 @@ pub fn run(args: serve_args::ServeArgs, networks: Vec<NetworkCreate>) -> ExitCod
         accept_restored: args.accept_restored,
         accept_new_store: args.accept_new_store,
         accept_rollback: args.accept_rollback,
+        give_up_history: args.give_up_history,
         config: args.config,
         networks,
     }))
@@ -308,10 +309,13 @@ pub struct Unmoved {
     pub problem: String,
     /// A sentence without its full stop.
     pub hint: &'static str,
+    /// It is where it was to go, or elsewhere, since before.
+    pub is_gone: bool,
 }
 
 impl From<CannotMove> for Unmoved {
     fn from(cannot: CannotMove) -> Self {
+        let is_gone = matches!(cannot, CannotMove::Gone(_));
         let hint = match cannot {
             CannotMove::Served(_) => "stop every server that has it open, then say it again: `allod migrate FROM TO`",
             CannotMove::Target(_) => {
@@ -328,7 +332,7 @@ impl From<CannotMove> for Unmoved {
                  FROM TO`"
             }
         };
-        Self { problem: cannot.to_string(), hint }
+        Self { problem: cannot.to_string(), hint, is_gone }
     }
 }
 
@@ -378,6 +382,7 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
                 path.display()
             ),
             hint: "name the data directory of a node (its `store.directory`) by `--node-data DIR`, or leave that out",
+            is_gone: false,
         });
     }
     open(route, None, Opening::Source).map(MoveSource).map_err(|error| Unmoved {
@@ -389,6 +394,7 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
             StoreError::Locked(_) => "stop the server that has it open, then say it again: `allod migrate FROM TO`",
             _ => "name the data directory of a server that is stopped, or the URL of its Redis",
         },
+        is_gone: false,
     })
 }
 
@@ -397,12 +403,13 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
 /// # Errors
 /// What stands in the way.
 pub fn look(source: &MoveSource, route: &MoveRoute) -> Result<(), Unmoved> {
+    let from = migrate::origin(&*source.0);
     let looked = match &route.to {
-        MoveEnd::Directory(path) => embedded::look_at_target(path, &source.place()),
+        MoveEnd::Directory(path) => embedded::look_at_target(path, &from),
         MoveEnd::Redis { url, prefix, tls, .. } => {
             let (prefix, tls) = (prefix.clone(), tls.clone());
             let options = RedisOptions { prefix, tls, ..RedisOptions::new(url.clone(), source.shards()) };
-            crate::store::redis::examine::look_at_target(&options, source.place())
+            crate::store::redis::examine::look_at_target(&options, from)
         }
     };
     looked.map_err(|error| match source.0.notice() {
@@ -417,8 +424,21 @@ pub fn look(source: &MoveSource, route: &MoveRoute) -> Result<(), Unmoved> {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Unmoved> {
-    let machine = |error: std::io::Error| Unmoved { problem: error.to_string(), hint: "see `ulimit -a`" };
+    let machine =
+        |error: std::io::Error| Unmoved { problem: error.to_string(), hint: "see `ulimit -a`", is_gone: false };
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(machine)
+}
+
+/// Puts aside what its nodes left on their disks and it has all of, now that it was moved. Answers which files these are now.
+///
+/// # Errors
+/// What stands in the way; the register was moved all the same.
+pub fn put_left_aside(source: &MoveSource) -> Result<Vec<PathBuf>, Unmoved> {
+    source.0.put_left_aside().map_err(|error| Unmoved {
+        problem: format!("the register was moved, and what a node left is not put aside: {}", chain(&error)),
+        hint: "stop that node, then say it again: `allod migrate FROM TO --node-data DIR`",
+        is_gone: false,
+    })
 }
 
 /// Moves it.

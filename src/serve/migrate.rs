@@ -40,7 +40,7 @@ use crate::actors::clock::Clock;
 use crate::actors::committer::chain;
 use crate::actors::generations::generation_floor;
 use crate::core::types::Generation;
-use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, fingerprint};
+use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, Origin, fingerprint};
 use crate::store::{Head, StoreError};
 
 /// For how long Redis, or a replica that is waited for, may be away: each time.
@@ -147,10 +147,15 @@ pub async fn run(
         StoreError::Locked(text) => CannotMove::Served(text.to_string()),
         error => CannotMove::Target(chain(&error)),
     };
-    let target = open(Opening::Target { from: source.place() }).map_err(refused)?;
+    let target = open(Opening::Target { from: origin(source) }).map_err(refused)?;
     let moved = carry(source, &*target, clock, tell).await;
     target.close().await;
     moved
+}
+
+/// Which register is moved, and where it is.
+pub fn origin(source: &dyn Movable) -> Origin {
+    Origin::of(source.info().register, source.place())
 }
 
 /// Would it be moved, as far as it can be seen without a target? Nothing is changed.

@@ -75,6 +75,10 @@ pub enum StoreError {
     /// What is stored cannot be trusted. Says where and what to do.
     #[error("{0}")]
     Damaged(Arc<str>),
+    /// Some of the history cannot be trusted, and a snapshot has all that it led to: no state is lost. Says where, what would be given
+    /// up, and what to do.
+    #[error("{0}")]
+    HistoryDamaged(Arc<str>),
     /// The data belongs to something else, or to a newer version. Says what and what to do.
     #[error("{0}")]
     Foreign(Arc<str>),

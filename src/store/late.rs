@@ -70,7 +70,7 @@ impl Lates {
             } else if gives_up_others {
                 give_up(&path, &[late])?;
             } else {
-                return Err(of_another(&path));
+                return Err(of_another(&path, ""));
             }
         }
         Ok(Self {
@@ -206,21 +206,22 @@ impl Lates {
 }
 
 /// As where the register was moved, or restored, before they were brought.
-pub(super) fn of_another(path: &Path) -> StoreError {
+pub(super) fn of_another(path: &Path, more: &str) -> StoreError {
     let text = format!(
         "{} has changes that were acknowledged in another register and brought to nobody: whoever was told of them may find \
          that somebody else has what he was granted. `allod serve` with the store that was there before brings \
-         them, if that was not moved; --accept-new-store gives them up, and the file stays as PAST-…",
+         them, if that was not moved; --accept-new-store gives them up, and the file stays as PAST-…{more}",
         path.display()
     );
     StoreError::Foreign(text.into())
 }
 
-/// What a file has of another register is given up: the log names it, and the file stays under another name, for people.
+/// What a file has of another register is given up: the log names it, and the file stays under another name, for people, which is
+/// answered.
 ///
 /// # Errors
 /// It cannot be named so.
-pub(super) fn give_up(path: &Path, lates: &[Late]) -> Result<(), StoreError> {
+pub(super) fn give_up(path: &Path, lates: &[Late]) -> Result<PathBuf, StoreError> {
     let named = |(address, entry): (Address, Entry)| match entry {
         Entry::Held(held) => format!("{address} of `{}`", held.holder.owner),
         Entry::Released(_) | Entry::Declined(_) => address.to_string(),
@@ -232,7 +233,17 @@ pub(super) fn give_up(path: &Path, lates: &[Late]) -> Result<(), StoreError> {
         "what was acknowledged in another register and brought to nobody is given up: whoever was told that he has \
          one of these is to ask for another"
     );
-    std::fs::rename(path, beside(path, PAST)).map_err(whole::io("renaming", path))
+    put_past(path)
+}
+
+/// Nobody is to bring what is in a file any more: it stays for people, under the name that is answered.
+///
+/// # Errors
+/// It cannot be named so.
+pub(super) fn put_past(path: &Path) -> Result<PathBuf, StoreError> {
+    let past = beside(path, PAST);
+    std::fs::rename(path, &past).map_err(whole::io("renaming", path))?;
+    Ok(past)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

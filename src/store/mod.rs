@@ -179,6 +179,8 @@ pub struct StoreFigures {
     pub compactions: u64,
     /// Compactions that failed and will be tried again.
     pub compaction_failures: u64,
+    /// Segments of history that were damaged and given up, and lie beside the others.
+    pub given_up_segments: u64,
     /// Replicas that must have a change before it is acknowledged.
     pub replicas_wanted: u64,
     /// How many of them answered last.

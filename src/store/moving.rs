@@ -12,6 +12,8 @@
 //! Neighbours: `embedded` keeps the notice in a file, `redis` beside the register's identity and in every head; the copy
 //! itself is in `serve::migrate`, over the contract of all stores.
 
+use std::path::PathBuf;
+
 use super::{Digest, Epoch, Head, Later, Seq, ShardId, Store, StoreError, Token, late};
 
 /// In the directory of a node whose register is in Redis: the file in which it notes which one that is.
@@ -20,8 +22,13 @@ pub const REDIS_FILE: &str = "REDIS";
 pub(super) const MOVED_FILE: &str = "MOVED";
 /// And how the file begins in which it keeps what Redis is not known to have.
 pub(super) const REDO_PREFIX: &str = "REDO-";
-/// How that file begins; where it ends with this nothing is kept in it.
+/// How that file begins: see [`redo_keeps`].
 pub(super) const REDO_TITLE: &str = "allod: changes that were acknowledged while too few replicas of Redis had them\n";
+
+/// Is something kept in such a file that is so long?
+pub(super) fn redo_keeps(length: u64) -> bool {
+    length > REDO_TITLE.len() as u64
+}
 
 /// Does a node whose register is in Redis keep something of it in a file of this name?
 pub(super) fn is_of_node(name: &str) -> bool {
@@ -32,13 +39,55 @@ pub(super) fn is_of_node(name: &str) -> bool {
 /// was written by who served it.
 pub const EPOCH_OF_FILLING: Epoch = Epoch(1);
 
+/// Which register is moved, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Its identity; none where a program wrote it down that did not note that.
+    pub register: Option<u128>,
+    /// Where it is, for people: one place may be written in several ways, and be another's by now.
+    pub place: String,
+}
+
+impl Origin {
+    /// Of this register.
+    pub fn of(register: u128, place: impl Into<String>) -> Self {
+        Self { register: Some(register), place: place.into() }
+    }
+
+    /// Is it the same register? Where that is not known of both, what is written of the place decides.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (self.register, other.register) {
+            (Some(one), Some(other)) => one == other,
+            (Some(_) | None, _) => self.place == other.place,
+        }
+    }
+
+    fn text(&self) -> String {
+        self.register.map_or_else(String::new, |register| format!("{register:032x} ")) + &self.place
+    }
+
+    fn parse(text: &str) -> Self {
+        let register = |word: &str| if word.len() == 32 { u128::from_str_radix(word, 16).ok() } else { None };
+        match text.split_once(' ').and_then(|(word, place)| Some((register(word)?, place))) {
+            Some((register, place)) => Self::of(register, place),
+            None => Self { register: None, place: text.to_owned() },
+        }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.place)
+    }
+}
+
 /// What a register says of its own move. Without one it is a register like any other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MoveNotice {
     /// It is being filled.
     Unfinished {
-        /// Where from, for people.
-        from: String,
+        /// Where from.
+        from: Origin,
     },
     /// It is being copied, to be another register.
     Copying {
@@ -67,7 +116,7 @@ impl MoveNotice {
     /// As it is written down: one line.
     pub fn text(&self) -> String {
         match self {
-            Self::Unfinished { from } => format!("unfinished {from}"),
+            Self::Unfinished { from } => format!("unfinished {}", from.text()),
             Self::Copying { from } => format!("copying {from}"),
             Self::Anew { by } => format!("anew {by}"),
             Self::Moved { register, fingerprint, at_ms, to } => {
@@ -80,7 +129,7 @@ impl MoveNotice {
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim_end_matches('\n');
         if let Some(from) = text.strip_prefix("unfinished ") {
-            return Some(Self::Unfinished { from: from.to_owned() });
+            return Some(Self::Unfinished { from: Origin::parse(from) });
         }
         if let Some(from) = text.strip_prefix("copying ") {
             return Some(Self::Copying { from: from.to_owned() });
@@ -127,7 +176,7 @@ impl MoveNotice {
     pub fn hint(&self) -> String {
         match self {
             Self::Unfinished { from } => {
-                let (Whereabouts::Directory(from) | Whereabouts::Redis(from, _)) = Whereabouts::of(from);
+                let (Whereabouts::Directory(from) | Whereabouts::Redis(from, _)) = Whereabouts::of(&from.place);
                 format!("say the move again, `allod migrate {} TO`, which finishes it or begins anew", quoted(from))
             }
             Self::Copying { from } => {
@@ -158,10 +207,15 @@ impl MoveNotice {
 
 /// Why nothing is moved from here into a place where a move from elsewhere was broken off: how a sentence about that place goes on.
 /// The old place may be closed already, and then the register is nowhere else.
-pub(super) fn other_move(begun: &str, from: &str) -> String {
-    let (Whereabouts::Directory(there) | Whereabouts::Redis(there, _)) = Whereabouts::of(begun);
+pub(super) fn other_move(begun: &Origin, from: &Origin) -> String {
+    let (Whereabouts::Directory(there) | Whereabouts::Redis(there, _)) = Whereabouts::of(&begun.place);
+    let not = if begun.place == from.place {
+        "which held another register then".to_owned()
+    } else {
+        format!("and not from {from}")
+    };
     format!(
-        "holds the unfinished copy of a register that is moved here from {begun}, and not from {from}: finish that move first \
+        "holds the unfinished copy of a register that is moved here from {begun}, {not}: finish that move first \
          (`allod migrate {} TO`), for it may be nowhere else by now; where it was given up, and the register is served there, remove \
          the copy",
         quoted(there)
@@ -201,8 +255,8 @@ pub enum Opening {
     Source,
     /// To be filled. It must be empty; what an unfinished move left there is removed first.
     Target {
-        /// Where from, for people.
-        from: String,
+        /// Where from.
+        from: Origin,
     },
     /// To be finished: it must be this register, unfinished or begun anew.
     Unfinished(u128),
@@ -234,6 +288,15 @@ pub trait Movable: Store {
     /// # Errors
     /// [`StoreError::Fenced`] if a shard is not as expected: nothing was changed.
     fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>>;
+
+    /// Puts aside what nodes left of it on their disks, where it has all of that: nobody is to bring it any more, wherever the register
+    /// is. Answers which files that were.
+    ///
+    /// # Errors
+    /// One is in use, or cannot be renamed.
+    fn put_left_aside(&self) -> Result<Vec<PathBuf>, StoreError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Tells one state of a register from any other: from the ends of all lines.
@@ -255,7 +318,8 @@ mod tests {
     fn a_notice_is_read_as_it_was_written() {
         let to = "redis://127.0.0.1:6379/0, keys `allod:…`".to_owned();
         for notice in [
-            MoveNotice::Unfinished { from: "the directory /a b/c".to_owned() },
+            MoveNotice::Unfinished { from: Origin::of(7, "the directory /a b/c") },
+            MoveNotice::Unfinished { from: Origin { register: None, place: "the directory /a b/c".to_owned() } },
             MoveNotice::Copying { from: "the directory /a b/c".to_owned() },
             MoveNotice::Anew { by: "node 1".to_owned() },
             MoveNotice::Moved { register: 7, fingerprint: u128::MAX, at_ms: 1_772_356_364_031, to },
@@ -278,8 +342,19 @@ mod tests {
         ] {
             assert_eq!(hint(to), format!("start the server there: {command}"));
         }
-        let unfinished = MoveNotice::Unfinished { from: "the directory /a".to_owned() };
+        let unfinished = MoveNotice::Unfinished { from: Origin::of(7, "the directory /a") };
         assert!(unfinished.hint().contains("`allod migrate /a TO`"), "{}", unfinished.hint());
+    }
+
+    #[test]
+    fn one_move_is_told_from_another_by_which_register_it_is_and_by_the_place_only_where_that_is_not_known() {
+        let (here, there) = ("redis://localhost/0", "redis://127.0.0.1/0");
+        let unknown = |place: &str| Origin { register: None, place: place.to_owned() };
+        assert!(Origin::of(7, here).is(&Origin::of(7, there)), "it is written in another way");
+        assert!(!Origin::of(7, here).is(&Origin::of(8, here)), "another register is there by now");
+        assert!(unknown(here).is(&Origin::of(7, here)) && !unknown(here).is(&Origin::of(7, there)));
+        let said = other_move(&Origin::of(7, here), &Origin::of(8, here));
+        assert!(said.contains("from redis://localhost/0, which held another register then: finish"), "{said}");
     }
 
     #[test]

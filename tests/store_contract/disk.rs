@@ -259,6 +259,14 @@ impl SimDisk {
         edit(&mut state.names[path].lock().unwrap().now);
     }
 
+    /// The same, as the disk itself changes it: it is so when the power comes back, too.
+    pub fn edit_for_good(&self, path: &Path, edit: impl Fn(&mut Vec<u8>)) {
+        let state = self.0.lock().unwrap();
+        let mut content = state.names[path].lock().unwrap();
+        edit(&mut content.now);
+        edit(&mut content.durable);
+    }
+
     /// From now on the disk does not give back what is in a file, whoever has it open.
     pub fn rot(&self, path: &Path) {
         let state = self.0.lock().unwrap();

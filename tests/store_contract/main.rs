@@ -1,7 +1,7 @@
 //! The store contract, as one suite for every store; and for the embedded store what only a disk can do to it.
 //!
 //! `suite` is the contract. `crash` fails each disk operation in turn and cuts the power. `damage` changes bytes and
-//! files behind the store's back. `room` fills the disk. `large` has as many records as only a start reads. `redis` does to a Redis server what happens to Redis servers. `moving` moves
+//! files behind the store's back, and `given_up` goes on without what is damaged of history. `room` fills the disk. `large` has as many records as only a start reads. `redis` does to a Redis server what happens to Redis servers. `moving` moves
 //! registers between the two. `ALLOD_SEED` replays a random test.
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +15,7 @@ mod seed;
 mod crash;
 mod damage;
 mod disk;
+mod given_up;
 mod large;
 mod moving;
 mod power;

@@ -1,6 +1,7 @@
 //! A register that is moved from files to Redis and back: whole, into nothing but an empty place, and broken off at every
 //! call of both stores.
 
+mod begun;
 mod forgotten;
 
 use std::cell::Cell;
@@ -19,7 +20,7 @@ use allod::limits::NODE_LEASE_RENEWED_EVERY_MS;
 use allod::serve::migrate::{self, CannotMove, MovedRegister};
 use allod::store::embedded::{EmbeddedOptions as Files, EmbeddedStore};
 use allod::store::history::{RecordedBatch, Stretch};
-use allod::store::moving::{LastOf, Movable, MoveNotice, Opening};
+use allod::store::moving::{LastOf, Movable, MoveNotice, Opening, Origin};
 use allod::store::redis::{RedisOptions as Keys, RedisStore};
 use allod::store::*;
 

@@ -36,6 +36,12 @@ pub(super) const METRICS: &[MetricSpec] = &[
         &[],
         "Compactions that failed. A rise means a full or failing disk, or a file of the register that is damaged.",
     ),
+    gauge(
+        "allod_store_given_up_segments",
+        &[],
+        "Segments of history that were damaged and given up (--give-up-history), and lie beside the others until somebody removes \
+         them. Above 0 means that history does not reach as far back as its bounds, and that the disk has failed once.",
+    ),
     counter(
         "allod_store_healed_batches_total",
         &[],
@@ -58,6 +64,7 @@ pub(super) fn fill(families: &mut Families, figures: &StoreFigures) {
         ("allod_store_log_bytes_total", figures.log_bytes),
         ("allod_store_compactions_total", figures.compactions),
         ("allod_store_compaction_failures_total", figures.compaction_failures),
+        ("allod_store_given_up_segments", figures.given_up_segments),
         ("allod_store_healed_batches_total", figures.healed_batches),
     ] {
         families.put(name, &[], value as f64);

@@ -77,7 +77,18 @@ fn log(directory: &Path) -> Option<Check> {
     nameplate::read(directory).ok().flatten().filter(|plate| plate.moved.is_none())?;
     let (problem, hint) = match embedded::look(directory) {
         Ok(report) => {
-            return Some(Check::ok("log", format!("{}, all of them whole", counted(report.groups, "commit"))));
+            let whole = format!("{}, all of them whole", counted(report.groups, "commit"));
+            return Some(match report.given_up_segments {
+                0 => Check::ok("log", whole),
+                segments => Check::ok(
+                    "log",
+                    format!(
+                        "{whole}, but for history that was given up: {} of it in {}, `*.given-up`, until somebody removes them",
+                        counted(segments, "file"),
+                        directory.join("log").display()
+                    ),
+                ),
+            });
         }
         // A server opened it meanwhile, and writes there.
         Err(_) if nameplate::in_use_by(directory).is_some() => return None,
@@ -88,6 +99,9 @@ fn log(directory: &Path) -> Option<Check> {
 
 fn hint_of_log(error: &StoreError) -> &'static str {
     match error {
+        StoreError::HistoryDamaged(_) => {
+            "`allod serve --give-up-history`, once, starts it without that history: no state is lost, as it would be with a copy"
+        }
         StoreError::Damaged(_) => "`allod restore SOURCE --data DIR` brings a copy back",
         StoreError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             "say it as who may read it: `runuser -u allod -- allod doctor`"

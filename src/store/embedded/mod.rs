@@ -27,6 +27,7 @@ mod compactor;
 mod directory;
 pub mod disk;
 mod frame;
+mod giving_up;
 mod history;
 mod index;
 mod meta;
@@ -64,7 +65,7 @@ use self::directory::{initialise, initialised, lock, mend, take_lock};
 use self::disk::DirectoryLock;
 use self::meta::{Mark, Meta};
 use self::options::act_bytes_max;
-use self::recovery::Recovered;
+use self::recovery::{Ground, Recovered};
 use self::shared::{EmbeddedShared, LogFiles};
 use self::writer::{Active, Writer};
 use crate::limits::SHARDS_OF_NEW;
@@ -116,7 +117,8 @@ impl EmbeddedStore {
     ///
     /// # Errors
     /// [`StoreError::Locked`] if it is open already, [`StoreError::Foreign`] if it is something else or has another
-    /// number of shards, [`StoreError::Damaged`] if anything that was acknowledged is not there.
+    /// number of shards, [`StoreError::Damaged`] if anything that was acknowledged is not there,
+    /// [`StoreError::HistoryDamaged`] if all state is there and some of history is not.
     pub fn open(dir: &Path, shards: impl Into<Option<u16>>, options: EmbeddedOptions) -> Result<Self, StoreError> {
         let disk = options.disk.clone();
         let smallest = 4 * (segment::HEADER_BYTES + frame::SEAL_BYTES) as u64;
@@ -152,7 +154,12 @@ impl EmbeddedStore {
             return Err(problem::foreign(dir, text));
         }
         let (mark, marked_group, marked_digest) = Mark::open(&*disk, dir)?;
-        let recovered = recovery::recover(&*disk, dir, &meta, (marked_group, marked_digest), true)?;
+        let mark_read = (marked_group, marked_digest);
+        let ground = Ground { disk: &*disk, dir, meta: &meta, mark: mark_read, to_be_loaded: true };
+        let mut recovered = recovery::recover(ground, options.give_up_history)?;
+        if let Some(given_up) = &recovered.given_up {
+            recovered.aside += given_up.set_aside(&*disk, dir)?;
+        }
         mend(&*disk, dir, &recovered)?;
         if matches!(options.opening, Opening::Serve) && recovered.group > 0 {
             index::look_for(&*disk, dir)?;
@@ -174,7 +181,8 @@ impl EmbeddedStore {
         (lock, notice): (LockGuard, Option<MoveNotice>),
     ) -> Result<Self, StoreError> {
         let torn_bytes = recovered.torn.as_ref().map_or(0, |torn| torn.bytes);
-        let Recovered { lines, history, segments, spares, snapshot, group, digest, open_end, prepared, .. } = recovered;
+        let Recovered { lines, history, segments, spares, snapshot, group, digest, open_end, prepared, aside, .. } =
+            recovered;
         let last_number = segments.last().map_or(0, |kept| kept.segment.header.number);
         let oldest = snapshot.as_ref().map_or(1, |snapshot| snapshot.place.oldest);
         let next_number = (last_number + 1).max(oldest) + spares.len() as u64;
@@ -190,6 +198,7 @@ impl EmbeddedStore {
             snapshot,
             stopping: false,
             failure: None,
+            aside,
             damage: BTreeMap::new(),
         };
         let shared = Arc::new(EmbeddedShared::new(dir.into(), meta, options, catalog, prepared));

@@ -20,7 +20,7 @@ use crate::store::chapters;
 use crate::store::lock::LOCK;
 pub(super) use crate::store::moving::MOVED_FILE as MOVED;
 use crate::store::moving::{
-    LastOf, Movable, MoveNotice, Opening, REDIS_FILE, REDO_PREFIX, REDO_TITLE, is_of_node, other_move,
+    LastOf, Movable, MoveNotice, Opening, Origin, REDIS_FILE, REDO_PREFIX, is_of_node, other_move, redo_keeps,
 };
 use crate::store::{Later, StoreError};
 
@@ -60,7 +60,7 @@ pub(super) fn check_before(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Re
 ///
 /// # Errors
 /// As [`EmbeddedStore::open`] says of a target.
-pub fn look_at_target(dir: &Path, from: &str) -> Result<(), StoreError> {
+pub fn look_at_target(dir: &Path, from: &Origin) -> Result<(), StoreError> {
     match SourceDisk.list(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         _ => empty_but_for_a_broken_move(&SourceDisk, dir, from).map(drop),
@@ -68,9 +68,9 @@ pub fn look_at_target(dir: &Path, from: &str) -> Result<(), StoreError> {
 }
 
 /// Refuses a target that holds anything. Tells whether an earlier move from there was broken off in it.
-fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path, from: &str) -> Result<bool, StoreError> {
+fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path, from: &Origin) -> Result<bool, StoreError> {
     match read(disk, dir)? {
-        Some(MoveNotice::Unfinished { from: begun }) if begun != from => {
+        Some(MoveNotice::Unfinished { from: begun }) if !begun.is(from) => {
             return Err(problem::foreign(dir, other_move(&begun, from)));
         }
         Some(MoveNotice::Unfinished { .. }) => return Ok(true),
@@ -121,7 +121,7 @@ pub(super) fn check_beside_redis(disk: &dyn Disk, dir: &Path, opening: &Opening)
     for name in names.iter().filter(|name| is_of_node(name)) {
         let path = dir.join(name);
         let length = disk.open(&path).and_then(|file| file.length()).map_err(problem::io("reading", &path))?;
-        if !name.starts_with(REDO_PREFIX) || length > REDO_TITLE.len() as u64 {
+        if !name.starts_with(REDO_PREFIX) || redo_keeps(length) {
             let text = "has changes that were acknowledged in a register in Redis and brought to nobody: whoever was told of them \
                         may find that somebody else has what he was granted";
             return Err(problem::foreign(&path, text));
@@ -181,18 +181,19 @@ pub(super) fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
     disk.sync_dir(dir).map_err(problem::io("flushing", dir))
 }
 
-/// Removes what an unfinished move, or copy, left.
+/// Removes what an unfinished move, or copy, left, but for what it says of itself: that keeps it from being taken for a register until
+/// all of it is gone. `META` goes first, without which it is none anyhow.
 pub(super) fn clear(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
     let there = disk.list(dir).map_err(problem::io("listing", dir))?;
+    for name in there.iter().filter(|name| name.starts_with(META) || *name == MARK) {
+        disk.remove(&dir.join(name)).map_err(problem::io("removing", &dir.join(name)))?;
+    }
     for folder in [LOG, SNAP].into_iter().filter(|folder| there.iter().any(|name| name == folder)) {
         let path = dir.join(folder);
         for name in disk.list(&path).map_err(problem::io("listing", &path))? {
             disk.remove(&path.join(&name)).map_err(problem::io("removing", &path.join(&name)))?;
         }
         disk.sync_dir(&path).map_err(problem::io("flushing", &path))?;
-    }
-    for name in there.iter().filter(|name| name.starts_with(META) || *name == MARK) {
-        disk.remove(&dir.join(name)).map_err(problem::io("removing", &dir.join(name)))?;
     }
     disk.sync_dir(dir).map_err(problem::io("flushing", dir))
 }

@@ -51,6 +51,8 @@ pub struct EmbeddedOptions {
     pub idle: Duration,
     /// A register that was restored is taken for what it is from now on: an operator reconciled it.
     pub accept_restored: bool,
+    /// Where history is damaged that a snapshot covers, it is opened without that. Nothing of state is given up.
+    pub give_up_history: bool,
     /// In which format records are to be written from the next take-over on, unless they are in a later one already. None:
     /// in that of the register, and a new one in the newest.
     pub record_format: Option<Format>,
@@ -80,6 +82,7 @@ impl Default for EmbeddedOptions {
             compaction_retry: Duration::from_secs(60),
             idle: Duration::from_secs(1),
             accept_restored: false,
+            give_up_history: false,
             record_format: None,
             opening: Opening::Serve,
             disk: Arc::new(RealDisk),

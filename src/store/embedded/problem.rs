@@ -4,17 +4,37 @@ use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use crate::store::StoreError;
 pub(super) use crate::store::whole::io;
 
+/// What to do about damage that nothing is known to help against.
+const ADVICE: &str = "; nothing was changed: restore the data directory from a backup, or look for the missing part before you \
+                      start again";
+
 /// Something that cannot be trusted, in a file as a whole.
 pub(super) fn damaged(path: &Path, problem: impl Display) -> StoreError {
-    let text = format!(
-        "{} {problem}; nothing was changed: restore the data directory from a backup, or look for the missing part \
-         before you start again",
-        path.display()
-    );
-    StoreError::Damaged(text.into())
+    StoreError::Damaged(format!("{} {problem}{ADVICE}", path.display()).into())
+}
+
+/// What is wrong, without what to do.
+pub(super) fn fact(error: &StoreError) -> String {
+    match error {
+        StoreError::Damaged(text) => text.strip_suffix(ADVICE).unwrap_or(text).to_owned(),
+        StoreError::Io { context, source } => format!("{context}: {source}"),
+        other => other.to_string(),
+    }
+}
+
+/// Is it the content of a file that is wrong, or gone? A disk that gives a sector back no more does not do so later either; what
+/// else it, or the machine, refuses may pass.
+pub(super) fn is_unreadable(error: &StoreError) -> bool {
+    match error {
+        StoreError::Damaged(_) => true,
+        StoreError::Io { source, .. } => source.raw_os_error() == Some(Errno::IO.raw_os_error()),
+        _ => false,
+    }
 }
 
 /// What belongs to a register was not read. It is damage only where it is not there, or not as long as it was: what a disk

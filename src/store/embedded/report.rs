@@ -11,11 +11,11 @@ use std::path::Path;
 
 use super::directory::{LOST_AND_FOUND, initialised};
 use super::disk::{Disk, DiskFile, RealDisk, make_dir, read_exact};
-use super::meta::{MARK, META, Mark, Meta};
+use super::meta::{Mark, Meta};
 use super::moving::{self, MOVED};
 use super::observed::{Heard, ObservedDisk};
 use super::problem;
-use super::recovery::{self, Recovered};
+use super::recovery::{self, Ground, Recovered};
 use super::segment::{self, LOG, Lengths, Segment, SegmentHeader};
 use super::shared::{HistorySegment, KeptSegment, now_ms};
 use super::snapshot::{self, SNAP};
@@ -48,6 +48,8 @@ pub struct Report {
     pub snapshot_bytes: Option<u64>,
     /// Bytes of a torn tail that the next start would cut off.
     pub torn_bytes: u64,
+    /// Segments of history that were given up, and lie beside the others.
+    pub given_up_segments: u64,
 }
 
 /// Reads everything in a data directory and changes nothing.
@@ -109,7 +111,8 @@ fn check_there(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
 fn read_unlocked(disk: &dyn Disk, dir: &Path) -> Result<(Meta, Recovered), StoreError> {
     let meta = Meta::read(disk, dir)?;
     let (_, group, digest) = Mark::open(disk, dir)?;
-    let recovered = recovery::recover(disk, dir, &meta, (group, digest), false)?;
+    let ground = Ground { disk, dir, meta: &meta, mark: (group, digest), to_be_loaded: false };
+    let recovered = recovery::recover(ground, false)?;
     Ok((meta, recovered))
 }
 
@@ -123,6 +126,7 @@ fn report(meta: &Meta, recovered: &Recovered) -> Report {
         segments: recovered.history.len() + recovered.segments.len(),
         snapshot_bytes: recovered.snapshot.as_ref().map(|snapshot| snapshot.length),
         torn_bytes: recovered.torn.as_ref().map_or(0, |torn| torn.bytes),
+        given_up_segments: recovered.aside,
     }
 }
 
@@ -191,7 +195,7 @@ fn fill(
     let copied = write_register((source, disk), target, meta, recovered);
     let copied = copied.and_then(|report| moving::remove(disk, target).map_err(CannotCopy::Target).map(|()| report));
     if copied.is_err() {
-        clear(target);
+        leave_nothing(disk, target);
     }
     copied
 }
@@ -209,14 +213,14 @@ fn begin(disk: &dyn Disk, target: &Path, notice: &MoveNotice) -> Result<super::D
     let lock = super::directory::lock(disk, target).inspect_err(|error| {
         // The file may be there although it could not be locked.
         if !matches!(error, StoreError::Locked(_)) && !moving::is_copying(disk, target) {
-            clear(target);
+            leave_nothing(disk, target);
         }
     })?;
     // Whoever had it may have finished, or begun, something meanwhile.
     if check(disk)? {
         moving::clear(disk, target)?;
     }
-    moving::write(disk, target, notice).inspect_err(|_| clear(target))?;
+    moving::write(disk, target, notice).inspect_err(|_| leave_nothing(disk, target))?;
     Ok(lock)
 }
 
@@ -231,13 +235,17 @@ fn check_empty(disk: &dyn Disk, target: &Path) -> Result<(), StoreError> {
     if there.iter().all(is_nothing) { Ok(()) } else { Err(occupied(target)) }
 }
 
-/// Removes what a copy made that failed, so that the next one into the same directory finds it empty. `META` goes first:
-/// without it nothing is taken for a register; the notice and the lock last.
-fn clear(target: &Path) {
-    let remove = |name: &str| drop(std::fs::remove_file(target.join(name)));
-    [META, "META.tmp", MARK, chapters::FILE].into_iter().for_each(remove);
-    [LOG, SNAP].into_iter().for_each(|folder| drop(std::fs::remove_dir_all(target.join(folder))));
-    [moving::MOVED_TEMPORARY, MOVED, LOCK].into_iter().for_each(remove);
+/// Leaves nothing of a copy that failed, so that the next one into the same directory finds it empty. Where something cannot be removed,
+/// it goes on saying what it is, and the next one begins with that.
+fn leave_nothing(disk: &dyn Disk, target: &Path) {
+    if let Err(error) = moving::clear(disk, target) {
+        tracing::debug!(target = %target.display(), %error, "what a copy left is removed by the next one");
+        return;
+    }
+    [LOG, SNAP].into_iter().for_each(|folder| drop(std::fs::remove_dir(target.join(folder))));
+    for name in [chapters::FILE, moving::MOVED_TEMPORARY, MOVED, LOCK] {
+        drop(disk.remove(&target.join(name)));
+    }
 }
 
 fn write_register(
@@ -262,7 +270,13 @@ fn write_register(
     };
     finish().map_err(CannotCopy::Target)?;
     super::index::begin(disk, target, copied.register);
-    Ok(Report { register: copied.register, restored_from: Some(meta.register), torn_bytes: 0, ..report })
+    Ok(Report {
+        register: copied.register,
+        restored_from: Some(meta.register),
+        torn_bytes: 0,
+        given_up_segments: 0,
+        ..report
+    })
 }
 
 fn write_copy(

@@ -10,11 +10,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::io::Errno;
-
 use super::EmbeddedOptions;
 use super::disk::{Disk, DiskFile};
 use super::meta::Meta;
+use super::problem;
 use super::replay::Prepared;
 use super::segment::{Segment, SegmentHeader, Spare};
 use super::snapshot::Snapshot;
@@ -81,6 +80,8 @@ pub(super) struct LogFiles {
     pub snapshot: Option<Arc<Snapshot>>,
     pub stopping: bool,
     pub failure: Option<Arc<str>>,
+    /// Segments that were given up, and lie beside the others.
+    pub aside: u64,
     /// What turned out to be unreadable since the start, by the segment that it is in; under none what is in no segment that
     /// may be let go.
     pub damage: BTreeMap<Option<u64>, Arc<str>>,
@@ -214,7 +215,7 @@ impl EmbeddedShared {
     pub(super) fn note_damage(&self, error: &StoreError, segment: Option<u64>) {
         let text = match error {
             StoreError::Damaged(text) => text.clone(),
-            StoreError::Io { context, source } if source.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
+            StoreError::Io { context, .. } if problem::is_unreadable(error) => {
                 let what = context.split_once(' ').map_or(&**context, |(_, path)| path);
                 format!("{what} cannot be read (Input/output error)").into()
             }
@@ -260,6 +261,7 @@ impl EmbeddedShared {
             disk_bytes: segments + spares + catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.length),
             compactions: self.counters.compactions.load(Ordering::Relaxed),
             compaction_failures: self.counters.compaction_failures.load(Ordering::Relaxed),
+            given_up_segments: catalog.aside,
             ..StoreFigures::default()
         }
     }

@@ -88,7 +88,7 @@ pub(super) fn covered_of(file_name: &str) -> Option<u64> {
 }
 
 /// A snapshot that was read once and found good.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     pub place: SnapshotPlace,
     pub path: PathBuf,

@@ -12,6 +12,7 @@ use super::failed::{self, Failed};
 use super::identity::IdentityFile;
 use super::keys::{FORMAT, Keys};
 use super::link::Link;
+use super::redo::LeftJournal;
 use super::scripts::{self, Initialised, LoadedScript, ScriptCall, Shas};
 use super::server::ServerFacts;
 use super::{RedisOptions, checks, moving, reach};
@@ -38,6 +39,8 @@ pub(super) struct Begun {
     pub(super) notice: Option<MoveNotice>,
     /// Redis had gone back behind what a process before this one acknowledged, and somebody went on without it.
     pub(super) went_on: bool,
+    /// What its nodes left on their disks, and what it has all of, where it is opened to be moved.
+    pub(super) left_journals: Vec<LeftJournal>,
 }
 
 /// Checks the server, and opens or makes the register; what is to be begun `anew` is begun before.
@@ -106,6 +109,11 @@ pub(super) async fn begin(
             reach::check_stood(link, keys, &identity, options.accept_rollback).await?;
         }
     }
+    let mut left_journals = Vec::new();
+    for witness in &options.witnesses {
+        let about = (witness.as_path(), register, notice.is_some());
+        left_journals.extend(LeftJournal::find(link, keys, about, options.accept_rollback).await?);
+    }
     if let Some(identity) = identity {
         // Of another register nothing was acknowledged.
         if identity.known == Some(register) {
@@ -114,7 +122,7 @@ pub(super) async fn begin(
         }
         identity.remember(register, options.accept_rollback)?;
     }
-    Ok(Begun { server, shas, register, shards, notice, went_on })
+    Ok(Begun { server, shas, register, shards, notice, went_on, left_journals })
 }
 
 /// Where nobody says how many shards there are to be: how many are made where there is no register, and the heads of how many

@@ -15,7 +15,7 @@ pub use super::server::{Finding, Memory};
 use super::{NearEnd, RedisOptions, checks, moving, runtime};
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
-use crate::store::moving::MoveNotice;
+use crate::store::moving::{MoveNotice, Origin};
 use crate::store::{NodeCard, ShardId, StoreError};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -98,7 +98,7 @@ pub fn examine(options: &RedisOptions) -> Result<ExaminedServer, StoreError> {
 ///
 /// # Errors
 /// It is not reached, cannot keep a register, or has one under that prefix.
-pub fn look_at_target(options: &RedisOptions, from: String) -> Result<(), StoreError> {
+pub fn look_at_target(options: &RedisOptions, from: Origin) -> Result<(), StoreError> {
     let replicas = options.replicas;
     on_a_link(options, move |mut link, keys| async move {
         let place = link.name().clone();

@@ -91,7 +91,7 @@ mod whole;
 mod written;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
@@ -110,7 +110,7 @@ pub use self::moving::without_secret;
 pub use self::options::RedisOptions;
 use self::place::RedisPlace;
 pub use self::place::{check_url, is_over_tls};
-use self::redo::Redo;
+use self::redo::{LeftJournal, Redo};
 pub(crate) use self::refusal::TlsRefusal;
 use self::shared::{RedisShared, StoreParts};
 pub use self::tls::{CertificateEnd, NearEnd, TlsEnds, TlsFiles};
@@ -133,6 +133,8 @@ pub struct RedisStore {
     /// Where it is, without a password.
     url: String,
     notice: Arc<Mutex<Option<MoveNotice>>>,
+    /// What its nodes left on their disks, and what it has all of; set once.
+    left_journals: OnceLock<Vec<LeftJournal>>,
     /// How it was opened.
     options: RedisOptions,
 }
@@ -316,7 +318,7 @@ impl RedisStore {
     /// Runs what was opened.
     fn run((opening, begun, link): (StoreOpening, Begun, Link), ground: Ground) -> Result<Self, StoreError> {
         let StoreOpening { keys, options, place, lock, identity, anew } = opening;
-        let Begun { server, shas, register, shards, notice, went_on } = begun;
+        let Begun { server, shas, register, shards, notice, went_on, left_journals } = begun;
         tracing::info!(redis = %place.name(), engine = server.engine(), tls = place.is_over_tls(), "connected");
         let replicas = if options.replicas_that_follow { server.following_replicas() } else { options.replicas };
         let info = StoreInfo {
@@ -366,7 +368,9 @@ impl RedisStore {
         let given_up = went_on || options.accept_rollback;
         kept.map_or(Ok(()), |kept| redo::restore(&shared, kept, given_up))?;
         anew.map_or(Ok(()), |anew| anew.is_owned(&shared))?;
-        Ok(Self::start((shared, options), place, (url, notice), link, (ground, lock)))
+        let store = Self::start((shared, options), place, (url, notice), link, (ground, lock));
+        store.left_journals.get_or_init(|| left_journals);
+        Ok(store)
     }
 
     fn start(
@@ -393,7 +397,7 @@ impl RedisStore {
         ];
         let senders = Mutex::new(Some(Senders { commits: None, checks, loads, confirms, _watch: watch }));
         let running = Mutex::new(Some(Running { ground, tasks, directory }));
-        Self { shared, senders, running, place, url, notice, options }
+        Self { shared, senders, running, place, url, notice, options, left_journals: OnceLock::new() }
     }
 
     /// Starts the task that commits, on this runtime. One that runs already ends with what it has begun.

@@ -6,6 +6,7 @@
 //!
 //! Neighbours: `mod` opens; `store::moving` has the words and the order.
 
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -14,10 +15,11 @@ use redis::{Cmd, Pipeline, Value};
 use super::failed::{self, Failed};
 use super::keys::Keys;
 use super::link::{Answers, Link};
+use super::redo::LeftJournal;
 use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
 use super::shared::RedisShared;
 use super::{RedisOptions, RedisStore, checks, confirms, history};
-use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, Opening, other_move};
+use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, Opening, Origin, other_move};
 use crate::store::{Later, ShardId, StoreError, codec};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -121,11 +123,11 @@ fn empty_but_for_a_broken_move(
     place: &Arc<str>,
     keys: &Keys,
     found: Option<FoundRegister>,
-    from: &str,
+    from: &Origin,
 ) -> Result<bool, StoreError> {
     match found.map(|found| found.notice) {
         None => Ok(false),
-        Some(Some(MoveNotice::Unfinished { from: begun })) if begun != from => {
+        Some(Some(MoveNotice::Unfinished { from: begun })) if !begun.is(from) => {
             Err(refused(place, keys, other_move(&begun, from)))
         }
         Some(Some(MoveNotice::Unfinished { .. })) => Ok(true),
@@ -137,7 +139,7 @@ fn empty_but_for_a_broken_move(
 }
 
 /// As [`super::examine::look_at_target`].
-pub(super) async fn look_at_target(link: &mut Link, keys: &Keys, from: &str) -> Result<(), StoreError> {
+pub(super) async fn look_at_target(link: &mut Link, keys: &Keys, from: &Origin) -> Result<(), StoreError> {
     let found = look(link, keys).await?;
     empty_but_for_a_broken_move(link.name(), keys, found, from).map(drop)
 }
@@ -297,6 +299,10 @@ impl Movable for RedisStore {
 
     fn notice(&self) -> Option<MoveNotice> {
         self.notice.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn put_left_aside(&self) -> Result<Vec<PathBuf>, StoreError> {
+        self.left_journals.get().into_iter().flatten().map(LeftJournal::put_aside).collect()
     }
 
     fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {

@@ -87,6 +87,16 @@ pub(super) async fn goes_through(
     Ok(has(head, &takes, logged, (batch, epoch)))
 }
 
+/// The same by the head that is there.
+pub(super) async fn has_batch(
+    link: &mut Link,
+    keys: &Keys,
+    batch: (ShardId, Point, Epoch),
+) -> Result<Option<bool>, StoreError> {
+    let [head] = heads(link, keys, [batch.0]).await?[..] else { return Err(strange(link.name(), "a head is none")) };
+    goes_through(link, keys, batch, &head, ANSWER_WITHIN).await
+}
+
 /// The same, where the log has this digest at that number, or nothing any more.
 fn has(head: &Head, takes: &Takes, logged: Option<Digest>, (batch, epoch): (Point, Epoch)) -> Option<bool> {
     if head.seq <= batch.seq {

@@ -19,7 +19,7 @@
 //! that could not be written is tried again once a second ([`try_again`]).
 //!
 //! Neighbours: `confirms` calls [`keep`]; `journal` has what is to be kept; `written` reads and makes calls; `frames` is the
-//! file's form, `restored` what a start makes of it, `others` what it makes of one of another register.
+//! file's form, `restored` what a start makes of it, `others` what it, or a move, makes of one of another register.
 
 mod frames;
 mod others;
@@ -39,7 +39,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use self::frames::{Redone, TITLE, decode, encode};
-pub(super) use self::others::check_others;
+pub(super) use self::others::{LeftJournal, check_others};
 pub(super) use self::restored::restore;
 use super::blocking::Blocking;
 use super::journal::{Deed, Point, Unkept};
@@ -48,6 +48,7 @@ use super::written;
 use crate::store::{ShardId, StoreError, whole};
 
 pub(super) use crate::store::moving::REDO_PREFIX as PREFIX;
+use crate::store::moving::redo_keeps;
 /// How long the disk may take: less than a commit is waited for.
 const DISK_WITHIN: Duration = Duration::from_secs(1);
 /// The same for all that is remembered at the end: up to `store.redis_heal_bytes`.
@@ -176,7 +177,7 @@ fn length(path: &Path) -> Result<Option<u64>, StoreError> {
 /// # Errors
 /// It cannot be read.
 pub(super) fn is_left(directory: &Path, register: u128) -> Result<bool, StoreError> {
-    Ok(length(&path_of(directory, register))?.is_some_and(|length| length > TITLE.len() as u64))
+    Ok(length(&path_of(directory, register))?.is_some_and(redo_keeps))
 }
 
 /// What lies in a file of before.

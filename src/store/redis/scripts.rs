@@ -53,7 +53,7 @@ pub(super) const TAKE: Script = Script {
         "token", "owner", "node", "address", "lease", "mine", "last", "seq", "digest", "reads", "wanted", "register",
         "serves",
     ],
-    answers: &["taken", "held", "fenced", "behind", "absent", "foreign", "moved", "newer"],
+    answers: &["taken", "held", "fenced", "behind", "absent", "foreign", "moved", "unfinished", "newer"],
 };
 pub(super) const LEASE: Script = Script {
     name: "lease",

@@ -196,6 +196,7 @@ pub(super) async fn take_once(
         TakeAnswer::Absent => return Err(shared.absent(shard)),
         TakeAnswer::Foreign(found) => return Err(shared.foreign(found)),
         TakeAnswer::Moved(notice) => return Err(shared.moved(&notice)),
+        TakeAnswer::Unfinished(notice) => return Err(shared.unfinished(&notice)),
         TakeAnswer::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
     };
     if shared.record_format.is_some_and(|wanted| wanted > head.format) && is_first {

@@ -5,7 +5,8 @@
 //! is given a stream that is encrypted already. Nothing turns the check of a certificate off.
 //!
 //! *A certificate is exchanged on disk.* Connections that stand go on; the next one shows, and trusts, what lies there now. A
-//! certificate and its key are two files: while they do not fit each other what was read before is used.
+//! certificate and its key are two files: while they do not fit each other what was read before is used. The same where the disk
+//! hangs on which they lie: they are looked at on a thread for that, by one at a time, and nobody waits for it for long.
 //!
 //! Neighbours: `place` reads from the URL whether it is wanted, `connect` calls it; `refusal` has the words.
 
@@ -38,6 +39,9 @@ use crate::telemetry::Seldom;
 /// Longest first answer that is read: the line that refuses a connection.
 const FIRST_LINE_BYTES_MAX: usize = 512;
 
+/// How long is waited for a look at the files.
+const LOOKS_WITHIN: Duration = Duration::from_millis(500);
+
 /// How often it is said that a certificate ends soon.
 const SAID_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_hours(6)..=Duration::from_hours(24);
 
@@ -45,6 +49,8 @@ const SAID_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_hours(6)..
 pub(super) struct RedisTls {
     files: TlsFiles,
     held: Mutex<Held>,
+    /// Whoever has it looks at the files.
+    looks: Arc<tokio::sync::Mutex<()>>,
     own_ends: Seldom,
     others_end: Seldom,
 }
@@ -83,7 +89,7 @@ impl RedisTls {
     pub(super) fn new(files: &TlsFiles) -> Result<Self, String> {
         let held = Held::of(files, files.stamps())?;
         let (own_ends, others_end) = (Seldom::new(SAID_EVERY), Seldom::new(SAID_EVERY));
-        Ok(Self { files: files.clone(), held: Mutex::new(held), own_ends, others_end })
+        Ok(Self { files: files.clone(), held: Mutex::new(held), looks: Arc::default(), own_ends, others_end })
     }
 
     /// When what was read ends.
@@ -96,12 +102,35 @@ impl RedisTls {
         locked(&self.held).others_end.clone()
     }
 
-    /// Reads what lies in the files now. Where that cannot be used, what was read of them before stays.
-    pub(super) fn look(&self) {
-        let mut held = locked(&self.held);
+    /// Looks whether other files lie there now, and reads those. A disk that hangs is waited for a moment: then what was read before
+    /// stays, until it answers.
+    pub(super) async fn look(self: &Arc<Self>) {
+        let (tls, looks) = (Arc::clone(self), Arc::clone(&self.looks));
+        let look = async {
+            let turn = looks.lock_owned().await;
+            let looking = tokio::task::spawn_blocking(move || {
+                tls.look_at_disk();
+                drop(turn);
+            });
+            // Where it crashed what was read before stays, too.
+            drop(looking.await);
+        };
+        // It goes on by itself.
+        let _ = tokio::time::timeout(LOOKS_WITHIN, look).await;
+    }
+
+    /// Reads what lies in the files now, which may block. Where that cannot be used, what was read of them before stays.
+    fn look_at_disk(&self) {
         let stamps = self.files.stamps();
-        if stamps != held.read && held.unfit.as_ref() != Some(&stamps) {
-            match Held::of(&self.files, stamps.clone()) {
+        let is_known = {
+            let held = locked(&self.held);
+            stamps == held.read || held.unfit.as_ref() == Some(&stamps)
+        };
+        let read = if is_known { None } else { Some(Held::of(&self.files, stamps.clone())) };
+        // Only now: who makes a connection takes it meanwhile.
+        let mut held = locked(&self.held);
+        if let Some(read) = read {
+            match read {
                 Ok(read) => {
                     *held = Held { others_end: held.others_end.take(), ..read };
                     tracing::info!(
@@ -123,8 +152,8 @@ impl RedisTls {
         }
     }
 
-    fn connector(&self) -> TlsConnector {
-        self.look();
+    async fn connector(self: &Arc<Self>) -> TlsConnector {
+        self.look().await;
         locked(&self.held).connector.clone()
     }
 
@@ -146,7 +175,7 @@ impl RedisTls {
 
     /// A connection that is there by then, and over which one answer came.
     pub(super) async fn connect(
-        &self,
+        self: &Arc<Self>,
         (host, port): (&str, u16),
         settings: &TcpSettings,
         end: Instant,
@@ -155,7 +184,8 @@ impl RedisTls {
         let refused = |refusal| io::Error::other::<TlsRefusal>(refusal);
         let name = ServerName::try_from(host.to_owned()).map_err(|_| refused(whom.no_name()))?;
         let socket = timeout_at(end, reach(host, port, settings)).await??;
-        let mut stream = match timeout_at(end, self.connector().connect(name, socket)).await {
+        let connector = timeout_at(end, self.connector()).await?;
+        let mut stream = match timeout_at(end, connector.connect(name, socket)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(whom.in_handshake(&error).map_or(error, refused)),
             Err(_) => return Err(refused(whom.silent())),

@@ -31,7 +31,7 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
     while tokio::time::timeout(LOOKS_EVERY, over.recv()).await.is_err() {
         place.look().await;
         if let Some(tls) = place.tls() {
-            tls.look();
+            tls.look().await;
         }
         shared.moves(place.moving());
         looks = looks.wrapping_add(1);

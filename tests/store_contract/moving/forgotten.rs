@@ -107,7 +107,12 @@ fn a_node_takes_nothing_of_a_register_that_went_back_to_before_it_was_finished()
             taken => break taken,
         }
     };
-    assert!(matches!(&said, Err(StoreError::Io { .. })), "{said:?}");
+    let Err(StoreError::Io { context, source }) = &said else { panic!("{said:?}") };
+    assert!(context.ends_with("went back to before the move into it was finished"), "{context}");
+    assert!(
+        source.to_string().contains("leave that running") && source.to_string().contains("`allod migrate`"),
+        "{source}"
+    );
     wait(node.meet(false)).unwrap();
     wait(node.close());
     assert_eq!(moved(&files, &keys, 3).unwrap().tally, None, "it is whole, and only finished");
@@ -164,7 +169,7 @@ fn a_source_that_forgot_that_it_was_moved_does_not_remove_what_it_became() {
 
 /// A target of a primary whose replicas are waited for, with its shard taken, and how it ends.
 fn to_be_finished(server: &Server) -> (RedisStore, Vec<LastOf>) {
-    let opening = Opening::Target { from: "the directory d".to_owned() };
+    let opening = Opening::Target { from: Origin::of(7, "the directory d") };
     let keys = Keys { opening, replicas_that_follow: true, ..Keys::new(server.url(), 1) };
     let store = RedisStore::open(keys).unwrap();
     // A replica that has just begun to follow may be late for once.

@@ -72,9 +72,9 @@ fn a_right_that_is_taken_away_stops_a_change_before_anything_of_it_is_written() 
 /// What a register says of its move stands in its own key and in every head.
 #[test]
 fn a_right_that_is_taken_away_leaves_no_move_half_noted() {
-    use allod::store::moving::{Movable, MoveNotice};
+    use allod::store::moving::{Movable, MoveNotice, Origin};
     let Some((begun, _)) = begun() else { return };
-    let notice = Some(MoveNotice::Unfinished { from: "elsewhere".into() });
+    let notice = Some(MoveNotice::Unfinished { from: Origin::of(7, "elsewhere") });
     for command in ["hset", "hdel"] {
         user(&begun.server, &format!("-{command}"));
         let before = lies(&begun.server);

@@ -1,19 +1,26 @@
 //! A redo journal of another register in the same directory. What is in it was acknowledged, and no start with this one brings it.
 //!
 //! *A node acknowledges to its disk and is killed; its register is moved, and the node started with what it became: it is another
-//! register, and nobody ever looks at that file.* So it is refused, as a late journal of another register is.
+//! register, and nobody ever looks at that file.* So it is refused, as a late journal of another register is; and whoever moves the
+//! register names the directories of its nodes: what they left there and the register has is put aside, once it is moved; what it does
+//! not have stops the move, for it could be brought to where the register is now, and to no other one.
 //!
 //! Neighbours: `frames` and `restored` read the file; `late` says what is refused, and names what is given up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::frames::{Redone, TITLE, decode};
-use super::restored::{decoded, remaining};
+use super::frames::{Redone, decode};
+use super::restored::{Moves, decoded, remaining};
 use super::{PREFIX, damaged, length, path_of};
 use crate::store::late::{self, Late};
-use crate::store::{Batch, Digest, ShardId, StoreError, whole};
+use crate::store::moving::redo_keeps;
+use crate::store::redis::journal::{Move, Point};
+use crate::store::redis::keys::Keys;
+use crate::store::redis::link::Link;
+use crate::store::redis::reach;
+use crate::store::{Batch, Digest, Epoch, ShardId, StoreError, whole};
 
 /// Refuses what was kept of another register, unless an operator `gives_up` what it has.
 ///
@@ -33,15 +40,92 @@ pub(in crate::store::redis) fn check_others(
         let entry = entry.map_err(whole::io("listing", directory))?;
         let path = entry.path();
         let is_another = path != own && entry.file_name().to_string_lossy().starts_with(PREFIX);
-        if !is_another || length(&path)?.is_none_or(|length| length <= TITLE.len() as u64) {
+        if !is_another || !length(&path)?.is_some_and(redo_keeps) {
             continue;
         }
         if !gives_up {
-            return Err(late::of_another(&path));
+            let once_moved = ". If it was moved with all of that, say that move again with `--node-data` and this directory, which looks \
+                              for it there, and puts the file aside";
+            return Err(late::of_another(&path, once_moved));
         }
-        late::give_up(&path, &lines(&path)?)?;
+        drop(late::give_up(&path, &lines(&path)?)?);
     }
     Ok(())
+}
+
+/// What a process left in the directory of a node, of a register that is moved, or was.
+#[derive(Debug)]
+pub(in crate::store::redis) struct LeftJournal {
+    path: PathBuf,
+    /// The register has all of it; else it is given up.
+    is_there: bool,
+}
+
+impl LeftJournal {
+    /// Looks for it, and whether the register has all that is in it; unless that is `given_up`, it must.
+    ///
+    /// # Errors
+    /// The register lacks some of it, or nobody knows; it cannot be read.
+    pub(in crate::store::redis) async fn find(
+        link: &mut Link,
+        keys: &Keys,
+        (directory, register, was_moved): (&Path, u128, bool),
+        given_up: bool,
+    ) -> Result<Option<Self>, StoreError> {
+        let path = path_of(directory, register);
+        if !length(&path)?.is_some_and(redo_keeps) {
+            return Ok(None);
+        }
+        let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
+        let (found, _) = decode(&bytes).map_err(|what| damaged(&path, &what))?;
+        for end in ends(&remaining(found)?) {
+            if reach::has_batch(link, keys, end).await? == Some(true) {
+                continue;
+            }
+            if given_up {
+                return Ok(Some(Self { path, is_there: false }));
+            }
+            let (shard, Point { seq, .. }, _) = end;
+            let helps = if was_moved {
+                "The register was moved without it, so no start brings it: claim what is in use there (`allod ip claim`). \
+                 `--accept-rollback` names what is in it, gives it up, and keeps the file as PAST-…"
+            } else {
+                "Start that node once more (`allod serve`, with that directory): it gives back what is missing. Then stop it, and say the \
+                 move again; `--accept-rollback` gives it up"
+            };
+            let text = format!(
+                "{} has changes that this node acknowledged, and Redis at {} is not known to have them: batch {} of shard {}. {helps}",
+                path.display(),
+                link.name(),
+                seq.0,
+                shard.0
+            );
+            return Err(StoreError::Damaged(text.into()));
+        }
+        Ok(Some(Self { path, is_there: true }))
+    }
+
+    /// It is another file from now on, for people. Answers its name.
+    ///
+    /// # Errors
+    /// A server has it, or it cannot be renamed.
+    pub(in crate::store::redis) fn put_aside(&self) -> Result<PathBuf, StoreError> {
+        let path = &self.path;
+        let file = std::fs::File::open(path).map_err(whole::io("opening", path))?;
+        if let Err(error) = file.try_lock() {
+            return Err(StoreError::Locked(format!("{} is a server's that runs ({error})", path.display()).into()));
+        }
+        if self.is_there { late::put_past(path) } else { late::give_up(path, &lines(path)?) }
+    }
+}
+
+/// The last batches that were acknowledged: those that no other one follows.
+fn ends(entries: &[(Redone, Moves)]) -> Vec<(ShardId, Point, Epoch)> {
+    let applied = |redone: &Redone| matches!(redone, Redone::Commit { applied: true, .. });
+    let moves = || entries.iter().filter(|(redone, _)| applied(redone)).flat_map(|(_, moves)| moves);
+    let followed: HashSet<(ShardId, Digest)> = moves().map(|(one, _)| (one.shard, one.before.digest)).collect();
+    let is_end = |one: &Move| !followed.contains(&(one.shard, one.after.digest));
+    moves().filter(|(one, _)| is_end(one)).map(|(one, epoch)| (one.shard, one.after, *epoch)).collect()
 }
 
 /// What was not put aside elsewhere of it, each shard for itself.

@@ -120,6 +120,8 @@ pub(in crate::store::redis) enum TakeAnswer {
     Foreign(Option<u128>),
     /// The register is somewhere else; what it says of that.
     Moved(String),
+    /// It is to be served when what it says of its move, or of how it is written anew, is over.
+    Unfinished(String),
     /// Its records are written in this format, which this program does not read.
     Newer(u64),
 }
@@ -135,6 +137,7 @@ pub(in crate::store::redis) fn taken(value: Value) -> Option<TakeAnswer> {
         b"absent" => TakeAnswer::Absent,
         b"foreign" => TakeAnswer::Foreign(rest.hex()),
         b"moved" => TakeAnswer::Moved(rest.text()?),
+        b"unfinished" => TakeAnswer::Unfinished(rest.text()?),
         b"newer" => TakeAnswer::Newer(rest.number()?),
         _ => return None,
     })

@@ -38,7 +38,8 @@
 -- returns {`behind`, seq}: under the token `last` it is further back than it was, and nothing was done
 -- returns {`absent`}: there is no head
 -- returns {`foreign`, register}: it is this other one's, or nothing says whose it is
--- returns {`moved`, notice}: the register is somewhere else, and nobody owns this one any more; or it is unfinished
+-- returns {`moved`, notice}: the register is somewhere else, and nobody owns this one any more
+-- returns {`unfinished`, notice}: it is being moved here, or written anew, and nobody serves it before that is over
 -- returns {`newer`, format}: the records are in a format that it does not read
 -- writes head
 local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'seq', 'digest', 'moved', 'format', 'takes')
@@ -50,8 +51,10 @@ if register[1] ~= ARGV[12] then
     return {'foreign', register[1] or ''}
 end
 local notice = head[9] or ARGV[13] == '1' and register[2]
-if notice and (ARGV[9] == '' or string.sub(notice, 1, 6) == 'moved ') then
+if notice and string.sub(notice, 1, 6) == 'moved ' then
     return {'moved', notice}
+elseif notice and ARGV[9] == '' then
+    return {'unfinished', notice}
 end
 local format = tonumber(head[10] or 1)
 if format > tonumber(ARGV[10]) then

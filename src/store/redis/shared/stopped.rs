@@ -103,13 +103,22 @@ impl RedisShared {
         }
     }
 
-    /// The register is somewhere else. Whoever serves it ends: he would wait for ever for what is nobody's any more. Not where it is
-    /// unfinished again, as it was not when this process opened it: whoever owned it last gives back what is missing.
+    /// It is not whole yet, or not again, as it was when this process opened it to serve it. Then that passes: whoever owned it last
+    /// gives back what is missing, and who writes it anew says so when it is done.
+    pub(in crate::store::redis) fn unfinished(&self, notice: &str) -> StoreError {
+        let Some(MoveNotice::Unfinished { from }) = MoveNotice::parse(notice).filter(|_| self.serves) else {
+            return moving::moved(&self.place, self.keys.prefix(), notice);
+        };
+        let context = format!("Redis at {} went back to before the move into it was finished", self.place).into();
+        let why = format!(
+            "it is again the unfinished copy of the register that was moved here from {from}. The node that owned it last gives back \
+             what is missing, so leave that running; where none lives, say the move again (`allod migrate`), which finishes it"
+        );
+        StoreError::Io { context, source: Arc::new(io::Error::other(why)) }
+    }
+
+    /// The register is somewhere else. Whoever serves it ends: he would wait for ever for what is nobody's any more.
     pub(in crate::store::redis) fn moved(&self, notice: &str) -> StoreError {
-        if let Some(notice @ MoveNotice::Unfinished { .. }) = MoveNotice::parse(notice).filter(|_| self.serves) {
-            let context = format!("Redis at {} went back, and what it has now", self.place).into();
-            return StoreError::Io { context, source: Arc::new(io::Error::other(notice.refusal())) };
-        }
         match moving::moved(&self.place, self.keys.prefix(), notice) {
             moved @ StoreError::Foreign(_) if self.serves => self.damaged(moved.to_string()),
             moved => moved,

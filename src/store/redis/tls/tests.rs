@@ -2,6 +2,8 @@
 #![allow(clippy::disallowed_methods, reason = "files of a test need not survive anything")]
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::*;
 
@@ -125,7 +127,7 @@ fn files_are_read_again_once_they_are_other_ones_and_can_be_used() {
         RedisTls::new(&TlsFiles { ca: ca.own.certificate.clone(), certificate: certificate.clone(), key: key.clone() });
     let tls = tls.unwrap();
     let ends = || {
-        tls.look();
+        tls.look_at_disk();
         tls.ends().certificate.unwrap()
     };
     let first = ends();
@@ -140,4 +142,33 @@ fn files_are_read_again_once_they_are_other_ones_and_can_be_used() {
     assert_eq!(ends(), second);
     put(&one.key, &key);
     assert_eq!(ends(), first);
+}
+
+/// The thread that commits makes connections, too: a disk that does not answer must not hold it up.
+#[tokio::test]
+async fn a_disk_that_does_not_answer_holds_up_nobody_who_wants_a_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = Authority::new(directory.path(), "ca");
+    let own = ca.signs_until("own", &[], 2_090);
+    let hangs = directory.path().join("hangs.pem");
+    std::fs::copy(&own.certificate, &hangs).unwrap();
+    let tls = RedisTls::new(&TlsFiles { certificate: hangs.clone(), key: own.key, ..only_ca(&ca.own.certificate) });
+    let tls = Arc::new(tls.unwrap());
+    let ends = tls.ends();
+    // Whoever opens a pipe to read waits for somebody who writes.
+    std::fs::remove_file(&hangs).unwrap();
+    let pipe = rustix::fs::mknodat(rustix::fs::CWD, &hangs, rustix::fs::FileType::Fifo, 0o600.into(), 0);
+    pipe.unwrap();
+    let (went_on, waits) = std::sync::mpsc::channel();
+    let disk = std::thread::spawn(move || {
+        let was_waited_for = waits.recv_timeout(Duration::from_secs(20)).is_err();
+        drop(std::fs::OpenOptions::new().write(true).open(&hangs).unwrap());
+        was_waited_for
+    });
+    for _ in 0..2 {
+        drop(tls.connector().await);
+    }
+    assert_eq!(tls.ends(), ends, "what was read before is used");
+    went_on.send(()).unwrap();
+    assert!(!disk.join().unwrap(), "it was waited for until the disk answered");
 }
