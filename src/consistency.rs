@@ -126,12 +126,15 @@
 //! refuse another one or none; also while they run, for *Redis may come back with the files of another register, whose heads look
 //! as if somebody had gone on from further back.* An owner that lives has all that was acknowledged in memory, and writes it anew
 //! where nothing of a register is: under fresh tokens, so that nothing that was on its way counts; closed to all until it was
-//! read once more; and only where its lease is in force or no other node was there, for another one may have owned it since.
+//! read once more; and only where its lease is in force, or where it has no secret, so that it shares the register with nobody, and
+//! saw nobody: else another one may have owned it since. *It may have come, granted and gone with what Redis had, and neither ever
+//! reached the other.*
 //! What was decided and never durable is told from what was by the way back that each network keeps
 //! ([`core::network::WayBack`](crate::core::network::WayBack)). [`store::redis`](crate::store::redis); shown by
 //! `an_emptied_server_stops_the_store_and_the_next_start`, `a_head_that_is_missing_is_damage`,
 //! `a_register_whose_redis_is_emptied_under_load_is_written_anew_and_nothing_acknowledged_is_lost`,
 //! `nodes_that_share_a_register_grant_nothing_from_a_redis_that_comes_back_empty_after_their_leases`,
+//! `an_owner_that_is_back_writes_nothing_over_what_a_node_granted_that_it_never_saw`,
 //! `a_running_node_grants_nothing_from_another_register_and_ends_naming_both`. *Files are moved to Redis, and the first start over it
 //! names another database: nothing is noted yet.* So what a move leaves beside the files is a note, too; shown by
 //! `a_node_whose_files_were_moved_to_redis_begins_no_register_where_that_one_is_not`. *Otherwise:* all of a register is written anew or

@@ -5,8 +5,8 @@
 //! It is written as a register is that is moved: closed to everybody until it was read once more and is what it was. Then this
 //! process begins anew with it, as it would after a restart, and gives no address before it has loaded what it wrote.
 //!
-//! **Who may.** Only an owner whose lease is in force, or who saw no other node: else another one may have owned the register
-//! since, and knows better. A store in which anything is left of a register is never written over; nor is one that only
+//! **Who may.** Only an owner whose lease is in force, or one that has no secret and saw no other node: else another one may have
+//! owned the register since, also one that is gone again and that this one never saw, and granted what is free in this memory. A store in which anything is left of a register is never written over; nor is one that only
 //! went back (`store::redis::heal`).
 //!
 //! **A stop** waits for it: what is written is served by nobody before it is whole, and the memory ends with the process. So it

@@ -311,7 +311,7 @@ impl Keeper {
         };
         if self.failed() && self.store.was_emptied() {
             self.tenure = None;
-            let may = self.server.nodes.is_alone() || !has_lapsed(&self.server, &*self.store, &self.renewed_ms);
+            let may = self.shares_with_nobody() || !has_lapsed(&self.server, &*self.store, &self.renewed_ms);
             return Some(Over::Emptied(Emptied::Owned { tenure: Arc::clone(shared), may }, lost.problem));
         }
         if self.store.info().ownership_is_standing || self.failed() {
@@ -361,7 +361,7 @@ impl Keeper {
             return Some(Over::Failed(unrelated.problem));
         }
         // Whoever has it in the store need not have it in memory, too.
-        if self.memory.is_some() && self.store.holder().await.is_ok() {
+        if self.memory.is_some() && (!self.shares_with_nobody() || self.store.holder().await.is_ok()) {
             self.memory = None;
         }
         let others_first = self.card.draining || self.stays_off();
@@ -369,6 +369,7 @@ impl Keeper {
         let found = if others_first { self.look().await } else { self.contend().await };
         self.tell_reach();
         if self.store.was_emptied()
+            && self.shares_with_nobody()
             && let Some(memory) = self.memory.take()
         {
             let problem = "the store was emptied while it could not be reached".to_owned();
@@ -393,6 +394,12 @@ impl Keeper {
         None
     }
 
+    /// Can no other node have owned the register since this one did? One with a secret is one of several, and another one may
+    /// have come, granted and gone while this one reached neither it nor the store.
+    fn shares_with_nobody(&self) -> bool {
+        self.peers.is_none() && self.server.nodes.is_alone()
+    }
+
     /// A store that takes nothing any more takes nothing in the next tenure either: only a new process may help.
     fn failed(&self) -> bool {
         self.store.health() == StoreHealth::Failed
@@ -407,7 +414,7 @@ impl Keeper {
             Some(why) => self.wait_for_store(why),
             None => self.wait("another node takes over", NotReadyReason::Moved),
         }
-        if lost.store_away.is_some() && self.store.info().may_be_emptied && self.server.nodes.is_alone() {
+        if lost.store_away.is_some() && self.store.info().may_be_emptied && self.shares_with_nobody() {
             // It may come back without anything, and then this is all that is known.
             match shared.recall(problem).await {
                 Ok(memory) => self.memory = Some(memory),

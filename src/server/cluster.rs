@@ -85,7 +85,8 @@ impl Nodes {
         self.company.store(true, Ordering::Release);
     }
 
-    /// Was no other node here since this one began? Then none can have owned the register since.
+    /// Was no other node here since this one began, as far as it saw? Of what it could not see while it did not reach the store
+    /// that says nothing.
     pub fn is_alone(&self) -> bool {
         !self.company.load(Ordering::Acquire)
     }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::client::{Answer, Client};
 use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually, insist};
+use super::wire::Way;
 
 /// What the node says that has written the register.
 const WHOLE: &str = "the register is whole again";
@@ -41,10 +42,10 @@ async fn a_redis_that_is_started_again_without_its_file_is_given_back_the_regist
     run.end().await;
 }
 
-/// Nobody else was there who could have owned it in between, so it may take longer than a lease.
+/// It has no secret, so nobody else was there who could have owned it in between: it may take longer than a lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_alone_writes_its_register_anew_however_long_redis_was_away() {
-    let Some(mut run) = Run::of(Setting { nodes: 1, ..Setting::default() }).await else { return };
+    let Some(mut run) = Run::of(Setting { alone: true, ..Setting::default() }).await else { return };
     run.nodes.redis.end();
     run.nodes.redis.forget();
     tokio::time::sleep(Duration::from_secs(8)).await;
@@ -65,6 +66,29 @@ async fn nodes_that_share_a_register_grant_nothing_from_a_redis_that_comes_back_
     assert!(!run.load.more(50, Duration::from_secs(8)).await, "an emptied register grants");
     assert_eq!(written(&run.nodes), 0, "{}", run.nodes.logs());
     run.end_in_silence().await;
+}
+
+/// It never saw the other one: neither reached the other, and that one is gone with what Redis had.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_is_back_writes_nothing_over_what_a_node_granted_that_it_never_saw() {
+    let Some(mut nodes) = Nodes::set(Setting { nodes: 1, wired: true, ..Setting::default() }) else { return };
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
+    nodes.to_redis(0).hold(Way::Both);
+    nodes.to_node(0).hold(Way::Both);
+    let other = nodes.cluster.begin_as("other", "other", 1).ready();
+    let mut of_other = Client::connect(other.address).await.unwrap();
+    insist(&mut of_other, "ip.allocate", &json!({"network": "lan", "owner": "theirs"})).await;
+    eventually("its lease lapsed", || nodes.logs().contains("this node owns the register no more")).await;
+    drop(other);
+    nodes.redis.end();
+    nodes.redis.forget();
+    nodes.redis.begin();
+    nodes.to_redis(0).cut();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert_eq!(written(&nodes), 0, "{}", nodes.logs());
+    let granted = client.call("ip.allocate", json!({"network": "lan", "owner": "ours"})).await;
+    assert!(!matches!(granted, Answer::Result(_)), "{granted:?}");
 }
 
 /// What was told, and what is gone with the old Redis.
@@ -171,7 +195,7 @@ async fn what_is_written_anew_is_what_was_answered_also_of_requests_that_were_un
     const OWNERS: usize = 3_000;
     // Within the lease, and behind it.
     for pause in [Duration::from_millis(2_800), Duration::from_secs(7)] {
-        let Some(mut nodes) = Nodes::set(Setting { nodes: 1, ..Setting::default() }) else { return };
+        let Some(mut nodes) = Nodes::set(Setting { alone: true, ..Setting::default() }) else { return };
         let mut client = nodes.client(0).await;
         insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]})).await;
         let ask = |n: usize, method: &str| {

@@ -15,7 +15,8 @@ use super::seed::seed;
 use super::wire::{Way, Wire};
 use serde_json::json;
 
-const WIRED: Setting<'static> = Setting { redis: &[], nodes: 2, store: "", wired: true, environments: Vec::new() };
+const WIRED: Setting<'static> =
+    Setting { redis: &[], nodes: 2, alone: false, store: "", wired: true, environments: Vec::new() };
 
 /// The owner does not hear Redis, then the next one is not heard by it: the other takes over, and what was sent arrives long
 /// after, or never.

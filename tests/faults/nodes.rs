@@ -30,6 +30,8 @@ pub struct Cluster {
     peer_ports: Vec<u16>,
     /// What each finds in its environment.
     environments: Vec<Vec<(String, String)>>,
+    /// Do its nodes have the secret with which they may share a register?
+    has_secret: bool,
     /// What is started.
     program: PathBuf,
     /// The last scrapes of processes that were ended.
@@ -57,6 +59,13 @@ impl Cluster {
     ) -> Self {
         let mut cluster = Self { environments, ..Self::new(directory, url, settings) };
         cluster.add(count);
+        cluster
+    }
+
+    /// Starts a node that has no secret, and so shares its register with nobody.
+    pub fn alone(directory: &Path, url: &str, settings: &[&str]) -> Self {
+        let mut cluster = Self { has_secret: false, ..Self::new(directory, url, settings) };
+        cluster.add(1);
         cluster
     }
 
@@ -99,6 +108,7 @@ impl Cluster {
             to_node: Vec::new(),
             peer_ports: Vec::new(),
             environments: Vec::new(),
+            has_secret: true,
             program: allod(),
             ended: Vec::new(),
         }
@@ -135,11 +145,12 @@ impl Cluster {
         let listen = format!("127.0.0.1:{}", self.peer_ports.get(at).copied().unwrap_or_default());
         let advertised = self.to_node.get(at).map(|wire| wire.address.to_string());
         let arguments = ["serve", "--redis", &url, "--node", name, "--data", &data_text];
-        let cluster = ["--cluster-listen", &listen, "--cluster-secret-file", &secret];
+        let shared = ["--cluster-listen", &listen, "--cluster-secret-file", &secret];
+        let cluster: &[&str] = if self.has_secret { &shared } else { &[] };
         let advertise: Vec<&str> = advertised.iter().flat_map(|address| ["--advertise", address]).collect();
         let settings: Vec<&str> = self.settings.iter().map(String::as_str).collect();
         let environment = self.environments.get(at).cloned().unwrap_or_default();
-        let all = [&arguments[..], &cluster[..], &advertise[..], &settings[..]].concat();
+        let all = [&arguments[..], cluster, &advertise[..], &settings[..]].concat();
         Starting::of(&self.program, &data, &all, environment)
     }
 

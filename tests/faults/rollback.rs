@@ -10,7 +10,8 @@ use super::run::{Nodes, Run, Setting, eventually, insist};
 use super::wire::Way;
 
 /// A Redis that goes back to its last snapshot whenever it is killed.
-const SNAPSHOTS: Setting<'static> = Setting { redis: &[], nodes: 1, store: "", wired: false, environments: Vec::new() };
+const SNAPSHOTS: Setting<'static> =
+    Setting { redis: &[], nodes: 1, alone: false, store: "", wired: false, environments: Vec::new() };
 
 /// Redis loses what came since its last snapshot.
 fn goes_back(run: &mut Run) -> (u64, u64) {

@@ -79,6 +79,8 @@ impl Keeper for RedisCluster {
 pub struct Setting<'a> {
     pub redis: &'a [&'a str],
     pub nodes: usize,
+    /// One node only, which has no secret.
+    pub alone: bool,
     /// Lines of `[store]`.
     pub store: &'a str,
     /// Is there a wire between each node and Redis (where one address is all of it), one to each node from the others, and one
@@ -93,6 +95,7 @@ impl Default for Setting<'_> {
         Self {
             redis: &["--appendonly", "yes", "--appendfsync", "always"],
             nodes: 2,
+            alone: false,
             store: "",
             wired: false,
             environments: Vec::new(),
@@ -129,6 +132,10 @@ impl<R: Keeper> Nodes<R> {
         let file = configuration(directory.path(), setting.store).display().to_string();
         let (place, arguments) = (directory.path(), ["--config", &file]);
         let (url, count, environments) = (redis.url(), setting.nodes, setting.environments);
+        if setting.alone {
+            let cluster = Cluster::alone(place, &url, &arguments);
+            return Self { cluster, redis, to_clients: Vec::new(), directory };
+        }
         if !setting.wired {
             let cluster = Cluster::with_environments(place, &url, count, &arguments, environments);
             return Self { cluster, redis, to_clients: Vec::new(), directory };

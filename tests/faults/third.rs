@@ -12,7 +12,8 @@ use super::happens::seqs;
 use super::run::{Run, Setting, eventually, insist};
 
 /// Three nodes over a Redis that goes back to its last snapshot whenever it is killed.
-const SNAPSHOTS: Setting<'static> = Setting { redis: &[], nodes: 3, store: "", wired: false, environments: Vec::new() };
+const SNAPSHOTS: Setting<'static> =
+    Setting { redis: &[], nodes: 3, alone: false, store: "", wired: false, environments: Vec::new() };
 
 fn goes_back(run: &mut Run) {
     let before = seqs(&run.nodes.redis);
