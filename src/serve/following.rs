@@ -31,7 +31,10 @@ impl Keeper {
                 "the process before this one owns the register still"
             }
             (CannotOwn::Held { owner, address, .. }, Some(peers)) if !address.is_empty() => {
-                if !matches!(&*role, Role::Follower { address: present, .. } if present == address) {
+                // Another one may be where it was: a machine that was set up anew has a new name.
+                let is_followed =
+                    matches!(&*role, Role::Follower { owner: o, address: a, .. } if o == owner && a == address);
+                if !is_followed {
                     let (owner, address) = (Arc::clone(owner), Arc::clone(address));
                     let link = peers.link(&address);
                     self.server.seat.become_role(Role::Follower { owner, address, link });

@@ -1,10 +1,13 @@
 //! Two processes of one name.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use serde_json::json;
+
+use super::client::Client;
 use super::redis::Redis;
-use super::run::{Run, Setting};
+use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, insist};
 use super::server::allod;
 
 /// The second one is not let in while the first one lives. When that sleeps for long it is, takes over, and the first one
@@ -29,6 +32,37 @@ async fn of_two_nodes_of_one_name_only_one_grants_at_a_time() {
     // Whoever is left is one of them.
     run.end().await;
     drop(twin);
+}
+
+/// A machine that was set up anew has the place of the one before it and another name. The other nodes know it by that, and so
+/// does whoever asks them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_of_another_name_where_the_one_before_it_was_is_known_by_its_own() {
+    let Some(mut nodes) = Nodes::set(Setting { wired: true, ..Setting::default() }) else { return };
+    assert_eq!(nodes.cluster.owner_but(None).await, 0);
+    nodes.cluster.signal(1, "-STOP");
+    nodes.cluster.kill(0);
+    let anew = nodes.cluster.begin_as("anew", "anew", 0).ready();
+    nodes.cluster.signal(1, "-CONT");
+    let mut client = nodes.client(1).await;
+    eventually_shown(&mut client, "anew").await;
+    let drained = insist(&mut client, "cluster.drain", &json!({"node": "anew"})).await;
+    assert_eq!(drained["owner"], "node-1", "{drained}");
+    drop(anew);
+}
+
+/// Waits until a node shows who owns the register.
+async fn eventually_shown(client: &mut Client, owner: &str) {
+    let end = Instant::now() + STANDSTILL_MAX;
+    loop {
+        let known = insist(client, "cluster.nodes", &json!({})).await;
+        let owners: Vec<_> = known["nodes"].as_array().unwrap().iter().filter(|node| node["owner"] == true).collect();
+        if matches!(owners[..], [one] if one["name"] == owner) {
+            return;
+        }
+        assert!(Instant::now() < end, "{known}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// It took the register, and could not listen.
