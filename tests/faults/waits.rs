@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::client::{Answer, Client};
 use super::nodes::Cluster;
 use super::redis::Redis;
 
@@ -202,6 +204,39 @@ async fn who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left() {
     until_waits(cluster, first, "one", left.len());
     while !left.is_empty() {
         holder = hand_on(&mut there, ("one", &holder), &mut left).0;
+    }
+}
+
+/// What still stood before its network when the register was given away waits like what waited already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_begins_to_wait_while_the_register_is_given_away_waits_at_the_next_owner() {
+    let Some(two) = Two::start().await else { return };
+    drop(two.full());
+    let addresses = [two.drained, two.stays];
+    let mut owner = two.first;
+    let at = |node: usize| addresses[usize::from(node != two.first)];
+    for _ in 0..4 {
+        let over = Arc::new(AtomicBool::new(false));
+        let mut askers = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let (over, mut client) = (Arc::clone(&over), Client::connect(at(owner)).await.unwrap());
+            askers.spawn(async move {
+                let ask = json!({"network": "one", "owner": "late", "wait_seconds": 1});
+                let mut told = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    told.extend(client.call_all(vec![("ip.allocate".to_owned(), ask.clone()); 128]).await);
+                }
+                told
+            });
+        }
+        let mut orders = Client::connect(at(owner)).await.unwrap();
+        orders.call("cluster.drain", json!({})).await.ok();
+        over.store(true, Ordering::Relaxed);
+        for answer in askers.join_all().await.into_iter().flatten() {
+            assert!(matches!(&answer, Answer::Refused(kind, _) if kind == "not_enough_capacity"), "{answer:?}");
+        }
+        orders.call("cluster.drain", json!({"drain": false})).await.ok();
+        owner = two.cluster.owner_but(Some(owner)).await;
     }
 }
 

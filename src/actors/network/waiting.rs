@@ -109,7 +109,11 @@ impl NetworkActor {
             let fault = Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: RETRY_AFTER_MS };
             return unit.answer(ticket, Err(Box::new(fault)), false);
         }
+        // A closed outlet is a client that hung up: it is about to be told so.
+        let begins = || outlet.send(Told::Waits(vec![BeganToWait { ticket, networks: vec![self.id()] }]));
         if self.shared.gives_away() {
+            // It goes on waiting at whoever owns the register next.
+            let _ = begins();
             return unit.answer(ticket, Err(Box::new(moved())), false);
         }
         let now = self.shared.clock.boot_ms();
@@ -130,8 +134,7 @@ impl NetworkActor {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
-        // A closed outlet is a client that hung up: it is about to be told so.
-        let _ = outlet.send(Told::Waits(vec![BeganToWait { ticket, networks: vec![self.id()] }]));
+        let _ = begins();
         let since = now.saturating_sub(wait.waited_ms());
         let one = One { ticket, outlet: Some(outlet), by, reason, place, _watch: TaskGuard(watch) };
         let time = WaitTime { since_ms: since, until_ms: now.saturating_add(wait.ms) };
