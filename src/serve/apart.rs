@@ -134,6 +134,9 @@ impl Keeper {
         match self.hand_over(shared, Some(successor)).await {
             Ok(true) => return,
             Ok(false) => {}
+            Err(Unhanded::Barred(fault)) => {
+                return tracing::warn!(problem = fault.problem(), "it keeps the register all the same");
+            }
             Err(Unhanded::Kept(fault)) => tracing::info!(problem = fault.problem(), "it lets go of it"),
             Err(Unhanded::Orphaned(fault)) => {
                 tracing::warn!(problem = fault.problem(), "nobody has taken it yet");

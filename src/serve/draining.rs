@@ -172,7 +172,7 @@ impl Keeper {
         if let Some(shared) = tenure {
             match self.hand_over(shared, None).await {
                 Ok(_) => {}
-                Err(Unhanded::Kept(fault)) => {
+                Err(Unhanded::Barred(fault) | Unhanded::Kept(fault)) => {
                     self.set_draining(false).await;
                     return order.answer(Err(fault));
                 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::keeper::Keeper;
 use super::lease::let_go;
@@ -58,6 +58,8 @@ async fn other_owner(store: &dyn Store, server: &Server) -> Option<Holder> {
 
 /// Why the register was not handed over.
 pub(super) enum Unhanded {
+    /// It is still this node's, and must be: nobody could take it.
+    Barred(Box<Fault>),
     /// It is still this node's.
     Kept(Box<Fault>),
     /// It was let go of, and nobody has taken it yet.
@@ -114,7 +116,7 @@ pub(super) struct Handover<'a> {
 impl Handover<'_> {
     /// Gives the register to another node, or to this one only. Answers who owns it then, and the way there.
     pub(super) async fn run(&self, shared: &Arc<Shared>, only: Option<&str>) -> Result<(Holder, Arc<Link>), Unhanded> {
-        let (mut candidates, all) = others(self.server, self.store).await.map_err(Unhanded::Kept)?;
+        let (mut candidates, all) = others(self.server, self.store).await.map_err(Unhanded::Barred)?;
         candidates.retain(|candidate| only.is_none_or(|only| candidate.name == only));
         let mut links: Vec<(NodeCard, Arc<Link>)> = Vec::with_capacity(all.len());
         for card in all {
@@ -122,9 +124,9 @@ impl Handover<'_> {
             links.push((card, link));
         }
         // Getting ready may take minutes: what nobody could take over is found before, and what changed meanwhile behind it.
-        self.could_be_taken(shared).await.map_err(Unhanded::Kept)?;
+        self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
         let successor = self.prepare(&candidates, &links).await.map_err(Unhanded::Kept)?;
-        self.could_be_taken(shared).await.map_err(Unhanded::Kept)?;
+        self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
         // From here on nobody is waited for who is not there.
         self.reach(&mut links).await;
         let begun = Instant::now();
@@ -146,7 +148,7 @@ impl Handover<'_> {
         self.server.metrics.owner.set(0);
         shared.retire("the register was handed over");
         let_go(self.store).await;
-        let holder = self.taken().await?;
+        let holder = self.taken(begun + Duration::from_millis(HANDOVER_HOLD_MS)).await?;
         let link = match links.into_iter().find(|(card, _)| card.peer_address == *holder.address) {
             Some((_, link)) => link,
             None => self.peers.link(&holder.address),
@@ -209,34 +211,47 @@ impl Handover<'_> {
     /// Every node that is reached asks nothing more of this one. The successor must.
     async fn hold(&self, successor: &NodeCard, links: &[(NodeCard, Arc<Link>)]) -> Result<(), Box<Fault>> {
         let (successor_name, owner) = (successor.name.as_str().into(), self.server.node.as_str().into());
-        let held = self.tell(NodeJob::Hold { successor: successor_name, owner }, links).await;
-        if held.contains(&successor.name) {
-            return Ok(());
-        }
+        let told = self.tell(NodeJob::Hold { successor: successor_name, owner }, links).await;
+        let why = match told.into_iter().find(|(name, _)| *name == successor.name) {
+            Some((_, Ok(_))) => return Ok(()),
+            Some((_, Err(fault))) => fault.problem().to_owned(),
+            None => "it is not reached any more".to_owned(),
+        };
         self.tell(NodeJob::GoOn, links).await;
-        let problem =
-            format!("node `{}` got ready, and then did not answer; this node keeps the register", successor.name);
+        let problem = format!(
+            "node `{}` got ready, and then does not take the register over: {why}; this node keeps it",
+            successor.name
+        );
         Err(unavailable(Applied::No, problem))
     }
 
-    /// Tells all of them; which of them have answered.
-    async fn tell(&self, job: NodeJob, links: &[(NodeCard, Arc<Link>)]) -> Vec<String> {
+    /// Tells all of them; what each answers.
+    async fn tell(
+        &self,
+        job: NodeJob,
+        links: &[(NodeCard, Arc<Link>)],
+    ) -> Vec<(String, Result<NodeStanding, Box<Fault>>)> {
         let mut asked = JoinSet::new();
         for (card, link) in links {
             let (name, link, job) = (card.name.clone(), Arc::clone(link), job.clone());
-            asked.spawn(async move { ask(&link, order(job), TOLD_WITHIN).await.is_ok().then_some(name) });
+            asked.spawn(async move { (name, ask(&link, order(job), TOLD_WITHIN).await) });
         }
-        asked.join_all().await.into_iter().flatten().collect()
+        asked.join_all().await
     }
 
-    /// Who has taken it. There is no more to be done here than to look.
-    async fn taken(&self) -> Result<Holder, Unhanded> {
-        let end = Instant::now() + Duration::from_millis(HANDOVER_HOLD_MS);
-        while Instant::now() < end {
-            if let Some(holder) = other_owner(self.store, self.server).await {
-                return Ok(holder);
+    /// Who has taken it, as is known at the end. There is no more to be done here than to look; what is asked here is held
+    /// meanwhile, and a store that does not answer keeps nobody longer.
+    async fn taken(&self, end: Instant) -> Result<Holder, Unhanded> {
+        let holder = async {
+            loop {
+                if let Some(holder) = other_owner(self.store, self.server).await {
+                    return holder;
+                }
+                sleep(LOOKS_EVERY).await;
             }
-            sleep(LOOKS_EVERY).await;
+        };
+        if let Ok(holder) = timeout_at(end.into(), holder).await {
+            return Ok(holder);
         }
         let problem = "the register was let go of, and no other node has taken it in time".to_owned();
         Err(Unhanded::Orphaned(unavailable(Applied::Unknown, problem)))
