@@ -110,10 +110,10 @@ impl NetworkActor {
             return unit.answer(ticket, Err(Box::new(fault)), false);
         }
         // A closed outlet is a client that hung up: it is about to be told so.
-        let begins = || outlet.send(Told::Waits(vec![BeganToWait { ticket, networks: vec![self.id()] }]));
+        let begins = || drop(outlet.send(Told::Waits(vec![BeganToWait { ticket, networks: vec![self.id()] }])));
         if self.shared.gives_away() {
             // It goes on waiting at whoever owns the register next.
-            let _ = begins();
+            begins();
             return unit.answer(ticket, Err(Box::new(moved())), false);
         }
         let now = self.shared.clock.boot_ms();
@@ -134,7 +134,7 @@ impl NetworkActor {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
-        let _ = begins();
+        begins();
         let since = now.saturating_sub(wait.waited_ms());
         let one = One { ticket, outlet: Some(outlet), by, reason, place, _watch: TaskGuard(watch) };
         let time = WaitTime { since_ms: since, until_ms: now.saturating_add(wait.ms) };
