@@ -63,7 +63,8 @@ pub struct Top {
 }
 
 const AFTER_HELP: &str = "\
-On a terminal: q ends it, s sorts by something else. IPV4 and IPV6 are what is
+On a terminal: q ends it, s sorts by something else, and networks and scopes for
+which there are no rows are counted. IPV4 and IPV6 are what is
 not free of all addresses; FULL IN is told where a network fills, by what a
 minute and more have shown.
 
