@@ -49,11 +49,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         }
         ErrorKind::InUse => in_use(params, error, network.as_deref()),
         ErrorKind::NotOwner => format!("`allod who {address}` tells who holds it"),
-        // It is nowhere to be looked at yet.
-        ErrorKind::WrongKind if method == "network.create" => {
-            "leave the subnets out, or make it of another kind: `allod network create --help` names those there are".to_owned()
-        }
-        ErrorKind::WrongKind => format!("{} shows of which kind network and pools are", in_network("network get")),
+        ErrorKind::WrongKind => wrong_kind(method, &in_network("network get")),
         ErrorKind::Conflict => conflict(method, params, network.as_deref(), &address),
         ErrorKind::QuotaExceeded => {
             // Only the sentence says whose limit it is.
@@ -299,6 +295,14 @@ fn reserved(method: &str, error: &RpcError, network: Option<&str>, address: &str
     }
     let network = network.unwrap_or("NETWORK");
     format!("name another address, or have one chosen: `allod ip allocate {network} --owner OWNER`")
+}
+
+fn wrong_kind(method: &str, shows: &str) -> String {
+    // What is to be made is nowhere to be looked at yet.
+    if method == "network.create" {
+        return "leave the subnets out, or make it of another kind: `allod network create --help` names those there are".to_owned();
+    }
+    format!("{shows} shows of which kind network and pools are")
 }
 
 fn overlap(method: &str, params: &Value, error: &RpcError) -> String {
