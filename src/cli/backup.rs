@@ -13,6 +13,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::output::words::say;
 use super::progress::Progress;
+use super::quote::shell;
 use super::session::Done;
 use crate::serve::from_cli::{self, Obstacle};
 
@@ -89,9 +90,10 @@ pub fn restore(args: &Restore) -> Done<Exit> {
 /// How the server is started on this directory. With its settings, where there is a file of them: without, it would keep to
 /// others, and forget what history is longer than they say.
 fn start_of(data: &Path, config: &Path) -> String {
-    let data = data.display();
+    let quoted = |path: &Path| shell(&path.to_string_lossy());
+    let data = quoted(data);
     if config.exists() {
-        format!("allod serve --config {} --data {data}", config.display())
+        format!("allod serve --config {} --data {data}", quoted(config))
     } else {
         format!("allod serve --data {data}")
     }
@@ -117,5 +119,7 @@ mod tests {
         std::fs::File::create(&config).unwrap();
         let said = format!("allod serve --config {} --data /var/lib/allod", config.display());
         assert_eq!(start_of(data, &config), said);
+        // It is to be copied into a shell.
+        assert!(start_of(Path::new("/srv/a b"), &config).ends_with(" --data '/srv/a b'"));
     }
 }

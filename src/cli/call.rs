@@ -12,10 +12,12 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Change};
+use super::doubt;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::key::Key;
 use super::output::Format;
+use super::quote::shell;
 use super::schema::{self, Kind};
 use super::session::{Done, Session};
 
@@ -134,11 +136,25 @@ pub async fn run(session: &mut Session, args: &Call) -> Done<Exit> {
     };
     let answer = session.try_call(&args.method, params.clone()).await;
     let result = answer.map_err(|error| Failure::of_method(&args.method, &Value::Object(params.clone()), &error))?;
+    let doubted = if session.is_after_doubt() { doubt::of_any(&args.method, &result) } else { None };
     session.print(&args.method, &params, &result)?;
+    if session.options.style.format != Format::Json {
+        more_of(&result).iter().for_each(|words| session.say(words));
+    }
+    doubted.iter().for_each(|words| session.say(words));
     if args.method == "rpc.discover" && session.options.style.format == Format::Table {
         session.say("\nwhat each takes and answers: `allod call rpc.discover --format json`");
     }
     Ok(Exit::Success)
+}
+
+/// That an answer is only a part, which a table and shell variables leave out.
+fn more_of(result: &Value) -> Option<String> {
+    match (result.get("next").and_then(Value::as_str), result.get("more")) {
+        (Some(next), _) => Some(format!("there are more: the same call with `after={}`", shell(next))),
+        (None, Some(Value::Bool(true))) => Some("there are more: make the same call again".to_owned()),
+        (None, _) => None,
+    }
 }
 
 fn malformed(method: &str, problem: &str) -> Failure {

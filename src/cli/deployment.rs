@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Change, params_of};
 use super::document::{self, Form};
+use super::doubt;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::list;
@@ -168,12 +169,14 @@ pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit
     params.extend(params_of(&change));
     let ask = Ask { method, params, destructive: false, contradicted: None };
     let result = session.make(&ask).await.map_err(Stop::of_file)?;
+    let doubted = if session.is_after_doubt() { doubt::words(method, &result) } else { None };
     session.print(method, &ask.params, &result)?;
     let name = ask.text("deployment").unwrap_or_default();
     let applied = method == "deployment.apply" && !change.dry_run;
     // A repeat of a plan that is not ended yet keeps all as well.
     let is_settled = applied && keeps_all(&result) && is_settled(session, name).await;
     session.say(&words(name, &result, applied, is_settled));
+    doubted.filter(|_| applied).iter().for_each(|words| session.say(words));
     Ok(Exit::Success)
 }
 

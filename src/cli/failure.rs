@@ -44,12 +44,15 @@ pub struct Failure {
     pub hint: String,
     /// What the server refused it with; none where the command failed by itself.
     pub refused: Option<Box<RpcError>>,
+    /// Of a run of several changes: how many were made before it failed.
+    pub changes_made: Option<usize>,
 }
 
 impl Failure {
     /// A failure of the command itself.
     pub fn new(asked: impl Into<String>, reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { exit: Exit::Failed, asked: asked.into(), reason: reason.into(), hint: hint.into(), refused: None }
+        let (asked, reason, hint) = (asked.into(), reason.into(), hint.into());
+        Self { exit: Exit::Failed, asked, reason, hint, refused: None, changes_made: None }
     }
 
     /// A command line that clap cannot see to be wrong.
@@ -144,6 +147,9 @@ impl Failure {
         let mut told = json!({"error": self.refused.as_ref().map_or_else(by_itself, |refused| refused.to_value())});
         if !self.hint.is_empty() {
             told["hint"] = json!(self.hint);
+        }
+        if let Some(made) = self.changes_made {
+            told["changes_made"] = json!(made);
         }
         format!("{told}\n")
     }

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use super::output::number_of;
 use super::phrase::text;
-use super::quote::{owner_options, shell};
+use super::quote::{option, owner_options, shell};
 use crate::client::{RpcError, safety};
-use crate::wire::ErrorKind;
+use crate::wire::{Access, ErrorKind, Method};
 
 /// The hint for a refusal of `method` with `params`.
 pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
@@ -49,7 +49,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         }
         ErrorKind::InUse => in_use(params, error, network.as_deref()),
         ErrorKind::NotOwner => format!("`allod who {address}` tells who holds it"),
-        ErrorKind::WrongKind => format!("{} shows of which kind network and pools are", in_network("network get")),
+        ErrorKind::WrongKind => wrong_kind(method, &in_network("network get")),
         ErrorKind::Conflict => conflict(method, params, network.as_deref(), &address),
         ErrorKind::QuotaExceeded => {
             // Only the sentence says whose limit it is.
@@ -114,6 +114,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
 /// What to do when nobody knows whether a call took effect.
 pub fn after_lost(method: &str, params: &Value) -> String {
     let no_params = Map::new();
+    if Method::from_name(method).is_some_and(|method| method.access() == Access::Read) {
+        return "it changes nothing: repeat the command; `allod server ping` tells when the server is back".to_owned();
+    }
     if safety::may_be_repeated(method, params.as_object().unwrap_or(&no_params)) {
         "it is safe to repeat the command: nothing is granted twice; `allod server ping` tells when the server is back"
             .to_owned()
@@ -264,6 +267,15 @@ fn already_in_use(params: &Value, error: &RpcError, network: Option<&str>, addre
         );
     }
     let held_by = error.data.get("held_by").unwrap_or(&Value::Null);
+    // Only the sentence says that it is the claimant who stands in the way.
+    let bound = error.message.split_once(" is bound to `").and_then(|(_, rest)| rest.split('`').next());
+    if let (Some(claimant), Some(network)) = (bound, network) {
+        let claimant = option("--claimant", claimant);
+        return format!(
+            "`allod who {address}` tells since when; once that one does not use it any more: `allod ip unbind {network} {address} \
+             {claimant}`"
+        );
+    }
     match (text(held_by, "owner"), network) {
         (Some(owner), Some(network)) => {
             let options = owner_options(owner, text(held_by, "scope"));
@@ -283,6 +295,14 @@ fn reserved(method: &str, error: &RpcError, network: Option<&str>, address: &str
     }
     let network = network.unwrap_or("NETWORK");
     format!("name another address, or have one chosen: `allod ip allocate {network} --owner OWNER`")
+}
+
+fn wrong_kind(method: &str, shows: &str) -> String {
+    // What is to be made is nowhere to be looked at yet.
+    if method == "network.create" {
+        return "leave the subnets out, or make it of another kind: `allod network create --help` names those there are".to_owned();
+    }
+    format!("{shows} shows of which kind network and pools are")
 }
 
 fn overlap(method: &str, params: &Value, error: &RpcError) -> String {
@@ -376,6 +396,25 @@ mod tests {
             let gone = hint(method, json!({"network": "lan"}), "not_found", "network `lan` does not exist", json!({}));
             assert!(gone.contains("one that was deleted is named by its id"), "{method}: {gone}");
         }
+    }
+
+    #[test]
+    fn what_only_reads_took_no_effect_and_what_is_not_made_yet_is_not_looked_at() {
+        for method in ["events.watch", "ip.list", "network.get"] {
+            let hint = after_lost(method, &json!({}));
+            assert!(hint.starts_with("it changes nothing: repeat"), "{method}: {hint}");
+        }
+        let message = "network `dyn` is dynamic and has no subnets";
+        let create = hint("network.create", json!({"name": "dyn"}), "wrong_kind", message, json!({}));
+        assert!(create.contains("`allod network create --help`") && !create.contains("NETWORK"), "{create}");
+    }
+
+    #[test]
+    fn who_binds_what_another_uses_is_told_how_that_ends() {
+        let message = "10.0.0.5 is bound to `c 1`; ip.unbind it first, or repeat ip.allocate with the new claimant";
+        let data = json!({"address": "10.0.0.5", "held_by": {"owner": "a"}});
+        let hint = hint("ip.bind", json!({"network": "lan", "owner": "a"}), "already_in_use", message, data);
+        assert!(hint.ends_with("`allod ip unbind lan 10.0.0.5 --claimant 'c 1'`"), "{hint}");
     }
 
     #[test]

@@ -150,6 +150,7 @@ pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
         params.insert("after".to_owned(), after.clone().into());
     }
     let (mut pages, mut told, mut all) = (Pages::new(params), 0, Vec::new());
+    let mut heading = String::new();
     let mut earlier = events::Earlier::default();
     let mut last = match args.last {
         Some(count) => Some(last_of(session, &mut pages, count, &mut earlier).await?),
@@ -173,9 +174,10 @@ pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
             }
             Format::Table => {
                 let table = events::table_after(&found, &mut earlier).render(session.options.style.width);
-                let is_first = told == found.len() as u64;
-                // One heading for all pages.
-                print(if is_first { &table } else { table.split_once('\n').map_or("", |(_, rows)| rows) })?;
+                let (above, rows) = table.split_once('\n').unwrap_or_default();
+                // One heading for all pages that have the same columns, as wide.
+                print(if *above == *heading { rows } else { &table })?;
+                above.clone_into(&mut heading);
             }
             Format::Env => all.extend(found),
         }

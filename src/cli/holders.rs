@@ -73,6 +73,9 @@ pub enum ClaimantCommand {
     /// Note who is alive, for a later sweep
     Mark(Mark),
     /// Unbind, or release, what dead claimants used
+    ///
+    /// A sweep unbinds no more than 1000, releases no more than 1000, and lists
+    /// no more than 1000 of those that it missed: of more, sweep again.
     Sweep(Sweep),
 }
 

@@ -22,6 +22,7 @@ pub mod deployment;
 pub mod docs;
 pub mod doctor;
 pub mod document;
+mod doubt;
 pub mod exit;
 pub mod failure;
 mod fetch;
@@ -30,6 +31,7 @@ pub mod history;
 pub mod holders;
 pub mod ip;
 pub mod key;
+mod listing;
 mod losses;
 pub mod map;
 pub mod migrate;
@@ -54,16 +56,17 @@ pub mod subnet;
 pub mod time;
 pub mod top;
 pub mod try_out;
+mod usage;
 pub mod watch;
 pub mod who;
 pub mod why_full;
+mod wishes;
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -200,7 +203,7 @@ where
 {
     let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     let parsed =
-        Cli::command().try_get_matches_from(&arguments).or_else(|error| match help_asked(&arguments, &error) {
+        Cli::command().try_get_matches_from(&arguments).or_else(|error| match usage::help_asked(&arguments, &error) {
             Some(arguments) => Cli::command().try_get_matches_from(arguments),
             None => Err(error),
         });
@@ -209,7 +212,7 @@ where
         Err(error) => {
             // Help and version are asked for and go to stdout; everything else is a wrong command line.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
-            let _ = with_usage_of_help(error).print();
+            let _ = usage::with_usage_of_help(error, &arguments).print();
             return exit.into();
         }
     };
@@ -261,33 +264,6 @@ fn cli_of(matches: &clap::ArgMatches) -> Result<Cli, clap::Error> {
         cli.global.is_server_named = source != Some(ValueSource::DefaultValue);
     }
     Ok(cli)
-}
-
-/// `help` where a command is wanted asks for the help of those around it: `allod help network`, `allod network help`.
-fn help_asked(arguments: &[OsString], error: &clap::Error) -> Option<Vec<OsString>> {
-    let at = arguments.iter().position(|argument| argument == "help")?;
-    let named = error.get(ContextKind::InvalidSubcommand)?;
-    let is_help = error.kind() == ErrorKind::InvalidSubcommand && named.to_string() == "help";
-    let rest = arguments.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, argument)| argument.clone());
-    is_help.then(|| rest.chain([OsString::from("--help")]).collect())
-}
-
-/// A wrong command line with the usage that the help of its command shows. Clap's own has what was typed, or guessed at, among
-/// what must be: as if `--server` had to be given.
-fn with_usage_of_help(mut error: clap::Error) -> clap::Error {
-    let Some(usage) = error.get(ContextKind::Usage).map(ToString::to_string) else { return error };
-    let mut root = Cli::command();
-    root.build();
-    let mut command = &mut root;
-    // Behind `Usage: allod` stand the names of commands, as far as it goes down.
-    for name in usage.split_whitespace().skip(2) {
-        if command.find_subcommand(name).is_none() {
-            break;
-        }
-        command = command.find_subcommand_mut(name).expect("it was found a line above");
-    }
-    error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
-    error
 }
 
 /// The networks of `--networks`, read as `network apply` reads them.

@@ -4,7 +4,7 @@
 //! now, or too much was made, removed, renamed or moved since) refuses the next page, and names `after`, rather than leave
 //! something out. Nothing was shown by then, so the list is begun again; not for ever, where it never comes to its end.
 //!
-//! Before: `perform`, `apply`. Who shows a page before it has the next one (`archive`) asks [`is_forgotten`] what went wrong.
+//! Before: `perform`, `apply`, `listing`. Who shows a page before it has the next one (`archive`) asks [`is_forgotten`] what went wrong.
 
 use serde_json::Value;
 
@@ -18,16 +18,48 @@ use crate::client::ClientError;
 /// So often a list is begun again before it is given up.
 const BEGUN_AGAIN_MAX: usize = 3;
 
+/// What is kept of a list until its end is there.
+pub trait Kept {
+    /// The list begins, perhaps anew: nothing is kept of what came before.
+    fn begin(&mut self);
+    /// The next items, and how many there are by now.
+    fn keep(&mut self, items: Vec<Value>) -> usize;
+}
+
+impl Kept for Vec<Value> {
+    fn begin(&mut self) {
+        self.clear();
+    }
+
+    fn keep(&mut self, items: Vec<Value>) -> usize {
+        self.extend(items);
+        self.len()
+    }
+}
+
 /// All pages of the list that is asked for; its items are in `list`.
 ///
 /// # Errors
 /// What the server says; and that the list never came to its end.
 pub async fn all(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
+    let mut items = Vec::new();
+    let mut whole = keep_all(session, ask, list, &mut items).await?;
+    if let Some(there) = whole.get_mut(list) {
+        *there = Value::Array(items);
+    }
+    Ok(whole)
+}
+
+/// The same, of which `kept` keeps the items. What else the first page said is answered, with an empty list.
+///
+/// # Errors
+/// The same.
+pub async fn keep_all(session: &mut Session, ask: &Ask, list: &str, kept: &mut impl Kept) -> Done<Value> {
     for begun_again in 0..=BEGUN_AGAIN_MAX {
         if begun_again == 1 {
             session.say("networks or subnets changed while they were listed; the list is begun again");
         }
-        if let Some(whole) = to_its_end(session, ask, list).await? {
+        if let Some(whole) = to_its_end(session, ask, list, kept).await? {
             return Ok(whole);
         }
     }
@@ -35,29 +67,33 @@ pub async fn all(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
 }
 
 /// None: the server could not go on behind a page.
-async fn to_its_end(session: &mut Session, ask: &Ask, list: &str) -> Done<Option<Value>> {
-    let mut whole = session.make(ask).await?;
+async fn to_its_end(session: &mut Session, ask: &Ask, list: &str, kept: &mut impl Kept) -> Done<Option<Value>> {
+    kept.begin();
+    let mut first = session.make(ask).await?;
+    let mut next = turn(&mut first, list, kept).1;
     let progress = Progress::spinner("listing");
-    while let Some(next) = whole.get("next").cloned() {
-        let more = ask.clone().with("after", next);
-        let page = match session.try_call(more.method, more.params.clone()).await {
+    while let Some(after) = next {
+        let more = ask.clone().with("after", after);
+        let mut page = match session.try_call(more.method, more.params.clone()).await {
             Ok(page) => page,
             Err(error) if is_forgotten(&error) => return Ok(None),
             Err(error) => return Err(Failure::of_call(&more, &error).into()),
         };
-        let items: Vec<Value> = page.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
-        if let Some(Value::Array(all)) = whole.get_mut(list) {
-            all.extend(items);
-            progress.at(all.len() as u64);
-        }
-        if let Value::Object(members) = &mut whole {
-            match page.get("next") {
-                Some(next) => drop(members.insert("next".to_owned(), next.clone())),
-                None => drop(members.shift_remove("next")),
-            }
-        }
+        let (count, after) = turn(&mut page, list, kept);
+        progress.at(count as u64);
+        next = after;
     }
-    Ok(Some(whole))
+    Ok(Some(first))
+}
+
+/// Takes its items out of a page: how many there are by now, and where the next one begins.
+fn turn(page: &mut Value, list: &str, kept: &mut impl Kept) -> (usize, Option<Value>) {
+    let items = match page.get_mut(list) {
+        Some(Value::Array(items)) => std::mem::take(items),
+        Some(_) | None => Vec::new(),
+    };
+    let next = page.as_object_mut().and_then(|members| members.shift_remove("next"));
+    (kept.keep(items), next)
 }
 
 /// Did the server refuse to go on behind the page that it was told?

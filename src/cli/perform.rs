@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use super::apply::subnets::whom;
 use super::args::Ask;
 use super::block;
+use super::doubt;
 use super::exit::Exit;
 use super::failure::Failure;
+use super::listing;
 use super::losses;
 use super::output::{Format, list};
 use super::phrase;
@@ -14,9 +16,11 @@ use super::preview;
 use super::progress::Progress;
 use super::quote::{owner_options, shell};
 use super::repeat;
-use super::session::{Done, Session};
+use super::session::{Done, Session, Stop};
+use super::wishes;
 use crate::core::address::Range;
 use crate::core::plural::counted;
+use crate::limits::SWEEP_LISTED_MAX;
 
 /// Makes the call and prints its answer.
 pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
@@ -47,22 +51,44 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
             session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
         }
     }
+    if listing::is_whole(session, &ask) {
+        return listing::run(session, &ask).await;
+    }
+    let mut broken_off = None;
     let result = match ask.method {
         "ip.list" => pages(session, &ask, "reservations").await?,
         "network.list" => pages(session, &ask, "networks").await?,
         "deployment.list" => pages(session, &ask, "deployments").await?,
         "scope.list" => pages(session, &ask, "scopes").await?,
-        "owner.release" | "scope.release" | "deployment.delete" if !dry_run => until_empty(session, &ask).await?,
+        "owner.release" | "scope.release" | "deployment.delete" if !dry_run => {
+            let (released, stop) = until_empty(session, &ask).await?;
+            broken_off = stop;
+            released
+        }
         _ => session.make(&ask).await?,
     };
+    let doubted = if session.is_after_doubt() { doubt::words(ask.method, &result) } else { None };
     // What a program reads is the answer as it is.
     let is_for_people = ask.method == "ip.release" && session.options.style.format == Format::Table;
     let shown = is_for_people.then(|| block::with_length(&result, held.as_ref()));
     session.print(ask.method, &ask.params, shown.as_ref().unwrap_or(&result))?;
+    if let Some(stop) = broken_off {
+        let released = list(&result, "released").count();
+        session.say(&format!("released {}, and then it broke off: more is left", counted(released, "reservation")));
+        return Err(stop);
+    }
     if dry_run {
+        cut_short(&ask, &result).iter().for_each(|words| session.say(words));
         session.say("dry run: nothing was changed");
     } else {
-        [repeat::unchanged(&ask, &result), remark(&ask, &result)].iter().flatten().for_each(|words| session.say(words));
+        repeat::unchanged(&ask, &result).iter().for_each(|words| session.say(words));
+        doubted.iter().for_each(|words| session.say(words));
+        // What is in doubt is not said as if it were known. Of an acquire it is only a part.
+        let remark = remark(&ask, &result).filter(|_| doubted.is_none() || ask.method == "ip.acquire");
+        remark.iter().for_each(|words| session.say(words));
+    }
+    if ask.method == "ip.acquire" {
+        wishes::left_out(&ask, &result).iter().for_each(|words| session.say(words));
     }
     if ask.method == "claimant.sweep" && is_of_nothing(session, &ask, &result).await {
         let scope = ask.text("scope").unwrap_or_default();
@@ -102,16 +128,23 @@ async fn pages(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
     super::pages::all(session, ask, list).await
 }
 
-/// Repeats a release of bounded size until nothing is left, as one answer.
-async fn until_empty(session: &mut Session, ask: &Ask) -> Done<Value> {
+/// Repeats a release of bounded size until nothing is left, as one answer; and why it ended before, if it did.
+async fn until_empty(session: &mut Session, ask: &Ask) -> Done<(Value, Option<Stop>)> {
     let mut result = session.make(ask).await?;
     let progress = Progress::spinner("releasing");
     while result.get("more") == Some(&Value::Bool(true)) {
-        let next = session.make(ask).await?;
+        let next = match session.make(ask).await {
+            Ok(next) => next,
+            Err(stop) => return Ok((result, Some(stop))),
+        };
         let later = next.get("released").and_then(Value::as_array).cloned().unwrap_or_default();
         if later.is_empty() && next.get("more") == Some(&Value::Bool(true)) {
-            // A server that promises more and gives nothing would keep us here for ever.
-            break;
+            // It would keep us here for ever.
+            let asked = phrase::of(ask.method, &Value::Object(ask.params.clone()));
+            let hint = "say it again; `allod ip list` shows what is held";
+            let stop =
+                Failure::new(asked, "the server says that more is left, and releases nothing of it", hint).into();
+            return Ok((result, Some(stop)));
         }
         if let Some(Value::Array(all)) = result.get_mut("released") {
             all.extend(later);
@@ -119,7 +152,27 @@ async fn until_empty(session: &mut Session, ask: &Ask) -> Done<Value> {
         }
         result["more"] = next.get("more").cloned().unwrap_or(Value::Bool(false));
     }
-    Ok(result)
+    Ok((result, None))
+}
+
+/// That a dry run told only the first of what would go.
+fn cut_short(ask: &Ask, result: &Value) -> Option<String> {
+    if ask.method == "claimant.sweep" {
+        return sweep_again(result)
+            .then(|| format!("a sweep lists, and lets go of, {SWEEP_LISTED_MAX} of each kind at most"));
+    }
+    let count = list(result, "released").count();
+    (result.get("more") == Some(&Value::Bool(true))).then(|| {
+        format!(
+            "these are the first {}: there are more, and without `--dry-run` all are released",
+            counted(count, "reservation")
+        )
+    })
+}
+
+/// Did a sweep reach the bound of one call, so that there may be more to let go?
+fn sweep_again(swept: &Value) -> bool {
+    ["unbound", "released"].into_iter().any(|done| list(swept, done).count() >= SWEEP_LISTED_MAX)
 }
 
 /// That nothing was released, and what was looked for: a slot or scope that was left out is easily another one.
@@ -178,8 +231,18 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             .and_then(Value::as_u64)
             .map(|count| format!("{} marked for this sweep; marks are gone after an hour", counted(count, "claimant"))),
         "claimant.sweep" => {
-            let [unbound, released, waiting] = ["unbound", "released", "waiting"].map(|list| length(list).unwrap_or(0));
-            Some(format!("{unbound} unbound, {released} released, {waiting} missed and waiting for another sweep"))
+            let [unbound, released, waiting] = ["unbound", "released", "waiting"].map(|list| {
+                let count = length(list).unwrap_or(0);
+                if count >= SWEEP_LISTED_MAX as u64 { format!("{count} or more") } else { count.to_string() }
+            });
+            let again = if sweep_again(result) {
+                format!("; no sweep lets go of more than {SWEEP_LISTED_MAX} of each: sweep again for the rest")
+            } else {
+                String::new()
+            };
+            Some(format!(
+                "{unbound} unbound, {released} released, {waiting} missed and waiting for another sweep{again}"
+            ))
         }
         "subnet.remove" | "pool.remove" | "reserved.remove" => Some("removed".to_owned()),
         "network.create" | "subnet.add" | "pool.add" if result.get("created") == Some(&Value::Bool(false)) => {

@@ -89,6 +89,8 @@ pub fn of(method: &str, params: &Value) -> String {
             let back = params.get("drain") == Some(&Value::Bool(false));
             format!("take {} {} service", named("node", "the node"), if back { "back into" } else { "out of" })
         }
+        "cluster.locate" => format!("locate network {}", named("network", "")),
+        "cluster.nodes" => "list the nodes".to_owned(),
         "cluster.conflicts" => "list the conflicts".to_owned(),
         "cluster.accept" => format!("accept what is present in network {}", named("network", "")),
         "events.watch" => "watch events".to_owned(),

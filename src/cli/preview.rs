@@ -129,7 +129,7 @@ pub fn show_released(session: &Session, ask: &Ask, would: &Value) {
     session.show(&reservation_rows(rows.iter()).render(WIDTH));
     let rest = released.len().saturating_sub(ROWS_MAX);
     if rest > 0 {
-        session.say(&format!("… and {rest} more"));
+        session.say(&format!("… and {at_least}{rest} more"));
     }
 }
 

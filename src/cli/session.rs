@@ -35,6 +35,7 @@ pub struct Session {
     client: Client,
     /// How long the call that is under way may wait on the server's side, in seconds.
     waits: Arc<AtomicU64>,
+    after_doubt: bool,
 }
 
 /// So long a command tries in silence before it says why.
@@ -108,7 +109,7 @@ impl Session {
     pub fn new(options: Options) -> Self {
         let waits = Arc::<AtomicU64>::default();
         let client = options.client(Some(patience(options.timeout, Arc::clone(&waits))));
-        Self { options, client, waits }
+        Self { options, client, waits, after_doubt: false }
     }
 
     /// The client: connected at the first call.
@@ -120,7 +121,14 @@ impl Session {
     pub async fn try_call(&mut self, method: &str, params: Map<String, Value>) -> Result<Value, ClientError> {
         let waits = params.get("wait_seconds").and_then(Value::as_u64).unwrap_or(0);
         self.waits.store(waits, Ordering::Relaxed);
-        self.client.call(method, params).await
+        let answered = self.client.ask(method, params).await;
+        self.after_doubt = answered.as_ref().is_ok_and(|answered| answered.after_doubt);
+        answered.map(|answered| answered.result)
+    }
+
+    /// Is the last answer that of a repeat, so that what it says was there before may be the work of an earlier try?
+    pub fn is_after_doubt(&self) -> bool {
+        self.after_doubt
     }
 
     /// Calls any method.

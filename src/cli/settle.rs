@@ -10,13 +10,15 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::args::Ask;
+use super::doubt;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::history::{PAGE, Pages};
 use super::output::list;
 use super::phrase::{self, text};
 use super::preview;
-use super::session::{Done, Session};
+use super::quote::shell;
+use super::session::{Done, Session, Stop};
 use crate::client::ClientError;
 use crate::core::plural::counted;
 use moved::Moved;
@@ -36,8 +38,23 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
         session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
     }
     let result = session.make(&ask).await?;
+    let doubted = if session.is_after_doubt() { doubt::words(ask.method, &result) } else { None };
     session.print(ask.method, &ask.params, &result)?;
-    let after = if dry_run || before.is_none() { None } else { deployment(session, &ask).await? };
+    // It is done, whatever a look at what moved comes to.
+    let after = if dry_run || before.is_none() { Ok(None) } else { deployment(session, &ask).await };
+    let (after, is_seen) = match after {
+        Ok(after) => (after, true),
+        Err(Stop::Failed(failure)) => {
+            let name = shell(ask.text("deployment").unwrap_or_default());
+            session.say(&format!(
+                "it is done; what moved is not known, as it could not be looked at: {}; `allod deployment get {name}` shows what is \
+                 held now",
+                failure.reason
+            ));
+            (None, false)
+        }
+        Err(Stop::Quiet) => return Err(Stop::Quiet),
+    };
     strangers(&ask, [&before, &after]).iter().for_each(|words| session.say(words));
     if dry_run {
         if reverts {
@@ -54,7 +71,10 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
     show(session, "this moved:", &moved);
     if released > 0 {
         session.say(&format!("released {}", counted(released as u64, "reservation")));
-    } else if moved.is_empty() {
+    } else if let Some(words) = doubted {
+        let scope = shell(ask.text("deployment").unwrap_or_default());
+        session.say(&format!("{words}; `allod history --scope {scope}` tells it"));
+    } else if moved.is_empty() && is_seen {
         session.say(if reverts { "nothing was to be taken back" } else { "nothing was to be let go" });
     }
     Ok(Exit::Success)
@@ -100,13 +120,21 @@ async fn comes_back(session: &mut Session, ask: &Ask, before: &Option<Value>, wo
     let members = [("scope", ask.params.get("deployment")), ("from", before.get("uncommitted_since"))];
     let params = members.into_iter().filter_map(|(member, value)| Some((member.to_owned(), value?.clone()))).collect();
     let mut pages = Pages::new(params);
-    while let Ok(events) = pages.next(session, PAGE).await
-        && !events.is_empty()
-    {
-        let transfers = events.iter().filter(|event| event["type"] == "transferred");
-        back.extend(transfers.filter_map(|event| moved::taken_back(event, &handed)));
+    loop {
+        match pages.next(session, PAGE).await {
+            Ok(events) if events.is_empty() => return back,
+            Ok(events) => {
+                let transfers = events.iter().filter(|event| event["type"] == "transferred");
+                back.extend(transfers.filter_map(|event| moved::taken_back(event, &handed)));
+            }
+            Err(stop) => {
+                let why =
+                    if let Stop::Failed(failure) = stop { format!(": {}", failure.reason) } else { String::new() };
+                session.say(&format!("what an earlier commit of a part of the plan handed over is not all shown, as the history does not tell{why}"));
+                return back;
+            }
+        }
     }
-    back
 }
 
 /// Rows that are shown; the rest is counted.

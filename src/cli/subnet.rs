@@ -66,7 +66,7 @@ pub struct SubnetAdd {
     #[arg(long, conflicts_with_all = ["pools", "static_pools"])]
     no_pools: bool,
     /// A range never handed out automatically; may be repeated
-    #[arg(long = "reserve", value_name = "RANGE")]
+    #[arg(long, alias = "reserve", value_name = "RANGE")]
     reserved: Vec<String>,
     /// Nothing new is granted in it
     #[arg(long)]

@@ -11,6 +11,7 @@ use super::output::table::{Table, wrapped};
 use super::output::{Format, list, number_of, print, short_range, text_of, usage};
 use super::quote::shell;
 use super::session::{Done, Session};
+use crate::core::plural::counted;
 
 /// Scopes that are shown.
 const SCOPES_MAX: usize = 10;
@@ -33,13 +34,17 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
     let mut shown = usage(&counts, width);
     if !top.is_empty() {
         shown.push_str(&format!("\n{}", scope_table(&top).render(width)));
+        let rest = top.len().saturating_sub(SCOPES_MAX);
+        if rest > 0 {
+            shown.push_str(&format!("and {} more: `allod scope list {}`\n", counted(rest, "scope"), shell(network)));
+        }
     }
     print(&shown)?;
     let name = config.get("name").and_then(Value::as_str).unwrap_or(network);
     let mut advice = advice(name, &counts, &config, &top);
-    if let Some(at) = next_free(session, name, &counts).await {
+    if let Some(words) = next_free(session, name, &counts).await {
         let more = advice.len().saturating_sub(1);
-        advice.insert(more, format!("the next address is free by itself at {at}"));
+        advice.insert(more, words);
     }
     let mut blocks = free_blocks(session, name, &counts).await;
     if !blocks.is_empty() {
@@ -55,28 +60,71 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
 /// Pools that are asked about one by one.
 const POOLS_MAX: usize = 8;
 
-/// When an address of a full pool comes free by itself, as the server says to whoever asks for one. None where no pool is full.
+/// When an address comes free by itself where none is, as the server says to whoever asks for one. Of a family in which no pool
+/// has room it is asked once; else of each full pool, as whoever names one may have to wait. None where no pool is full.
 async fn next_free(session: &mut Session, network: &str, counts: &Value) -> Option<String> {
+    let full = full(counts);
+    let has_room =
+        |family: u8| dynamic(counts).into_iter().any(|pool| of_family(pool, family) && number(pool, "free") > 0);
+    let mut asked = Vec::new();
+    for family in [4, 6].into_iter().filter(|&family| full.iter().any(|pool| of_family(pool, family))) {
+        if has_room(family) {
+            let pools = full.iter().filter(|pool| of_family(pool, family));
+            asked.extend(pools.map(|pool| json!({"pool": text(pool, "range")})));
+        } else {
+            asked.push(json!({"family": family}));
+        }
+    }
+    let left_out = asked.len().saturating_sub(POOLS_MAX);
     let mut earliest: Option<String> = None;
-    for pool in full(counts).into_iter().take(POOLS_MAX) {
-        let asked = json!({"network": network, "pool": text(pool, "range"), "owner": "why-full", "dry_run": true});
+    for mut asked in asked.into_iter().take(POOLS_MAX) {
+        (asked["network"], asked["owner"], asked["dry_run"]) = (json!(network), json!("why-full"), json!(true));
         let answer = session.try_call("ip.allocate", asked.as_object().cloned().unwrap_or_default()).await;
         let at = answer.err().and_then(|error| error.rpc()?.data.get("next_free_at").map(text_of));
         // Times are written alike, so that the earlier one is the smaller text.
         earliest = [earliest, at].into_iter().flatten().min();
     }
-    earliest
+    match (earliest, left_out) {
+        (None, 0) => None,
+        (Some(at), 0) => Some(format!("the next address is free by itself at {at}")),
+        (at, left_out) => {
+            let when = at.map_or_else(
+                || "no address is free by itself".to_owned(),
+                |at| format!("the next address is free by itself at {at}"),
+            );
+            Some(format!("{when}, of the first {POOLS_MAX} that are full; {} not asked about", more_were(left_out)))
+        }
+    }
 }
 
 /// The largest block that fits into each pool that is not full. A network too large to be told run by run says nothing of it.
 async fn free_blocks(session: &mut Session, network: &str, counts: &Value) -> Vec<String> {
     let mut lines = Vec::new();
-    for pool in dynamic(counts).into_iter().filter(|pool| number(pool, "free") > 0).take(POOLS_MAX) {
+    let with_room: Vec<&Value> = dynamic(counts).into_iter().filter(|pool| number(pool, "free") > 0).collect();
+    for pool in with_room.iter().take(POOLS_MAX) {
         let asked = json!({"network": network, "pool": text(pool, "range"), "format": "runs"});
         let map = session.try_call("network.map", asked.as_object().cloned().unwrap_or_default()).await;
         lines.extend(map.iter().flat_map(blocks::lines));
     }
+    let left_out = with_room.len().saturating_sub(POOLS_MAX);
+    if left_out > 0 {
+        let named = shell(network);
+        lines.push(format!(
+            "- {} not looked at: `allod network map {named} --pool RANGE` draws one",
+            more_were(left_out)
+        ));
+    }
     lines
+}
+
+/// `1 more pool was`, `2 more pools were`.
+fn more_were(pools: usize) -> String {
+    format!("{} {}", counted(pools, "more pool"), if pools == 1 { "was" } else { "were" })
+}
+
+/// Is the pool of this family, 4 or 6?
+fn of_family(pool: &Value, family: u8) -> bool {
+    text(pool, "range").contains(':') == (family == 6)
 }
 
 /// Pools from which allocations draw.

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::{CLOSED, ClientError, RpcError, plain};
 use crate::limits;
 
-/// What a call is answered with.
+/// What a request is answered with.
 pub(super) type Answer = Result<Value, ClientError>;
 
 /// Who is told what comes over a connection.

@@ -31,7 +31,8 @@
 //!   lost answer, or `applied: "unknown"`, it repeats exactly what PROTOCOL calls safe to repeat; [`safety`] is the table.
 //!   A call that waits for capacity (`wait_seconds`, on top of that time) is asked again with no more of it than is left.
 //!   What is not ends as [`ClientError::Unknown`], which says where to look. So does a repeat that is refused where the
-//!   first try may be the reason: `conflict` of what was conditional, `already_exists` of what `must_create`.
+//!   first try may be the reason: `conflict` of what was conditional, `already_exists` of what `must_create`. A result that a
+//!   repeat brought is a result; whoever must know whether the first try did what it tells of asks by [`Client::ask`].
 //! - **Order.** Calls of one client for one network (named alike) take effect in the order in which they are first polled,
 //!   and those for several networks between what is before and behind, as if there were one connection. Over a new
 //!   connection too: what is repeated is sent in its old order, before what was polled later. Two exceptions: what was
@@ -66,7 +67,7 @@ use tokio::net::TcpStream;
 
 pub use error::{ClientError, RpcError};
 pub use options::{Options, Trouble};
-pub use shared::Client;
+pub use shared::{Answered, Client};
 pub use watch::{Told, Watch};
 pub(crate) use way::is_passing;
 

@@ -40,6 +40,16 @@ impl fmt::Debug for Client {
     }
 }
 
+/// What a call was answered with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answered {
+    /// The result, as the protocol has it.
+    pub result: Value,
+    /// It is that of a repeat, and an earlier try, of which the answer was lost, may have taken effect: what the result says was
+    /// there before, or was not, may be the work of that try.
+    pub after_doubt: bool,
+}
+
 #[derive(Debug)]
 struct Shared {
     addresses: Vec<String>,
@@ -82,6 +92,14 @@ impl Client {
         &self.shared.options
     }
 
+    /// The result of [`Client::ask`], whichever try it is of.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn call(&self, method: &str, params: Map<String, Value>) -> Result<Value, ClientError> {
+        self.ask(method, params).await.map(|answered| answered.result)
+    }
+
     /// Calls one method and waits for its answer, over as many connections and tries as it takes and may take. The place
     /// of the call in the order is that of the first poll of this future. Dropped, it may take effect all the same.
     ///
@@ -89,7 +107,7 @@ impl Client {
     /// [`ClientError::Rpc`] is the server's refusal, and nothing changed; [`ClientError::Unknown`] says that nobody can
     /// tell, and where to look; a refusal that passes, or [`ClientError::Connect`], that time was over before it could be
     /// carried out; [`ClientError::TimedOut`] and [`ClientError::Lost`] that it may still be, but may also be repeated.
-    pub async fn call(&self, method: &str, params: Map<String, Value>) -> Result<Value, ClientError> {
+    pub async fn ask(&self, method: &str, params: Map<String, Value>) -> Result<Answered, ClientError> {
         let wait = params.get("wait_seconds").and_then(Value::as_u64).unwrap_or(0);
         let timeout = self.shared.options.timeout;
         let limit = timeout.saturating_add(Duration::from_secs(wait));

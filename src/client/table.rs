@@ -28,6 +28,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::asked::{Asked, Next};
 use super::line::Answer;
 use super::routes::Routes;
+use super::shared::Answered;
 use super::{ClientError, backoff};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
 
@@ -55,7 +56,7 @@ enum CallStage {
 struct CallEntry {
     asked: Asked,
     stage: CallStage,
-    reply: oneshot::Sender<Answer>,
+    reply: oneshot::Sender<Result<Answered, ClientError>>,
     /// An earlier try may have taken effect.
     in_doubt: bool,
     /// Why it is still trying.
@@ -158,7 +159,7 @@ impl Table {
         method: &str,
         params: &Map<String, Value>,
         tried_for: Duration,
-    ) -> Result<(u64, oneshot::Receiver<Answer>), ClientError> {
+    ) -> Result<(u64, oneshot::Receiver<Result<Answered, ClientError>>), ClientError> {
         let asked = Asked::new(self.last_call + 1, method, params)?;
         self.last_call += 1;
         let (reply, answer) = oneshot::channel();
@@ -296,7 +297,7 @@ impl Table {
                 it.put_off = 0;
                 if let Some(entry) = self.entries.remove(&call) {
                     // Nobody waits any more where the call was given up meanwhile.
-                    let _ = entry.reply.send(Ok(result));
+                    let _ = entry.reply.send(Ok(Answered { result, after_doubt: entry.in_doubt }));
                 }
             }
             Err(error) => self.refused(link, call, error, &mut todo),

@@ -7,7 +7,7 @@ pub fn plural(count: u64, noun: &str) -> String {
     if count == 1 {
         return noun.to_owned();
     }
-    // `address` and `batch` are the only nouns of ours that need more than an s.
+    // `address`, `batch` and `wish` are the only nouns of ours that need more than an s.
     let ending = if noun.ends_with(['s', 'h']) { "es" } else { "s" };
     format!("{noun}{ending}")
 }

@@ -33,8 +33,12 @@ pub(super) fn node(card: &NodeCard, age_ms: u64) -> Node {
     }
 }
 
-/// Tells the others that this node is here, and notes who else is.
+/// Tells the others that this node is here, and notes who else is. A store that is one server's alone knows of nobody, the server
+/// itself included, which is there all the same.
 pub(super) async fn meet(server: &Server, store: &dyn Store) -> Result<(), StoreError> {
+    if store.info().ownership_is_standing {
+        return Ok(());
+    }
     let seen = store.meet(true).await?;
     server.nodes.seen(seen.iter().map(|seen| node(&seen.card, seen.age_ms)).collect());
     Ok(())

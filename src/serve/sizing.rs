@@ -153,42 +153,48 @@ impl RegisterSize {
     pub fn sizing(&self) -> Sizing {
         let by = usize::from(self.family == Family::V6);
         let times = |count: u64, bytes: u64| count.saturating_mul(bytes);
+        let sum = |parts: &[u64]| parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
         let (history, history_reaches_seconds) = self.history();
         let changes = 2.0 * self.allocations_per_second;
         let snapshot = times(self.reservations, SNAPSHOT[by]);
         let (memory, disk) = match self.store {
             StoreKind::Embedded => {
-                let usual = EMPTY_WITH_FILES
-                    + times(self.networks, NETWORK_WITH_FILES)
-                    + times(self.reservations, RESERVATION[by]);
-                let memory = Bytes { usual, most: usual + times(self.reservations, SNAPSHOT_WORK) };
+                let usual = sum(&[
+                    EMPTY_WITH_FILES,
+                    times(self.networks, NETWORK_WITH_FILES),
+                    times(self.reservations, RESERVATION[by]),
+                ]);
+                let memory = Bytes { usual, most: sum(&[usual, times(self.reservations, SNAPSHOT_WORK)]) };
                 // The snapshot, and the next one beside it; history is cut a segment at a time, when that is made.
-                let usual = history + 2 * SEGMENT + snapshot;
-                (memory, Bytes { usual, most: usual + snapshot + SEGMENT })
+                let usual = sum(&[history, 2 * SEGMENT, snapshot]);
+                (memory, Bytes { usual, most: sum(&[usual, snapshot, SEGMENT]) })
             }
             StoreKind::Redis => {
-                let register =
-                    times(self.networks, NETWORK_OVER_REDIS) + times(self.reservations, RESERVATION_OVER_REDIS[by]);
+                let register = sum(&[
+                    times(self.networks, NETWORK_OVER_REDIS),
+                    times(self.reservations, RESERVATION_OVER_REDIS[by]),
+                ]);
                 // All that is kept counts: 64 MiB of it took 64 MB of resident memory, by 68 000 commits of one change.
                 let heal = Config::default().store.redis_heal_bytes;
-                let usual = EMPTY_OVER_REDIS + register + heal;
+                let usual = sum(&[EMPTY_OVER_REDIS, register, heal]);
                 // Once more while it is handed over.
-                (Bytes { usual, most: usual + register }, Bytes::default())
+                (Bytes { usual, most: sum(&[usual, register]) }, Bytes::default())
             }
             StoreKind::Memory => {
-                let register = times(self.networks, NETWORK_WITH_FILES) + times(self.reservations, RESERVATION[by]);
-                let usual = EMPTY_OVER_REDIS + register + times(self.reservations, SNAPSHOT[by]) + history;
+                let register =
+                    sum(&[times(self.networks, NETWORK_WITH_FILES), times(self.reservations, RESERVATION[by])]);
+                let usual = sum(&[EMPTY_OVER_REDIS, register, times(self.reservations, SNAPSHOT[by]), history]);
                 (Bytes { usual, most: usual }, Bytes::default())
             }
         };
         let over_redis = self.store == StoreKind::Redis;
-        let data = times(self.networks, NETWORK_IN_REDIS) + times(self.reservations, RESERVATION_IN_REDIS[by]);
-        let in_redis = EMPTY_REDIS + data + history / 100 * REDIS_HISTORY_PERCENT;
+        let data = sum(&[times(self.networks, NETWORK_IN_REDIS), times(self.reservations, RESERVATION_IN_REDIS[by])]);
+        let in_redis = sum(&[EMPTY_REDIS, data, times(history / 100, REDIS_HISTORY_PERCENT)]);
         Sizing {
             memory,
             disk,
-            redis_memory: over_redis.then_some(Bytes { usual: in_redis, most: 2 * in_redis }),
-            redis_disk: over_redis.then_some(Bytes { usual: in_redis, most: REDIS_FILES * in_redis }),
+            redis_memory: over_redis.then_some(Bytes { usual: in_redis, most: times(2, in_redis) }),
+            redis_disk: over_redis.then_some(Bytes { usual: in_redis, most: times(REDIS_FILES, in_redis) }),
             history,
             history_reaches_seconds,
             processors: changes * MICROSECONDS / 1e6,
@@ -202,6 +208,18 @@ impl RegisterSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_more_than_can_be_counted_is_as_much_as_can_be() {
+        for store in [StoreKind::Embedded, StoreKind::Redis, StoreKind::Memory] {
+            let wish = RegisterSize { history_bytes: u64::MAX, ..RegisterSize::new(u64::MAX, u64::MAX, store) };
+            let sizing = wish.sizing();
+            assert_eq!((sizing.memory.usual, sizing.memory.most), (u64::MAX, u64::MAX), "{store:?}");
+            assert!(
+                sizing.disk.most >= sizing.disk.usual && sizing.redis_disk.is_none_or(|disk| disk.most == u64::MAX)
+            );
+        }
+    }
 
     #[test]
     fn a_million_takes_what_the_pages_say() {

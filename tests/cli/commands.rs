@@ -128,6 +128,10 @@ fn flags_become_members() {
                 "pools": [{"range": "10.1.0.8/29", "kind": "static"}], "reserved": [{"range": "10.1.0.9"}]}),
         ),
         (
+            "subnet add lan 10.1.0.0/24 --reserved 10.1.0.9",
+            json!({"network": "lan", "cidr": "10.1.0.0/24", "reserved": [{"range": "10.1.0.9"}]}),
+        ),
+        (
             "subnet modify lan 10.1.0.0/24 --dhcp false --dns 10.0.0.2 --unset gateway",
             json!({"network": "lan", "subnet": "10.1.0.0/24", "set": {"dhcp": false, "gateway": null,
                 "dns": {"servers": ["10.0.0.2"]}}}),
@@ -257,7 +261,8 @@ fn a_deployment_is_applied_from_a_file_and_says_the_next_command() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(
         text(&output.stdout),
-        "STATE     ADDRESS    NETWORK  INSTANCE  IN PLACE OF\n\
+        "plan  1795000000007\n\n\
+         STATE     ADDRESS    NETWORK  INSTANCE  IN PLACE OF\n\
          new       10.0.0.50  lan      web/0     10.0.0.2\n\
          kept      10.0.0.3   lan      web/1\n\
          promised  10.0.0.2   lan      web/2\n\

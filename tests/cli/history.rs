@@ -170,3 +170,28 @@ fn the_last_events_are_told_with_what_is_known_of_those_before() {
     assert_eq!(told.lines().count(), 3, "{told}");
     assert_eq!(allod(&server, &["history", "--last", "5", "--limit", "3"]).status.code(), Some(64));
 }
+
+#[test]
+fn rows_of_a_later_page_stand_under_their_own_headings() {
+    let network = |at: u64| {
+        json!({"cursor": format!("{at}"), "time": "2026-03-01T09:09:00.000Z", "type": "network_changed", "network": "lan",
+            "network_id": "n1", "by": "admin"})
+    };
+    let server = Responder::start(move |_, params| {
+        let (after, limit) =
+            (params["after"].as_str().map_or(0, |after| after.parse().unwrap()), params["limit"].as_u64().unwrap());
+        // Two pages of the one sort, and then one of another.
+        let all: Vec<Value> = (after + 1..=(after + limit).min(2_001))
+            .map(|at| if at > 2_000 { event(10, "granted", "web/0", json!({"by": "ci"})) } else { network(at) })
+            .collect();
+        let next = (after + limit < 2_001).then(|| (after + limit).to_string());
+        Ok(next.map_or_else(|| json!({"events": all}), |next| json!({"events": all, "next": next})))
+    });
+    let told = String::from_utf8(allod(&server, &["history"]).stdout).unwrap();
+    let lines: Vec<&str> = told.lines().collect();
+    let headings: Vec<usize> = (0..lines.len()).filter(|&at| lines[at].starts_with("TIME ")).collect();
+    assert_eq!((headings.as_slice(), lines.len()), (&[0, 2_001][..], 2_003));
+    let place = |line: &str, text: &str| line.find(text).unwrap();
+    assert_eq!(place(lines[2_001], "ADDRESS"), place(lines[2_002], "10.0.0.5"));
+    assert_eq!(place(lines[2_001], "OWNER"), place(lines[2_002], "web/0"));
+}

@@ -10,6 +10,8 @@
 mod apply;
 mod blocks;
 mod commands;
+mod cut;
+mod doubted;
 mod errors;
 mod help;
 mod history;

@@ -343,3 +343,24 @@ fn a_command_that_fails_by_itself_tells_a_program_so_in_json() {
         assert!(told["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{line}: {told}");
     }
 }
+
+#[test]
+fn a_value_that_begins_as_an_option_does_is_told_how_it_is_written() {
+    for (line, joint) in [
+        ("ip allocate lan --owner -dash", "'--owner=-dash'"),
+        ("ip allocate lan --owner --dash", "'--owner=--dash'"),
+        ("history --network -x", "'--network=-x'"),
+    ] {
+        let output = allod("127.0.0.1:1", &line.split(' ').collect::<Vec<_>>());
+        let words = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(64) && words.contains(joint) && !words.contains("'-- "),
+            "{line}: {words}"
+        );
+    }
+    // A flag has no value.
+    let words = text(&allod("127.0.0.1:1", &["ip", "allocate", "lan", "--owner", "a", "--dry-run", "-x"]).stderr);
+    assert!(!words.contains("--dry-run="), "{words}");
+    let words = text(&allod("127.0.0.1:1", &["cluster", "locate", "lan"]).stderr);
+    assert!(words.starts_with("allod: cannot locate network `lan`: "), "{words}");
+}

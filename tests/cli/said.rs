@@ -186,3 +186,24 @@ fn one_address_is_one_address() {
     let told = text(&allod(&server.address, &["network", "map", "lan"]).stdout);
     assert!(told.starts_with("pool 10.0.0.5: 1 address, 0 taken\n"), "{told}");
 }
+
+#[test]
+fn an_optional_wish_that_got_nothing_is_named() {
+    let server = Responder::start(|_, _| {
+        Ok(
+            json!({"reservations": [{"network": "lan", "address": "10.0.0.5", "prefix_length": 32, "owner": "a", "slot": "0"}]}),
+        )
+    });
+    let line = ["ip", "acquire", "lan", "--owner", "a", "--ip", "any", "--ip", "network=dmz,family=6,optional"];
+    let no_room = "no room for `--ip network=dmz,family=6,optional`, which was optional\n";
+    assert_eq!(text(&allod(&server.address, &line).stderr), no_room);
+    let dry = text(&allod(&server.address, &[&line[..], &["--dry-run"]].concat()).stderr);
+    assert_eq!(dry, format!("dry run: nothing was changed\n{no_room}"));
+}
+
+#[test]
+fn a_plan_that_was_called_for_is_told_by_its_number() {
+    let server = Responder::start(|_, _| Ok(json!({"plan": 1_795_000_000_007_u64, "instances": [], "obsolete": []})));
+    let output = allod(&server.address, &["call", "deployment.apply", "deployment=shop", "instances=[]"]);
+    assert_eq!(text(&output.stdout), "plan  1795000000007\n");
+}

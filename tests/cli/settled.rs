@@ -1,9 +1,12 @@
 //! How a plan of a deployment ends: what is asked, and what is said of what moved.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use allod::wire::ErrorKind;
 use serde_json::{Value, json};
 
 use crate::commands::{allod, text};
-use crate::responder::Responder;
+use crate::responder::{Responder, refusal};
 use crate::write;
 
 fn held(address: &str, generation: u64) -> Value {
@@ -13,13 +16,13 @@ fn held(address: &str, generation: u64) -> Value {
 
 /// Shows one deployment until the plan is committed or reverted, and another one after that.
 fn server(before: Value, after: Value, released: Value) -> Responder {
-    let ended = std::sync::atomic::AtomicBool::new(false);
+    let ended = AtomicBool::new(false);
     Responder::start(move |method, params| match method {
-        "deployment.get" => Ok(if ended.load(std::sync::atomic::Ordering::SeqCst) { &after } else { &before }.clone()),
+        "deployment.get" => Ok(if ended.load(Ordering::SeqCst) { &after } else { &before }.clone()),
         "events.history" => Ok(json!({"events": [{"type": "transferred", "network": "lan", "address": "10.20.0.10",
             "prefix_length": 32, "generation": 5, "before": {"owner": "a"}, "after": {"owner": "c"}}]})),
         _ => {
-            ended.fetch_or(params["dry_run"] != true, std::sync::atomic::Ordering::SeqCst);
+            ended.fetch_or(params["dry_run"] != true, Ordering::SeqCst);
             Ok(json!({"released": released}))
         }
     })
@@ -159,4 +162,40 @@ fn flags_become_members_of_what_ends_a_plan() {
         let made = |(method, params): &(String, Value)| method != "deployment.get" && *params == expected;
         assert!(server.asked().iter().any(made), "{line}: {:?}", server.asked());
     }
+}
+
+/// That the server is lost after this.
+fn lost() -> Value {
+    refusal(ErrorKind::Unavailable, "the store does not answer", json!({"applied": "unknown", "retry_after_ms": 50}))
+}
+
+#[test]
+fn a_commit_that_was_answered_is_done_although_nobody_sees_what_moved() {
+    let ended = AtomicBool::new(false);
+    let server = Responder::start(move |method, _| match method {
+        "deployment.get" if ended.load(Ordering::SeqCst) => Err(lost()),
+        "deployment.get" => Ok(json!({"instances": []})),
+        _ => {
+            ended.store(true, Ordering::SeqCst);
+            Ok(json!({"released": [held("10.20.0.10", 1)]}))
+        }
+    });
+    let output = allod(&server.address, &["deployment", "commit", "cy", "--plan", "7", "--timeout", "1s"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).lines().count()), (Some(0), 2), "{said}");
+    assert!(said.starts_with("it is done; what moved is not known, as it could not be looked at"), "{said}");
+    assert!(said.ends_with("`allod deployment get cy` shows what is held now\nreleased 1 reservation\n"), "{said}");
+}
+
+#[test]
+fn what_a_revert_brings_back_is_not_passed_over_where_the_history_does_not_tell() {
+    let before = json!({"uncommitted_since": "2026-03-01T09:04:00.000Z", "instances": [
+        {"id": "c", "reservations": [held("10.20.0.10", 5)], "obsolete": []}]});
+    let server = Responder::start(move |method, _| match method {
+        "deployment.get" => Ok(before.clone()),
+        "events.history" => Err(refusal(ErrorKind::Internal, "a bug", json!({}))),
+        _ => Ok(json!({"released": []})),
+    });
+    let (code, said) = run(&server, "deployment revert cy --plan 7 --dry-run");
+    assert!(code == Some(0) && said.contains("is not all shown, as the history does not tell: a bug\n"), "{said}");
 }

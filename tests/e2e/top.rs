@@ -93,6 +93,14 @@ fn a_table_is_printed_once_where_there_is_no_terminal_and_one_network_is_told_po
     assert!(line("and 1 network more").starts_with("and") && !table.contains("wide") && !table.contains('\x1b'));
     let one = server.allod_ok(&["top", "--metrics", &metrics, "--interval", "0", "--network", "half"]);
     assert!(one.contains("10.1.0.0-10.1.0.15") && !one.contains("tiny"), "{one}");
+    let id = serde_json::from_str::<Value>(&server.allod_ok(&["network", "get", "half", "--format", "json"])).unwrap()
+        ["id"]
+        .clone();
+    let by_id = server.allod_ok(&["top", "--metrics", &metrics, "--interval", "0", "--network", id.as_str().unwrap()]);
+    assert!(by_id.contains("\nhalf ") && !by_id.contains("tiny"), "{by_id}");
+    let scopes = server.allod_ok(&["top", "--metrics", &metrics, "--interval", "0", "--scopes", "--limit", "1"]);
+    assert!(scopes.ends_with("and 2 scopes more\n"), "{scopes}");
+    assert_eq!(json_of(&server, &["--interval", "0", "--scopes", "--limit", "1"])["scopes_more"], 2);
     let unknown = server.allod(&["top", "--metrics", &metrics, "--interval", "0", "--network", "nix"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(json_of(&server, &["--interval", "0", "--network", "half"])["usage"]["subnets"][0]["pools"].is_array());

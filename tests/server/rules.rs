@@ -411,9 +411,21 @@ fn the_only_node_is_not_taken_out_of_service() {
     let back = client.ok("cluster.drain", json!({"drain": false}));
     assert_eq!(back, json!({"node": name, "draining": false, "owner": name}));
     assert_eq!(client.allocate("a")["created"], false);
-    assert!(
-        client.ok("cluster.nodes", json!({}))["nodes"].as_array().unwrap().iter().all(|node| node["draining"] == false)
-    );
+}
+
+/// Who looks for a node that it does not know asks the store, and one that is a server's alone knows of nobody.
+#[test]
+fn the_only_node_stays_known_whichever_node_is_asked_for() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let name = client.ok("server.info", json!({}))["node"].clone();
+    for ask in [json!({"node": "elsewhere"}), json!({"drain": false})] {
+        client.call("cluster.drain", ask.clone());
+        let nodes = client.ok("cluster.nodes", json!({}))["nodes"].clone();
+        let told = nodes.as_array().unwrap().iter().map(|node| (&node["name"], &node["draining"], &node["owner"]));
+        assert_eq!(told.collect::<Vec<_>>(), [(&name, &json!(false), &json!(true))], "{ask}");
+        assert_eq!(client.ok("cluster.locate", json!({"network": "lan"}))["node"], name, "{ask}");
+    }
 }
 
 /// Every answer of the suite that is written by hand reads back as the published noun.

@@ -29,6 +29,8 @@ mod matching;
 mod overlaps;
 pub mod subnets;
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 
 use super::args::Ask;
@@ -38,6 +40,7 @@ use super::failure::Failure;
 use super::network::Apply;
 use super::output::Format;
 use super::pages;
+use super::quote::shell;
 use super::session::{Done, Session};
 use super::shown;
 use crate::core::plural::counted;
@@ -108,12 +111,31 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
             params.insert("reason".to_owned(), json!(reason));
         }
         if let Err(error) = session.try_call(step.method, params).await {
-            session.say(&format!("{done} of {} changes were made before the one that failed", steps.len()));
-            return Err(Failure::of_method(step.method, &step.for_people(), &error).of_file().into());
+            let failure = Failure::of_method(step.method, &step.for_people(), &error).of_file();
+            return Err(broken_off(failure, done, steps.len(), &args.file).into());
         }
     }
     session.say(&format!("{} made", counted(steps.len(), "change")));
     Ok(Exit::Success)
+}
+
+/// The failure of one change as that of the run: how far it came, and that it goes on when the file is applied again.
+fn broken_off(failure: Failure, done: usize, of: usize, file: &Path) -> Failure {
+    let reason = format!("{}; {done} of {} made before", failure.reason, counted_were(of));
+    let again = if file.as_os_str() == "-" {
+        "apply the same lines again: that goes on from there".to_owned()
+    } else {
+        format!("`allod network apply {}` again goes on from there", shell(&file.to_string_lossy()))
+    };
+    let hint = match failure.exit {
+        Exit::Unreachable => format!("{again}; `allod server ping` tells when the server is back"),
+        _ => format!("{}; then {again}", failure.hint),
+    };
+    Failure { reason, hint, changes_made: Some(done), ..failure }
+}
+
+fn counted_were(changes: usize) -> String {
+    format!("{} {}", counted(changes, "change"), if changes == 1 { "was" } else { "were" })
 }
 
 /// Whether `--prune` adds anything to these changes: all that it adds takes away, also where a setting gets its default back.

@@ -152,7 +152,10 @@ impl<'a> Plan<'a> {
     async fn carry_out(&self, session: &mut Session) -> Done<Imported> {
         let mut imported = Imported::default();
         for network in self.content.networks.iter().filter(|network| self.is_new(network)) {
-            session.call("network.create", Value::Object(network.open.members.clone())).await?;
+            // What is there by then, and is the same, was made by a try of which the answer was lost.
+            let mut params = network.open.members.clone();
+            params.insert("if_absent".to_owned(), json!(true));
+            session.call("network.create", Value::Object(params)).await?;
             imported.networks += 1;
         }
         let missing = self.missing();
@@ -210,7 +213,7 @@ fn broken_off(stop: Stop, asked: &str, how_far: &str, args: &Import) -> Stop {
     };
     // A program, too, is told how far it came.
     let refused = failure.refused.map(|refused| Box::new(RpcError { message: reason.clone(), ..*refused }));
-    Stop::from(Failure { exit: failure.exit, asked: asked.to_owned(), reason, hint, refused }.of_file())
+    Stop::from(Failure { exit: failure.exit, refused, ..Failure::new(asked, reason, hint) }.of_file())
 }
 
 fn text_of(args: &Import) -> std::io::Result<String> {

@@ -31,7 +31,7 @@ pub(super) fn planned(result: &Value, width: Option<usize>) -> String {
     for held in list(result, "obsolete") {
         table.row(holding("obsolete", &text(held, "owner"), held));
     }
-    drawn(table, width)
+    below(fields(&[("plan", text(result, "plan"))]), drawn(table, width))
 }
 
 /// `deployment.get`.
@@ -48,8 +48,12 @@ pub(super) fn deployment(result: &Value, width: Option<usize>) -> String {
         ("uncommitted since", text(result, "uncommitted_since")),
         ("hindrance", text(result, "hindrance")),
     ]);
-    let table = drawn(table, width);
-    if table.is_empty() { head } else { format!("{head}\n{table}") }
+    below(head, drawn(table, width))
+}
+
+fn below(head: String, table: String) -> String {
+    let gap = if head.is_empty() || table.is_empty() { "" } else { "\n" };
+    format!("{head}{gap}{table}")
 }
 
 /// `deployment.list`. A plan is a number to copy, so it is not grouped.

@@ -102,7 +102,12 @@ fn cell_rows(range: Range, length: u8, cells: &[Value]) -> Option<(String, Strin
         format!("one character is a /{} of {} addresses\n", u32::from(width) - host_bits, size_of(host_bits));
     for (row, cells) in taken.chunks(ROW).enumerate() {
         let base = (origin + (row * ROW) as u128).checked_shl(host_bits).unwrap_or(0).max(first);
-        let drawn: String = cells.iter().map(|&taken| fill(taken, host_bits)).collect();
+        let at = |column: usize| origin + (row * ROW + column) as u128;
+        let drawn: String = cells
+            .iter()
+            .enumerate()
+            .map(|(column, &taken)| fill(taken, within(at(column), host_bits, range)))
+            .collect();
         rows.push_str(&format!("{} {drawn}\n", label(Address::new(range.family(), base))));
     }
     Some((rows, total.to_string()))
@@ -112,15 +117,23 @@ fn size_of(host_bits: u32) -> String {
     1u128.checked_shl(host_bits).map_or_else(|| "2^128".to_owned(), |size| grouped(&size.to_string()))
 }
 
-/// How full a cell is, in tenths.
-fn fill(taken: u128, host_bits: u32) -> char {
+/// How many addresses of the range lie in a cell: of the first and the last it may be a part.
+fn within(cell: u128, host_bits: u32, range: Range) -> u128 {
+    let first = cell.checked_shl(host_bits).unwrap_or(0);
+    let last = first.saturating_add(1u128.checked_shl(host_bits).map_or(u128::MAX, |size| size - 1));
+    let (from, to) = (first.max(range.first().bits()), last.min(range.last().bits()));
+    to.saturating_sub(from).saturating_add(1)
+}
+
+/// How full a cell of so many addresses is, in tenths.
+fn fill(taken: u128, size: u128) -> char {
     if taken == 0 {
         return '.';
     }
-    let size = 1u128.checked_shl(host_bits).unwrap_or(u128::MAX);
-    // Divided first: ten times an IPv6 count does not fit.
-    let tenth = (size / 10).max(1);
-    match taken.div_ceil(tenth) {
+    // Ten times an IPv6 count may not fit; then the size is large enough to be divided first.
+    let tenths =
+        taken.checked_mul(10).map_or_else(|| taken.div_ceil((size / 10).max(1)), |ten| ten.div_ceil(size.max(1)));
+    match tenths {
         tenths @ 1..=9 if taken < size => char::from(b'0' + tenths as u8),
         _ => 'X',
     }
@@ -168,5 +181,17 @@ mod tests {
         assert!(text.starts_with("pool 2001:db8::/64: 1.8e19 addresses, 9.2e18 taken\n"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(text.lines().count(), 2 + 16, "{text}");
+    }
+
+    #[test]
+    fn a_cell_that_is_a_part_is_full_when_that_part_is() {
+        // 16 addresses a cell, and of the last one 4.
+        let range: Range = "10.0.0.0-10.0.39.3".parse().unwrap();
+        assert_eq!(cell_prefix_length(range), 28);
+        let cells = json!([["10.0.0.0", "16", "0", "0"], ["10.0.0.16", "8", "0", "8"], ["10.0.39.0", "4", "0", "0"]]);
+        let text = pool(&json!({"range": range.to_string(), "cell_prefix_length": 28, "cells": cells})).unwrap();
+        let rows: Vec<&str> = text.lines().collect();
+        assert!(rows[2].ends_with(&format!("X5{}", ".".repeat(62))), "{text}");
+        assert!(rows.last().unwrap().ends_with(".X"), "{text}");
     }
 }

@@ -5,6 +5,7 @@
 mod deployments;
 pub mod env;
 pub mod events;
+pub mod json;
 pub mod map;
 mod show;
 pub mod table;
@@ -18,7 +19,10 @@ use serde_json::Value;
 
 use crate::core::address::{Family, Range};
 
-pub use show::{held_address, labels, list, network, reservation_rows, space, usage};
+pub use show::{
+    add_reservation, held_address, labels, list, network, reservation_rows, reservation_table, space, usage,
+    without_plain_columns,
+};
 
 /// How answers are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

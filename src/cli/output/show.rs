@@ -133,20 +133,33 @@ pub fn labels(held: &Value) -> String {
 
 /// Rows of reservations, for tables and previews.
 pub fn reservation_rows<'a>(held: impl Iterator<Item = &'a Value>) -> Table {
-    let mut table = Table::new(&["!ADDRESS", "NETWORK", "SCOPE", "OWNER", "SLOT", "CLAIMANT", "EXPIRES", "STATE"]);
-    for held in held {
-        let state = if held.get("obsolete").is_some() { "obsolete" } else { "" };
-        table.row(vec![
-            held_address(held),
-            text(held, "network"),
-            text(held, "scope"),
-            text(held, "owner"),
-            text(held, "slot"),
-            text(held, "claimant"),
-            text(held, "expires_at"),
-            state.to_owned(),
-        ]);
-    }
+    let mut table = reservation_table();
+    held.for_each(|held| add_reservation(&mut table, held));
+    without_plain_columns(table)
+}
+
+/// A table for reservations, without any yet.
+pub fn reservation_table() -> Table {
+    Table::new(&["!ADDRESS", "NETWORK", "SCOPE", "OWNER", "SLOT", "CLAIMANT", "EXPIRES", "STATE"])
+}
+
+/// Adds one to such a table.
+pub fn add_reservation(table: &mut Table, held: &Value) {
+    let state = if held.get("obsolete").is_some() { "obsolete" } else { "" };
+    table.row(vec![
+        held_address(held),
+        text(held, "network"),
+        text(held, "scope"),
+        text(held, "owner"),
+        text(held, "slot"),
+        text(held, "claimant"),
+        text(held, "expires_at"),
+        state.to_owned(),
+    ]);
+}
+
+/// Such a table without the columns that say nothing.
+pub fn without_plain_columns(table: Table) -> Table {
     table.without_plain_columns(&PLAIN)
 }
 
@@ -419,7 +432,17 @@ fn used(of: &Value) -> String {
     let (Some(size), Some(free)) = (of.get("size").and_then(number_of), of.get("free").and_then(number_of)) else {
         return String::new();
     };
-    if size == 0 { String::new() } else { format!("{:.0} %", 100.0 - free as f64 * 100.0 / size as f64) }
+    if size == 0 { String::new() } else { format!("{} %", percent_taken(size, free)) }
+}
+
+/// Whole percents, rounded down: 100 is full, and nothing else is.
+pub fn percent_taken(size: u128, free: u128) -> u128 {
+    let taken = size.saturating_sub(free);
+    match taken.checked_mul(100) {
+        Some(hundredfold) => hundredfold / size.max(1),
+        // More than a hundredth of all that can be counted: dividing first loses nothing that is seen.
+        None => (taken / (size / 100)).min(if free == 0 { 100 } else { 99 }),
+    }
 }
 
 fn maps(result: &Value) -> String {

@@ -26,6 +26,7 @@ use super::args::Ask;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{Format, number_of, print};
+use super::phrase::text;
 use super::session::{Done, Session};
 use scrape::Scrape;
 use screen::{Beside, Screen};
@@ -62,7 +63,8 @@ pub struct Top {
 }
 
 const AFTER_HELP: &str = "\
-On a terminal: q ends it, s sorts by something else. IPV4 and IPV6 are what is
+On a terminal: q ends it, s sorts by something else, and networks and scopes for
+which there are no rows are counted. IPV4 and IPV6 are what is
 not free of all addresses; FULL IN is told where a network fills, by what a
 minute and more have shown.
 
@@ -74,7 +76,15 @@ the like, which clients repeat.";
 /// Shows them until somebody ends it, or once.
 pub async fn run(session: &mut Session, args: &Top) -> Done<Exit> {
     let nodes = addresses(args.metrics.as_deref(), &session.options.server)?;
-    let mut watched = Watched { nodes, timeout: session.options.timeout, looks: BTreeMap::new() };
+    // Metrics call it by its name, whoever named it by its id.
+    let network = match &args.network {
+        Some(network) => {
+            let found = session.call("network.get", json!({"network": network})).await?;
+            Some(text(&found, "name").unwrap_or(network).to_owned())
+        }
+        None => None,
+    };
+    let mut watched = Watched { nodes, network, timeout: session.options.timeout, looks: BTreeMap::new() };
     if args.once || session.options.style.format != Format::Table || !Screen::is_there() {
         return once(session, args, &mut watched).await;
     }
@@ -102,13 +112,17 @@ async fn once(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
     if args.scopes {
         beside.scopes = Some(scopes(session, args).await?);
     }
-    order(&mut view, args, args.sort, args.limit);
+    order(&mut view, args.sort, args.limit);
     if session.options.style.format == Format::Table {
-        print(&screen::text(&view, &beside))?;
+        print(&screen::text(&view, &beside, args.limit))?;
         return Ok(Exit::Success);
     }
     let mut result = serde_json::to_value(&view).unwrap_or_default();
     result["problems"] = json!(beside.problems);
+    if let Some(Value::Array(scopes)) = &mut beside.scopes {
+        result["scopes_more"] = json!(scopes.len().saturating_sub(args.limit));
+        scopes.truncate(args.limit);
+    }
     for (name, of) in [("usage", beside.usage), ("scopes", beside.scopes)] {
         if let Some(value) = of {
             result[name] = value;
@@ -151,9 +165,7 @@ async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
         tokio::pin!(tick);
         // A key draws the same looks anew.
         loop {
-            let mut shown = view.clone();
-            order(&mut shown, args, sort, args.limit);
-            Screen::show(&screen::text(&shown, &beside))?;
+            Screen::show(&fitted(&view, &beside, sort, args.limit, Screen::size().1))?;
             tokio::select! {
                 () = &mut tick => break,
                 key = ends.next() => match key {
@@ -172,23 +184,33 @@ fn named(network: &str) -> Map<String, Value> {
     Map::from_iter([("network".to_owned(), network.into())])
 }
 
-/// Sorts networks and keeps those that are asked for.
-fn order(view: &mut View, args: &Top, sort: Sort, limit: usize) {
-    if let Some(wanted) = &args.network {
-        view.networks.retain(|network| network.network == *wanted);
+/// The view with so many networks, and scopes, that it has no more lines than there are rows; no fewer than one of each.
+fn fitted(view: &View, beside: &Beside, sort: Sort, most: usize, rows: usize) -> String {
+    let mut limit = most.min(rows);
+    loop {
+        let mut shown = view.clone();
+        order(&mut shown, sort, limit);
+        let text = screen::text(&shown, beside, limit);
+        if limit <= 1 || text.lines().count() <= rows {
+            return text;
+        }
+        limit -= 1;
     }
+}
+
+/// Sorts networks and keeps so many.
+fn order(view: &mut View, sort: Sort, limit: usize) {
     sort.sort(&mut view.networks);
     view.networks_more = view.networks.len().saturating_sub(limit);
     view.networks.truncate(limit);
 }
 
-/// Scopes with the most addresses, as the protocol tells them.
+/// All scopes as the protocol tells them, those with the most addresses first.
 async fn scopes(session: &mut Session, args: &Top) -> Done<Value> {
     let asked = args.network.as_deref().map_or_else(Map::new, named);
     let answer = super::pages::all(session, &Ask::new("scope.list", &asked), "scopes").await?;
     let mut scopes = answer.get("scopes").and_then(Value::as_array).cloned().unwrap_or_default();
     scopes.sort_by_key(|scope| std::cmp::Reverse(scope.get("addresses").and_then(number_of).unwrap_or(0)));
-    scopes.truncate(args.limit);
     Ok(Value::Array(scopes))
 }
 
@@ -231,6 +253,8 @@ fn no_metrics(reason: String) -> Failure {
 /// The nodes that are asked, with their last two answers.
 struct Watched {
     nodes: Vec<String>,
+    /// The only network that is asked for, by its name.
+    network: Option<String>,
     timeout: Duration,
     looks: BTreeMap<String, (Option<Scrape>, Scrape)>,
 }
@@ -269,7 +293,9 @@ impl Watched {
         let looks =
             self.looks.iter().map(|(node, (before, now))| Looks { address: node, before: before.as_ref(), now });
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        View::of(&looks.collect::<Vec<_>>(), now.as_secs_f64())
+        let mut view = View::of(&looks.collect::<Vec<_>>(), now.as_secs_f64());
+        view.networks.retain(|network| self.network.as_ref().is_none_or(|wanted| network.network == *wanted));
+        view
     }
 }
 
@@ -315,6 +341,20 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_out_for_want_of_rows_is_counted_and_scopes_are_among_what_is_shown() {
+        let network = |at: usize| view::Network { network: format!("n{at}"), ..view::Network::default() };
+        let view = View { networks: (0..50).map(network).collect(), ..View::default() };
+        let scope = |at: usize| json!({"scope": format!("s{at}"), "addresses": "1"});
+        let scopes = Some((0..50).map(scope).collect());
+        let text = fitted(&view, &Beside { scopes, ..Beside::default() }, Sort::Name, 20, 24);
+        let count = text.lines().count();
+        assert!((22..=24).contains(&count), "{count}: {text}");
+        let shown = text.lines().filter(|line| line.starts_with('n')).count();
+        assert!(text.contains(&format!("and {} networks more", 50 - shown)), "{text}");
+        assert!(shown > 3 && text.ends_with(&format!("and {} scopes more\n", 50 - shown)), "{text}");
+    }
 
     #[test]
     fn metrics_are_looked_for_behind_each_server_unless_it_is_said_where() {

@@ -57,12 +57,23 @@ impl Screen {
     pub fn show(text: &str) -> io::Result<()> {
         let (width, rows) = Self::size();
         let mut drawn = "\x1b[H".to_owned();
-        for (at, line) in text.lines().take(rows).enumerate() {
+        for (at, line) in shown(text, rows).iter().enumerate() {
             let end = if at > 0 { "\r\n" } else { "" };
             drawn.push_str(&format!("{end}{}\x1b[K", cut(line, width)));
         }
         write(&(drawn + "\x1b[J"))
     }
+}
+
+/// The lines for which there are rows; the last row says how many are left out.
+fn shown(text: &str, rows: usize) -> Vec<String> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    if lines.len() > rows {
+        let more = lines.len() - rows.saturating_sub(1);
+        lines.truncate(rows.saturating_sub(1));
+        lines.push(format!("… and {} more: `allod top --once` shows all", counted(more, "line")));
+    }
+    lines
 }
 
 impl Drop for Screen {
@@ -107,7 +118,7 @@ const SCOPES_LEAST: &[&str] = &["OBSOLETE", "RESERVATIONS", "UNBOUND"];
 pub struct Beside {
     /// What went wrong, a line each.
     pub problems: Vec<String>,
-    /// Answer of `scope.list`.
+    /// Scopes of `scope.list`, those with the most addresses first.
     pub scopes: Option<Value>,
     /// Answer of `network.usage`.
     pub usage: Option<Value>,
@@ -115,8 +126,8 @@ pub struct Beside {
     pub width: Option<usize>,
 }
 
-/// The view as a person reads it.
-pub fn text(view: &View, beside: &Beside) -> String {
+/// The view as a person reads it, with at most so many scopes.
+pub fn text(view: &View, beside: &Beside, scopes_max: usize) -> String {
     let mut text = head(view);
     for problem in &beside.problems {
         text.push_str(&format!("! {problem}\n"));
@@ -141,7 +152,13 @@ pub fn text(view: &View, beside: &Beside) -> String {
         text.push_str(&format!("\n{}", pools(usage).fitting(beside.width, POOLS_LEAST).render(beside.width)));
     }
     if let Some(scopes) = &beside.scopes {
-        text.push_str(&format!("\n{}", self::scopes(scopes).fitting(beside.width, SCOPES_LEAST).render(beside.width)));
+        let scopes = scopes.as_array().map(Vec::as_slice).unwrap_or_default();
+        let rows = self::scopes(&scopes[..scopes.len().min(scopes_max)]);
+        text.push_str(&format!("\n{}", rows.fitting(beside.width, SCOPES_LEAST).render(beside.width)));
+        let more = scopes.len().saturating_sub(scopes_max);
+        if more > 0 {
+            text.push_str(&format!("and {} more\n", counted(more, "scope")));
+        }
     }
     text
 }
@@ -209,8 +226,9 @@ fn per_second(rate: f64) -> String {
 }
 
 fn percent(space: Option<&Space>) -> String {
-    // Rounded down, so that 100 % is full.
-    space.map_or_else(String::new, |space| format!("{:.0} %", (space.full * 100.0).floor()))
+    // Rounded down, so that 100 % is full. Of many addresses a few are too small a share to be told by what is counted here.
+    let most = |space: &Space| if space.free > 0.0 { 99.0 } else { 100.0 };
+    space.map_or_else(String::new, |space| format!("{:.0} %", (space.full * 100.0).floor().min(most(space))))
 }
 
 fn free(space: Option<&Space>) -> String {
@@ -289,10 +307,10 @@ fn pools(usage: &Value) -> Table {
     table.without_plain_columns(&[("NAME", ""), ("COOLING", "0"), ("DECLINED", "0")])
 }
 
-/// Of `scope.list`, those with the most addresses first; cut by who asked.
-fn scopes(result: &Value) -> Table {
+/// Of `scope.list`, those with the most addresses first.
+fn scopes(scopes: &[Value]) -> Table {
     let mut table = Table::new(&["SCOPE", "#ADDRESSES", "#RESERVATIONS", "#OBSOLETE", "#UNBOUND"]);
-    for scope in result.as_array().into_iter().flatten() {
+    for scope in scopes {
         let text = |name: &str| scope.get(name).map(text_of).unwrap_or_default();
         let count = |name: &str| grouped(&text(name));
         table.row(vec![text("scope"), count("addresses"), count("reservations"), count("obsolete"), count("unbound")]);
@@ -334,7 +352,7 @@ mod tests {
     fn rates_latencies_and_fill_are_shown_and_full_is_only_what_is_full() {
         let scopes = json!([{"scope": "shop", "addresses": "7", "reservations": 7, "obsolete": 0, "unbound": 1}]);
         let beside = Beside { problems: vec!["b:1 is not reached".into()], scopes: Some(scopes), ..Beside::default() };
-        let text = anstream::adapter::strip_str(&text(&view(), &beside)).to_string();
+        let text = anstream::adapter::strip_str(&text(&view(), &beside, 20)).to_string();
         for shown in [
             "12 346/s",
             "p50 0.10 ms  p99 2.50 ms",
@@ -377,11 +395,22 @@ mod tests {
         let mut subnet = counts;
         subnet["pools"] = json!([pool]);
         let beside = Beside { width: Some(80), usage: Some(json!({"subnets": [subnet]})), ..Beside::default() };
-        let text = anstream::adapter::strip_str(&text(&view, &beside)).to_string();
+        let text = anstream::adapter::strip_str(&text(&view, &beside, 20)).to_string();
         assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
         for whole in ["8 min\n", "16 777 216", "10.100.200.100-10.100.203.254", "1 024"] {
             assert!(text.contains(whole), "{whole}: {text}");
         }
+    }
+
+    #[test]
+    fn what_has_no_row_is_counted_and_a_space_with_an_address_is_not_full() {
+        let text = "1\n2\n3\n4\n5\n";
+        assert_eq!(shown(text, 5).len(), 5);
+        let lines = shown(text, 4);
+        assert_eq!(lines[..3], ["1", "2", "3"]);
+        assert!(lines.len() == 4 && lines[3].starts_with("… and 2 lines more"), "{lines:?}");
+        let wide = Space { size: 2f64.powi(64), free: 1.0, full: 1.0, ..Space::default() };
+        assert_eq!(percent(Some(&wide)), "99 %");
     }
 
     #[test]

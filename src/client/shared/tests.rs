@@ -140,6 +140,26 @@ async fn a_lost_release_is_not_repeated_and_reported_unknown_but_one_by_generati
 }
 
 #[tokio::test]
+async fn an_answer_to_a_repeat_after_doubt_is_told_from_a_first_one() {
+    let put_off = AtomicUsize::new(0);
+    let (address, _) = listener(move |connection, _, params| match connection {
+        0 => Does::HangsUp,
+        // What was put off was certainly not carried out.
+        _ if params["owner"] == "late" && put_off.fetch_add(1, Ordering::SeqCst) == 0 => {
+            Does::Refuses(refusal("overloaded", json!({"retry_after_ms": 1})))
+        }
+        _ => Does::Answers(json!({"created": false})),
+    })
+    .await;
+    let client = Client::new([address], Options::default());
+    let grant = |owner: &str| members(json!({"network": "lan", "owner": owner}));
+    assert!(client.ask("ip.allocate", grant("a")).await.unwrap().after_doubt, "its first answer was lost");
+    for owner in ["a", "late"] {
+        assert!(!client.ask("ip.allocate", grant(owner)).await.unwrap().after_doubt, "{owner}");
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_of_a_repeat_that_the_first_try_may_have_caused_is_reported_unknown() {
     let (address, _) = listener(|connection, _, _| match connection {
         0 => Does::HangsUp,

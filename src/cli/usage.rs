@@ -1,0 +1,53 @@
+//! What is said of a command line that is wrong, where clap knows less than we do.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::quote;
+
+/// `help` where a command is wanted asks for the help of those around it: `allod help network`, `allod network help`.
+pub(super) fn help_asked(arguments: &[OsString], error: &clap::Error) -> Option<Vec<OsString>> {
+    let at = arguments.iter().position(|argument| argument == "help")?;
+    let named = error.get(ContextKind::InvalidSubcommand)?;
+    let is_help = error.kind() == ErrorKind::InvalidSubcommand && named.to_string() == "help";
+    let rest = arguments.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, argument)| argument.clone());
+    is_help.then(|| rest.chain([OsString::from("--help")]).collect())
+}
+
+/// A wrong command line with the usage that the help of its command shows. Clap's own has what was typed, or guessed at, among
+/// what must be: as if `--server` had to be given.
+pub(super) fn with_usage_of_help(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let Some(usage) = error.get(ContextKind::Usage).map(ToString::to_string) else { return error };
+    let mut root = super::command();
+    root.build();
+    let mut command = &mut root;
+    // Behind `Usage: allod` stand the names of commands, as far as it goes down.
+    for name in usage.split_whitespace().skip(2) {
+        if command.find_subcommand(name).is_none() {
+            break;
+        }
+        command = command.find_subcommand_mut(name).expect("it was found a line above");
+    }
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
+    if let Some(joint) = joint_value(&error, command, arguments) {
+        let tip = format!("a value that begins with `-` is written behind `=`: '{joint}'");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
+/// The option with its value, where that was taken for an option itself.
+fn joint_value(error: &clap::Error, command: &clap::Command, arguments: &[OsString]) -> Option<String> {
+    let taken = error.get(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument)?.to_string();
+    let takes_value = |name: &str| {
+        let is_meant = |argument: &clap::Arg| argument.get_long() == Some(name) && argument.get_action().takes_values();
+        command.get_arguments().any(is_meant)
+    };
+    arguments.windows(2).find_map(|pair| {
+        let (option, value) = (pair[0].to_str()?, pair[1].to_str()?);
+        // Of `-dash` it is `-d` that is unknown.
+        let is_it = value.starts_with(&taken) && takes_value(option.strip_prefix("--")?);
+        is_it.then(|| quote::option(option, value))
+    })
+}

@@ -1,0 +1,125 @@
+//! What is said of the answer to a repeat: the first try, of which the answer was lost, may have done what it finds.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use allod::wire::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::commands::{allod, lan, text};
+use crate::responder::{Responder, refusal};
+use crate::write;
+
+/// That nobody knows whether it was done.
+fn unknown() -> Value {
+    refusal(ErrorKind::Unavailable, "the store does not answer", json!({"applied": "unknown", "retry_after_ms": 1}))
+}
+
+/// Loses the first answer to this method, and then answers so; anything else is answered by `rest`.
+fn losing(
+    lost: &'static str,
+    answer: Value,
+    rest: impl Fn(&str, &Value) -> Value + Send + Sync + 'static,
+) -> Responder {
+    let was_lost = AtomicBool::new(false);
+    Responder::start(move |method, params| match method {
+        _ if method != lost || params["dry_run"] == true => Ok(rest(method, params)),
+        _ if !was_lost.swap(true, Ordering::SeqCst) => Err(unknown()),
+        _ => Ok(answer.clone()),
+    })
+}
+
+#[test]
+fn what_the_first_try_may_have_done_is_not_said_to_have_been_so_before() {
+    let mut there = lan();
+    there["created"] = json!(false);
+    let subnet = json!({"cidr": "10.0.0.0/24", "created": false});
+    let held = json!({"network": "lan", "address": "10.0.0.5", "prefix_length": 32, "scope": "default", "owner": "a",
+        "slot": "0", "created": false});
+    let nothing = json!({"released": []});
+    for (line, method, answer, said) in [
+        (
+            "ip release lan 10.0.0.5 --if-generation 4",
+            "ip.release",
+            nothing.clone(),
+            "nothing is held there now: the first answer was lost, and it may have been released then\n",
+        ),
+        (
+            "network create lan --if-absent",
+            "network.create",
+            there,
+            "it is there: the first answer was lost, and it may have been made then\n",
+        ),
+        (
+            "subnet add lan 10.0.0.0/24 --if-absent",
+            "subnet.add",
+            subnet,
+            "it is there: the first answer was lost, and it may have been made then\n",
+        ),
+        (
+            "ip claim lan 10.0.0.5 --owner a",
+            "ip.claim",
+            held.clone(),
+            "it is held: the first answer was lost, and it may have been granted then\n",
+        ),
+        (
+            "call ip.claim network=lan address=10.0.0.5 owner=a",
+            "ip.claim",
+            held,
+            "it is held: the first answer was lost, and it may have been granted then\n",
+        ),
+        (
+            "deployment commit shop --plan 7",
+            "deployment.commit",
+            nothing,
+            "the first answer was lost: what was let go then is not told again; `allod history --scope shop` tells it\n",
+        ),
+    ] {
+        let server = losing(method, answer, |_, _| json!({"instances": []}));
+        let output = allod(&server.address, &line.split(' ').collect::<Vec<_>>());
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), said), "{line}");
+        assert_eq!(server.methods().iter().filter(|asked| **asked == method).count(), 2, "{line}");
+    }
+}
+
+#[test]
+fn a_network_of_a_file_is_made_although_the_first_answer_was_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("networks.toml");
+    write(&file, b"[[network]]\nname = \"lan\"\nsubnets = [{ cidr = \"10.0.0.0/24\" }]\n");
+    let server = losing("network.create", lan(), |method, _| match method {
+        "network.list" => json!({"networks": []}),
+        _ => lan(),
+    });
+    let output = allod(&server.address, &["network", "apply", file.to_str().unwrap()]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(0) && said.ends_with("1 change made\n"), "{said}");
+    let register = directory.path().join("register.jsonl");
+    write(
+        &register,
+        b"{\"format\":\"allod-export\",\"version\":1}\n{\"network\":{\"name\":\"lan\",\"subnets\":[{\"cidr\":\"10.0.0.0/24\"}]}}\n",
+    );
+    let server = losing("network.create", lan(), |_, _| json!({"networks": []}));
+    let output = allod(&server.address, &["import", register.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_run_of_changes_that_breaks_off_tells_how_far_it_came_and_that_it_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("networks.toml");
+    write(&file, b"[[network]]\nname = \"lan\"\n[[network]]\nname = \"dmz\"\n");
+    let server = Responder::start(|method, params| match (method, params["name"].as_str()) {
+        ("network.list", _) => Ok(json!({"networks": []})),
+        (_, Some("dmz")) if params["dry_run"] != true => Err(refusal(ErrorKind::Internal, "a bug", json!({}))),
+        _ => Ok(lan()),
+    });
+    let path = file.to_str().unwrap();
+    let output = allod(&server.address, &["network", "apply", path]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("a bug; 1 of 2 changes were made before\n"), "{said}");
+    assert!(said.ends_with(&format!("then `allod network apply {path}` again goes on from there\n")), "{said}");
+    let output = allod(&server.address, &["network", "apply", path, "--format", "json"]);
+    let said: Value = serde_json::from_str(text(&output.stderr).lines().last().unwrap()).unwrap();
+    assert_eq!((&said["changes_made"], &said["error"]["message"]), (&json!(1), &json!("a bug")), "{said}");
+}
