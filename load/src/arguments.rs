@@ -131,7 +131,7 @@ pub struct RunArguments {
     /// Each connection keeps to one network, in place of asking in another one each time.
     #[arg(long)]
     pub keep_network: bool,
-    /// The networks are there already.
+    /// The networks are there already, and stay; at one fill level.
     #[arg(long)]
     pub no_create: bool,
     /// Remove the networks and what they hold at the end.

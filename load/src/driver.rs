@@ -149,9 +149,12 @@ impl<W: Workload> Run<'_, W> {
         if self.outstanding > 0 {
             self.give_up(now);
         }
+        if self.outstanding > 0 || self.measured.cut_off.is_some() {
+            self.note_never_sent(now);
+        }
         let since = self.measuring_since.unwrap_or(self.last_answer);
         self.measured.elapsed = self.length(since, now, all_wait);
-        let end = if self.measured.lost > 0 { now.saturating_sub(since) } else { self.measured.elapsed };
+        let end = if self.measured.lost > 0 { now } else { self.last_answer }.saturating_sub(since);
         let outside = self.outside();
         self.measured.meter.end_window(end, outside);
         self.measured
@@ -264,6 +267,15 @@ impl<W: Workload> Run<'_, W> {
         }
     }
 
+    /// Is the time of a closed loop over?
+    fn is_over(&self, now: Duration) -> bool {
+        let end = match self.shape.stop {
+            Stop::After(time) if self.arrivals.is_none() => self.measuring_since.map(|since| since + time),
+            Stop::After(_) | Stop::Requests(_) => None,
+        };
+        end.is_some_and(|end| now > end)
+    }
+
     /// In a closed loop everything that is answered in the measured time counts, in an open one what arrived in it.
     fn counts(&self, from: Duration) -> bool {
         self.measuring_since.is_some_and(|since| self.arrivals.is_none() || from >= since)
@@ -335,6 +347,7 @@ impl<W: Workload> Run<'_, W> {
         let granted = self.workload.answer(lane, now, &answer, counts);
         if counts {
             self.measured.answers += 1;
+            self.measured.late += u64::from(self.is_over(now));
             self.measured.meter.record(kind, now.saturating_sub(from), !granted);
         }
         if self.arrivals.is_some() {

@@ -111,7 +111,7 @@ fn measure(name: &str, shape: &Shape, network: &str, cidr: &str, seed: u32) -> i
     audited.scenario.begin();
     let measured = driver::run(shape, &mut audited, Meter::new(shape.expected(), None))?.whole()?;
     let mut report = Report::measured(name, "", shape, 1, &measured).audited(&audited);
-    report.judge_refusals();
+    report.judge();
     match &report.not_made {
         Some(why) if !report.is_faulty() => Err(io::Error::other(format!("{name}: {why}"))),
         _ => Ok(report),

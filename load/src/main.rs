@@ -37,6 +37,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{CommandFactory, Parser};
 
 use arguments::{Arguments, Command, IsolationArguments, ManArguments, ReportArguments, RunArguments, ShapeArguments};
+use driver::Shape;
 use isolation::Isolation;
 use report::Report;
 use report::document::{Document, write_file};
@@ -109,6 +110,7 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
     for (at, level) in (0u32..).zip(&levels) {
         let seed = seed.wrapping_add(at);
         let shape = arguments.shape.shape(target.servers.clone(), seed)?;
+        let shape = Shape { patience: arguments.patience(), ..shape };
         let settings = arguments.settings(shape.lanes(), seed, *level);
         let built = scenario.build(&settings);
         let session = Session {
@@ -121,7 +123,7 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
             stop_is_default: arguments.shape.requests.is_none() && arguments.shape.seconds.is_none(),
             create: !arguments.no_create,
             // The next level begins with empty networks.
-            delete: arguments.delete || levels.len() > 1,
+            delete: arguments.deletes(),
             kill: arguments.kill,
             listing: arguments.listing,
             live: !arguments.quiet && live::is_watched(),

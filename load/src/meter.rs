@@ -6,8 +6,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Longest latency that is recorded, in nanoseconds; longer ones count as this.
-const LATENCY_NANOS_MAX: u64 = 60_000_000_000;
+/// Longest latency that is recorded, in nanoseconds: an hour. Nobody waits for capacity for longer than ten minutes; what took
+/// longer counts as this.
+const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
 /// Windows of a run, about; a plot has no more room.
 const WINDOWS: u32 = 200;
 /// Shortest window: below it a percentile is that of a handful.
@@ -246,6 +247,15 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_took_minutes_is_recorded_as_long_as_it_took() {
+        let mut meter = Meter::new(None, None);
+        meter.record(Kind::Allocate, Duration::from_secs(600), false);
+        meter.end_window(Duration::from_secs(600), Outside::default());
+        let told = milliseconds(meter.latency.max());
+        assert!((told - 600_000.0).abs() < 1_000.0, "{told}");
+    }
 
     #[test]
     fn windows_add_up_to_the_run_and_one_without_answers_has_no_latency() {

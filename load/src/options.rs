@@ -1,6 +1,7 @@
 //! The options of a run together: what a scenario does not heed is refused by its name, as is what nothing can come of.
 
 use std::io;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -13,6 +14,8 @@ use crate::target::Store;
 
 /// What scenarios in networks of one's own choice heed.
 const NETWORKS: &[&str] = &["--networks", "--cidr", "--policy", "--cooldown"];
+/// So long the answer to a request whose wait is over may take.
+const BEHIND_WAIT_SECONDS: u64 = 5;
 /// The length of the network that blocks are taken from, unless said otherwise.
 const CIDR_OF_BLOCKS: &str = "10.0.0.0/8";
 
@@ -58,6 +61,11 @@ impl RunArguments {
         if let Some((option, _)) = of_networks.into_iter().find(|(_, is_given)| *is_given && self.no_create) {
             return Err(refused(format!("{option} is of networks that are made, and --no-create makes none")));
         }
+        if self.no_create && self.fill_level.len() > 1 {
+            let text = "--no-create with several levels of --fill-level: each level begins with networks of its own, and those \
+                        that are there are not emptied. Take one level at a time, or leave --no-create out";
+            return Err(refused(text.to_owned()));
+        }
         if scenario == Name::Ipv6
             && let Some(cidr) = self.cidr.as_deref().filter(|cidr| !cidr.contains(':'))
         {
@@ -79,6 +87,18 @@ impl RunArguments {
             }
         }
         [&self.save, &self.page].into_iter().flatten().try_for_each(|path| check_place(path))
+    }
+
+    /// Do the networks go at the end of each level? Only where the run made them: what was there before is not its own.
+    pub fn deletes(&self) -> bool {
+        !self.no_create && (self.delete || self.fill_level.len() > 1)
+    }
+
+    /// How long nothing need be answered before requests count as lost: a right server may be silent for as long as they ask to
+    /// wait.
+    pub fn patience(&self) -> Duration {
+        let waits = self.wait.map_or(0, |seconds| seconds.saturating_add(BEHIND_WAIT_SECONDS));
+        Duration::from_secs(self.shape.patience.max(waits))
     }
 
     /// The options that were given, of those that not all scenarios heed.
@@ -181,6 +201,38 @@ mod tests {
         assert!(said("mixed --keep-network").is_some() && said("churn --keep-network").is_none());
     }
 
+    fn run(words: &str) -> RunArguments {
+        match Arguments::parse_from(format!("allod-load run {words}").split(' ')).command {
+            Command::Run(run) => run.arguments,
+            _ => panic!("{words}"),
+        }
+    }
+
+    #[test]
+    fn only_networks_that_the_run_made_are_deleted() {
+        for (words, deletes) in [
+            ("churn --fill-level 0.1,0.9", true),
+            ("churn --delete", true),
+            ("churn", false),
+            ("churn --no-create --fill-level 0.9", false),
+            ("churn --no-create --fill-level 0.1,0.9", false),
+        ] {
+            assert_eq!(run(words).deletes(), deletes, "{words}");
+        }
+    }
+
+    #[test]
+    fn who_asks_to_wait_has_patience_for_longer_than_that() {
+        for (words, seconds) in [
+            ("contended --wait 20 --patience 1", 25),
+            ("contended --wait 20", 30),
+            ("contended --wait 20 --patience 40", 40),
+            ("contended --patience 1", 1),
+        ] {
+            assert_eq!(run(words).patience().as_secs(), seconds, "{words}");
+        }
+    }
+
     #[test]
     fn what_cannot_be_is_refused() {
         for words in [
@@ -189,6 +241,7 @@ mod tests {
             "blocks --cidr 10.0.0.0/24 --prefix-length 24",
             "churn --fill-level 1.5",
             "fill --no-create --cidr 10.0.0.0/8",
+            "churn --no-create --fill-level 0.1,0.9",
             "restart-storm --start memory --kill",
             "fill --save /nowhere/at/all.json",
             "ipv6 --cidr 10.0.0.0/8",

@@ -8,6 +8,8 @@ use crate::audit::Rule;
 
 /// What a full pool says.
 const WANT_OF_ROOM: &str = "not_enough_capacity";
+/// What a script says whose pool is empty.
+pub const NONE_LEFT: &str = "none left";
 /// What is neither a result nor an error.
 const UNREADABLE: &str = "unreadable";
 
@@ -95,9 +97,14 @@ impl Refusals {
     }
 }
 
+/// Is it what a full pool says?
+pub fn is_for_room(kind: &str) -> bool {
+    [WANT_OF_ROOM, NONE_LEFT].contains(&kind)
+}
+
 /// Of these, how many say something else than that there is no room.
 pub fn not_for_room(counts: &BTreeMap<String, u64>) -> u64 {
-    counts.iter().filter(|(kind, _)| *kind != WANT_OF_ROOM).map(|(_, count)| count).sum()
+    counts.iter().filter(|(kind, _)| !is_for_room(kind)).map(|(_, count)| count).sum()
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ impl Session {
         let compared = self.compare(&mut control, &mut audited, &networks);
         let mut report =
             Report::measured(&self.name, &target.name, &shape, networks.len(), &measured).audited(&audited);
-        report.judge_refusals();
+        report.judge();
         match compared {
             Ok(compared) => {
                 (report.held_by_server, report.listed) = (Some(compared.held), compared.listed);

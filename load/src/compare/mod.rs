@@ -6,9 +6,11 @@
 mod kea;
 mod postgres;
 mod redis_scripts;
+mod rounds;
 
 pub use redis_scripts::SCRIPTS;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,9 +18,11 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use self::rounds::Found;
 use crate::arguments::TurnsArguments;
 use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
 use crate::interrupt;
+use crate::refusal::is_for_room;
 use crate::report::Report;
 use crate::report::document::{Document, check_place, write_file};
 use crate::scenario::{Name, Settings};
@@ -177,7 +181,7 @@ impl Subject {
         report.target = String::new();
         // Who ran out of addresses goes on answering; that is not what is compared.
         if self != Subject::Kea {
-            report.per_second = report.held as f64 / report.elapsed_seconds.max(f64::MIN_POSITIVE);
+            report.per_second *= report.held as f64 / report.answers.max(1) as f64;
         }
         Ok(report)
     }
@@ -205,9 +209,14 @@ struct Row {
     allod_is_times: f64,
     /// allod over Redis, over this; none where that was not measured.
     allod_redis_is_times: Option<f64>,
+    /// Of all rounds: addresses that were handed out twice, and whether any rule was broken.
     duplicates: u64,
-    /// Answers without an address: the pool was too small for the time.
+    faulty: bool,
+    /// Of all rounds: answers without an address, and how many of each kind.
     refused: u64,
+    refused_by_kind: BTreeMap<String, u64>,
+    /// Why rounds were no measurements; they are not in the figures.
+    not_made: Vec<String>,
 }
 
 /// All of it. Member names are stable: scripts read `--json`.
@@ -222,10 +231,11 @@ struct Comparison {
     not_measured: Vec<String>,
 }
 
-/// Measures in turns and prints ratios. True: somebody handed out an address twice.
+/// Measures in turns and prints ratios. True: somebody handed out an address twice, in whichever round, also where the
+/// comparison could not be made to its end.
 ///
 /// # Errors
-/// Something that is installed cannot be started or driven.
+/// Something that is installed cannot be started or driven, or a round was no measurement; what was measured is printed before.
 pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
     if arguments.seconds <= 0.0 {
         let text = format!("--seconds {}: it has to be above 0", arguments.seconds);
@@ -248,56 +258,97 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
             None => subjects.push((subject, Vec::new())),
         }
     }
-    for round in 1..=arguments.turns.rounds {
-        for (subject, reports) in &mut subjects {
-            interrupt::check(0)?;
-            eprintln!("round {round} of {}: {}", arguments.turns.rounds, subject.name(&plan));
-            reports.push(subject.measure(&plan)?);
-        }
-    }
-    let medians: Vec<(Subject, Report, f64, f64)> = subjects.into_iter().filter_map(median).collect();
-    let rate_of = |ours| medians.iter().find(|(subject, ..)| *subject == ours).map(|(_, report, ..)| report.per_second);
-    let (embedded, over_redis) = (rate_of(Subject::AllodEmbedded), rate_of(Subject::AllodRedis));
-    let row = |(subject, report, least, most): &(Subject, Report, f64, f64)| Row {
-        subject: subject.name(&plan),
-        promise: subject.promise(&plan).to_owned(),
-        per_second: report.per_second,
-        per_second_least: *least,
-        per_second_most: *most,
-        p50_ms: report.p50_ms,
-        p99_ms: report.p99_ms,
-        allod_is_times: embedded.unwrap_or(0.0) / report.per_second.max(f64::MIN_POSITIVE),
-        allod_redis_is_times: over_redis.map(|ours| ours / report.per_second.max(f64::MIN_POSITIVE)),
-        duplicates: report.duplicates,
-        refused: report.refused.values().sum(),
-    };
+    let failure = measure(&mut subjects, &plan, arguments.turns.rounds).err();
+    let found: Vec<(Subject, Found)> =
+        subjects.into_iter().filter_map(|(subject, reports)| Some((subject, Found::of(reports)?))).collect();
+    let rate_of = |ours| found.iter().find(|(subject, _)| *subject == ours).map(|(_, found)| found.middle.per_second);
+    let ours = [Subject::AllodEmbedded, Subject::AllodRedis].map(rate_of);
     let comparison = Comparison {
         rounds: arguments.turns.rounds,
         connections: arguments.turns.connections,
         depth: arguments.turns.depth,
         addresses: plan.addresses(),
-        rows: medians.iter().map(row).collect(),
+        rows: found.iter().map(|(subject, found)| Row::of(*subject, found, &plan, ours)).collect(),
         not_measured,
     };
     comparison.print(arguments.json)?;
-    let reports: Vec<Report> = medians.into_iter().map(|(_, report, ..)| report).collect();
-    let faulty = reports.iter().any(Report::is_faulty);
-    let document = Document::of(reports);
+    let is_faulty = found.iter().any(|(_, found)| found.is_faulty);
+    let not_made = found.iter().find_map(|(subject, found)| Some((subject, found.not_made.first()?)));
+    let not_made = not_made.map(|(subject, why)| io::Error::other(format!("{}: {why}", subject.name(&plan))));
+    let document =
+        Document::of(found.into_iter().flat_map(|(_, found)| [vec![found.middle], found.wrong].concat()).collect());
     if let Some(path) = &arguments.save {
         document.write(path)?;
     }
     if let Some(path) = &arguments.page {
         write_file(path, &crate::report::page::page(&[document]))?;
     }
-    Ok(faulty)
+    match failure.or(not_made) {
+        Some(failure) if is_faulty => {
+            eprintln!("allod-load: {failure}");
+            Ok(true)
+        }
+        Some(failure) => Err(failure),
+        None => Ok(is_faulty),
+    }
 }
 
-/// The report in the middle by its rate, and the least and the most.
-fn median((subject, mut reports): (Subject, Vec<Report>)) -> Option<(Subject, Report, f64, f64)> {
-    reports.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
-    let (least, most) = (reports.first()?.per_second, reports.last()?.per_second);
-    let middle = reports.len() / 2;
-    Some((subject, reports.swap_remove(middle), least, most))
+/// Measures each subject once a round, until something cannot be measured.
+fn measure(subjects: &mut [(Subject, Vec<Report>)], plan: &Plan, rounds: u16) -> io::Result<()> {
+    for round in 1..=rounds {
+        for (subject, reports) in &mut *subjects {
+            interrupt::check(0)?;
+            eprintln!("round {round} of {rounds}: {}", subject.name(plan));
+            let report = subject.measure(plan)?;
+            if report.is_faulty() {
+                eprint!("{}", report.text());
+            }
+            reports.push(report);
+        }
+    }
+    Ok(())
+}
+
+impl Row {
+    /// `ours`: the rates of allod over its embedded store, and over Redis.
+    fn of(subject: Subject, found: &Found, plan: &Plan, ours: [Option<f64>; 2]) -> Self {
+        let Found { middle, least, most, .. } = found;
+        let times = |ours: f64| ours / middle.per_second.max(f64::MIN_POSITIVE);
+        Self {
+            subject: subject.name(plan),
+            promise: subject.promise(plan).to_owned(),
+            per_second: middle.per_second,
+            per_second_least: *least,
+            per_second_most: *most,
+            p50_ms: middle.p50_ms,
+            p99_ms: middle.p99_ms,
+            allod_is_times: times(ours[0].unwrap_or(0.0)),
+            allod_redis_is_times: ours[1].map(times),
+            duplicates: found.duplicates,
+            faulty: found.is_faulty,
+            refused: found.refused.values().sum(),
+            refused_by_kind: found.refused.clone(),
+            not_made: found.not_made.clone(),
+        }
+    }
+
+    /// What is to be known of its rounds beside the figures.
+    fn remarks(&self) -> Vec<String> {
+        let refused = self.refused_by_kind.iter().map(|(kind, count)| {
+            if is_for_room(kind) {
+                format!("ran out of addresses, {count} times: take a larger --pool, or fewer --seconds")
+            } else {
+                format!("refused {count} times, and not for want of room: {kind}")
+            }
+        });
+        let not_made = self.not_made.iter().map(|why| format!("NOT MADE: {why}"));
+        let wrong = if self.duplicates > 0 {
+            Some(format!("WRONG: {} addresses were handed out twice", self.duplicates))
+        } else {
+            self.faulty.then(|| "WRONG: a rule was broken; which, is told above".to_owned())
+        };
+        refused.chain(not_made).chain(wrong).collect()
+    }
 }
 
 /// allod with a store, on a server of its own.
@@ -334,16 +385,7 @@ impl Comparison {
             let over_redis = row.allod_redis_is_times.map_or("–".to_owned(), |times| format!("{times:.2}×"));
             write!(out, "| {subject} | {per_second:.0} | {least:.0} to {most:.0} | {p50} | {p99} ")?;
             writeln!(out, "| {times:.2}× | {over_redis} | {promise} |")?;
-            if row.refused > 0 {
-                writeln!(
-                    out,
-                    "  ran out of addresses, {} times: take a larger --pool, or fewer --seconds",
-                    row.refused
-                )?;
-            }
-            if row.duplicates > 0 {
-                writeln!(out, "  WRONG: {} addresses were handed out twice", row.duplicates)?;
-            }
+            row.remarks().iter().try_for_each(|remark| writeln!(out, "  {remark}"))?;
         }
         self.not_measured.iter().try_for_each(|what| writeln!(out, "not measured: {what}"))
     }

@@ -8,6 +8,7 @@ use crate::audit::Rule;
 use crate::driver::{self, Shape, Workload};
 use crate::meter::{Kind, Meter, Outside};
 use crate::names::Who;
+use crate::refusal::NONE_LEFT;
 use crate::report::Report;
 use crate::scan::{Answer, Said};
 use crate::target::{Redis, RedisControl, push_word};
@@ -156,7 +157,7 @@ pub fn measure(script: Script, plan: &Plan) -> io::Result<Report> {
         report.faults.insert(Rule::NoAddressTwice.name().to_owned(), scripts.twice);
     }
     if scripts.refused > 0 {
-        report.refused.insert("none left".to_owned(), scripts.refused);
+        report.refused.insert(NONE_LEFT.to_owned(), scripts.refused);
     }
     Ok(report)
 }

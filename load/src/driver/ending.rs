@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{Lost, Run, Stop, Workload};
-use crate::arrivals::Arrivals;
 
 impl<W: Workload> Run<'_, W> {
     /// What is outstanding is not waited for any more. The server broke a rule by it, unless the run was cut off.
@@ -22,16 +21,18 @@ impl<W: Workload> Run<'_, W> {
                 }
             }
         }
-        if let Some(next) = self.arrivals.as_ref().map(Arrivals::next) {
-            self.note_never_sent(next, now);
-        }
     }
 
-    /// The time that was measured: until the last answer; where the server fell silent, as long as it was to be measured.
-    pub(super) fn length(&self, since: Duration, now: Duration, all_wait: bool) -> Duration {
+    /// The time that was measured: until the last answer, or the end where that came later; where the server fell silent, as long
+    /// as it was to be measured. Where all came later there is no rate but that of the late ones.
+    pub(super) fn length(&mut self, since: Duration, now: Duration, all_wait: bool) -> Duration {
+        if self.measured.late == self.measured.answers {
+            self.measured.late = 0;
+        }
         let answered = self.last_answer.saturating_sub(since);
         let silent = now.saturating_sub(since);
         match self.shape.stop {
+            Stop::After(time) if self.measured.late > 0 => time,
             _ if self.measured.lost == 0 => answered,
             Stop::After(time) => answered.max(time.min(silent)),
             Stop::Requests(count) if self.sent >= count && !all_wait => answered,

@@ -28,7 +28,7 @@ impl<W: Workload> Run<'_, W> {
                 break true;
             }
             if self.is_too_far_behind(next, now) {
-                self.note_never_sent(next, now);
+                self.note_never_sent(now);
                 break true;
             }
             if next > now {
@@ -53,11 +53,16 @@ impl<W: Workload> Run<'_, W> {
         Ok(over)
     }
 
-    /// Those who arrived from `next` on, until now or the end, were never sent.
-    pub(super) fn note_never_sent(&mut self, next: Duration, now: Duration) {
-        let rate = self.shape.rate.map_or(0.0, |rate| rate.per_second);
-        let end = self.shape.expected().unwrap_or_default() + self.measuring_since.unwrap_or_default();
-        self.measured.never_sent = (end.min(now).saturating_sub(next).as_secs_f64() * rate) as u64;
+    /// Those who arrived until now, or until the end, and were not sent, never are.
+    pub(super) fn note_never_sent(&mut self, now: Duration) {
+        let Some((next, rate)) = self.arrivals.as_ref().map(Arrivals::next).zip(self.shape.rate) else { return };
+        let Some(since) = self.measuring_since else { return };
+        let end = self.shape.expected().map_or(now, |expected| since.saturating_add(expected).min(now));
+        let arrived = (end.saturating_sub(next.max(since)).as_secs_f64() * rate.per_second).ceil() as u64;
+        self.measured.never_sent = match self.shape.stop {
+            Stop::Requests(count) => arrived.min(count.saturating_sub(self.arrived)),
+            Stop::After(_) => arrived,
+        };
     }
 
     /// The end is long over, and the server has not taken what arrived before.

@@ -67,6 +67,9 @@ pub struct Lost {
 pub struct Measured {
     pub meter: Meter,
     pub answers: u64,
+    /// Of a closed loop that stops after a time: those of them that came when it was over, as their requests had been sent.
+    pub late: u64,
+    /// What the answers in time took; until the last answer, where none was late.
     pub elapsed: Duration,
     /// Requests without an answer when the run was given up.
     pub lost: u64,
@@ -86,6 +89,7 @@ impl Measured {
         Self {
             meter,
             answers: 0,
+            late: 0,
             elapsed: Duration::ZERO,
             lost: 0,
             cut_off: None,
@@ -94,6 +98,12 @@ impl Measured {
             bytes_sent: 0,
             bytes_received: 0,
         }
+    }
+
+    /// Answers in a second. Those that came late are in no rate: one that waited for capacity may come long after the end.
+    pub fn per_second(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { (self.answers - self.late) as f64 / seconds } else { 0.0 }
     }
 
     /// What was measured, if it is whole: of what is only a part of something else, half is nothing.

@@ -94,14 +94,14 @@ pub fn half_rate(backend: Backend, size: &Size) -> io::Result<Reading> {
     let shape = size.shape(size.connections, size.depth);
     let mut target = Target::start(backend)?;
     let closed = run(&fill, shape.clone(), 0, &mut target)?;
-    let most = Reading::of(&closed)?;
+    if Reading::of(&closed)?.faulty {
+        return Ok(Reading::wrong());
+    }
     let rate = Rate { per_second: (closed.per_second / 2.0).max(1.0), spread: Spread::Poisson };
     // On a server of its own: what is held already would have to be listed first.
     drop(target);
     let mut target = Target::start(backend)?;
-    let mut reading = Reading::of(&run(&fill, Shape { rate: Some(rate), ..shape }, 0, &mut target)?)?;
-    reading.faulty |= most.faulty;
-    Ok(reading)
+    Reading::of(&run(&fill, Shape { rate: Some(rate), ..shape }, 0, &mut target)?)
 }
 
 /// The p99 of one network alone, and beside a flood of another.
@@ -117,9 +117,11 @@ pub fn flood(size: &Size) -> io::Result<Reading> {
     let found = isolation.run()?;
     for report in [&found.alone, &found.flood, &found.beside] {
         // It tells of faults.
-        Reading::of(report)?;
+        if Reading::of(report)?.faulty {
+            return Ok(Reading::wrong());
+        }
     }
-    Ok(Reading { figures: BTreeMap::from([(Figure::P99Ratio, found.p99_ratio)]), faulty: found.is_faulty() })
+    Ok(Reading { figures: BTreeMap::from([(Figure::P99Ratio, found.p99_ratio)]), faulty: false })
 }
 
 /// Many reservations are made, the server is ended, and started again: how long until it is ready.
@@ -129,7 +131,10 @@ pub fn restart(backend: Backend, size: &Size) -> io::Result<Reading> {
     let mut target = Target::start(backend)?;
     let shape = Shape { stop: Stop::Requests(size.reservations), ..size.shape(size.connections, size.depth) };
     let filled = run(&Load::fill(backend), shape, 0, &mut target)?;
-    let mut reading = Reading { faulty: Reading::of(&filled)?.faulty, ..Reading::default() };
+    if Reading::of(&filled)?.faulty {
+        return Ok(Reading::wrong());
+    }
+    let mut reading = Reading::default();
     let ready = if target.redis.is_some() { target.stop_and_restart()? } else { target.kill_and_restart()? };
     reading.figures.insert(Figure::ReadySeconds, ready.as_secs_f64());
     let held = Control::connect(&target.servers)?.usage(FIRST)?.held;
@@ -147,7 +152,10 @@ pub fn hand_over(size: &Size) -> io::Result<Reading> {
     let mut target = Target::start(backend)?;
     let shape = Shape { stop: Stop::Requests(size.reservations), ..size.shape(size.connections, size.depth) };
     let filled = run(&Load::fill(backend), shape, 0, &mut target)?;
-    let mut reading = Reading { faulty: Reading::of(&filled)?.faulty, ..Reading::default() };
+    if Reading::of(&filled)?.faulty {
+        return Ok(Reading::wrong());
+    }
+    let mut reading = Reading::default();
     let mut control = Control::connect(&target.servers)?;
     let nodes = control.call("cluster.nodes", &json!({}))?;
     let is_owner = |node: &&Value| node["owner"] == true;
@@ -217,6 +225,9 @@ pub fn room(stock: Stock, size: &Size) -> io::Result<Reading> {
         Stock::Leases => load.record = Record::LEASED,
     }
     let filled = run(&load, Shape { stop: Stop::Requests(requests), ..shape }, 0, &mut target)?;
+    if Reading::of(&filled)?.faulty {
+        return Ok(Reading::wrong());
+    }
     let redis = target.redis.as_ref().ok_or_else(no_redis)?;
     let found = sums(redis, ROOM)?;
     let &[hashes, records, count, indexes] = &found[..] else {
@@ -233,7 +244,7 @@ pub fn room(stock: Stock, size: &Size) -> io::Result<Reading> {
         (Figure::IndexBytes, indexes),
         (Figure::RecordBytes, each(records)),
     ]);
-    Ok(Reading { figures, faulty: Reading::of(&filled)?.faulty })
+    Ok(Reading { figures, faulty: false })
 }
 
 /// Registers on as many primaries of one Redis Cluster, each with a node and a load of its own, all at once.
@@ -256,10 +267,13 @@ pub fn primaries(count: usize, size: &Size) -> io::Result<Reading> {
         ended.collect()
     });
     let readings = readings?;
+    if readings.iter().any(|reading| reading.faulty) {
+        return Ok(Reading::wrong());
+    }
     cluster.check_registers()?;
     let rates = readings.iter().filter_map(|reading| reading.figures.get(&Figure::PerSecond));
     let figures = BTreeMap::from([(Figure::PerSecond, rates.sum()), (Figure::Registers, readings.len() as f64)]);
-    Ok(Reading { figures, faulty: readings.iter().any(|reading| reading.faulty) })
+    Ok(Reading { figures, faulty: false })
 }
 
 fn no_redis() -> io::Error {

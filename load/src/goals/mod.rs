@@ -87,9 +87,13 @@ pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
     if let Some(path) = &arguments.save {
         write_file(path, &serde_json::to_string_pretty(&outcome)?)?;
     }
+    // Who is wrong is wrong, whatever else could not be measured.
+    if measurements.iter().any(Measurement::is_faulty) {
+        return Ok(true);
+    }
     interrupt::check(0)?;
     match measurements.iter().filter(|measurement| measurement.failed).count() {
-        0 => Ok(measurements.iter().any(Measurement::is_faulty) || arguments.strict && outcome.has_missed()),
+        0 => Ok(arguments.strict && outcome.has_missed()),
         failed => Err(io::Error::other(format!("{failed} measurements could not be made; the table says why"))),
     }
 }

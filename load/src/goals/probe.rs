@@ -10,6 +10,7 @@ use super::drive;
 use crate::compare::{self, Plan, Subject};
 use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
 use crate::meter::Kind;
+use crate::refusal::is_for_room;
 use crate::report::Report;
 use crate::scenario::{Name, Record};
 use crate::target::{Backend, Flush, Store};
@@ -330,19 +331,23 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What a report has.
+    /// A server was found to be wrong: how fast it was is no matter.
+    pub fn wrong() -> Self {
+        Self { figures: BTreeMap::new(), faulty: true }
+    }
+
+    /// What a report has; of a server that was found to be wrong no figures, where they are not those of what was to be measured.
     ///
     /// # Errors
-    /// Something was refused, so its rate is not that of what was to be measured.
+    /// They are not, and nothing was wrong.
     pub fn of(report: &Report) -> io::Result<Self> {
         if report.is_faulty() {
             eprint!("{}", report.text());
         }
-        let refused: u64 = report.refused.values().sum();
-        if refused > 0 {
-            return Err(io::Error::other(format!(
-                "{refused} requests were refused: the pool is too small for the time"
-            )));
+        match why_not(report) {
+            Some(_) if report.is_faulty() => return Ok(Self::wrong()),
+            Some(why) => return Err(io::Error::other(why)),
+            None => {}
         }
         let mut figures = BTreeMap::from([
             (Figure::PerSecond, report.per_second),
@@ -352,12 +357,24 @@ impl Reading {
         ]);
         let allocations = report.kinds.iter().find(|kind| kind.kind == Kind::Allocate.name());
         if let Some(allocations) = allocations {
-            let seconds = report.elapsed_seconds.max(f64::MIN_POSITIVE);
-            figures.insert(Figure::AllocationsPerSecond, allocations.answers as f64 / seconds);
+            let share = allocations.answers as f64 / report.answers.max(1) as f64;
+            figures.insert(Figure::AllocationsPerSecond, report.per_second * share);
         }
         figures.extend(report.redis_micros.map(|micros| (Figure::RedisMicros, micros)));
         Ok(Self { figures, faulty: report.is_faulty() })
     }
+}
+
+/// Why the figures of a report are not those of what was to be measured, if so.
+fn why_not(report: &Report) -> Option<String> {
+    let refused = |(kind, count): (&String, &u64)| match is_for_room(kind) {
+        true => format!("{count} requests were refused: the pool is too small for the time"),
+        false => format!("{count} requests were refused, and not for want of room: {kind}"),
+    };
+    report.refused.iter().next().map(refused).or_else(|| report.not_made.clone()).or_else(|| {
+        let count = report.never_sent;
+        (count > 0).then(|| format!("the server was behind: {count} requests arrived and were never sent"))
+    })
 }
 
 /// A probe and what it found, round by round.
@@ -401,5 +418,33 @@ impl Measurement {
 
     pub fn is_faulty(&self) -> bool {
         self.rounds.iter().flatten().any(|reading| reading.faulty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Measured;
+    use crate::meter::Meter;
+
+    #[test]
+    fn who_is_wrong_is_wrong_also_where_there_are_no_figures() {
+        let size = Size { seconds: 1.0, connections: 1, depth: 1, full_pool: 16, reservations: 1, networks: 1 };
+        let report = || Report::measured("fill", "", &size.shape(1, 1), 1, &Measured::new(Meter::new(None, None)));
+        let spoilt: [fn(&mut Report); 3] = [
+            |report| report.refused.extend([("overloaded".to_owned(), 2)]),
+            |report| report.not_made("nothing was answered"),
+            |report| report.never_sent = 1,
+        ];
+        assert!(!Reading::of(&report()).unwrap().faulty);
+        for (spoil, why) in spoilt.into_iter().zip(["overloaded", "nothing was answered", "never sent"]) {
+            let mut report = report();
+            spoil(&mut report);
+            let error = Reading::of(&report).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            report.duplicates = 1;
+            let reading = Reading::of(&report).unwrap();
+            assert!(reading.faulty && reading.figures.is_empty());
+        }
     }
 }

@@ -23,6 +23,9 @@ use crate::refusal::not_for_room;
 /// Of so many answers one may be refused for another reason than want of room.
 const REFUSED_OF: u64 = 10;
 
+/// Of so many that arrive in an open loop one may never be sent.
+const NEVER_SENT_OF: u64 = 100;
+
 /// One point of a latency distribution: this share of the answers took at most so long.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Quantile {
@@ -69,6 +72,9 @@ pub struct Report {
     pub elapsed_seconds: f64,
     /// Answers of the measured time, refusals included.
     pub answers: u64,
+    /// Of a closed loop that stops after a time: those of them that came when it was over. They are not in the rate.
+    #[serde(default)]
+    pub late: u64,
     pub per_second: f64,
     pub p50_ms: f64,
     #[serde(default)]
@@ -159,7 +165,8 @@ impl Report {
             arrivals_per_second: shape.rate.map(|rate| rate.per_second),
             elapsed_seconds: seconds,
             answers: measured.answers,
-            per_second: if seconds > 0.0 { measured.answers as f64 / seconds } else { 0.0 },
+            late: measured.late,
+            per_second: measured.per_second(),
             p50_ms: at(0.5),
             p90_ms: at(0.9),
             p99_ms: at(0.99),
@@ -236,9 +243,20 @@ impl Report {
         });
     }
 
+    /// Is it a measurement? Not where the server took no part, or did not take what arrived.
+    pub fn judge(&mut self) {
+        self.judge_refusals();
+        let arrived = self.answers + self.lost + self.never_sent;
+        if self.never_sent > arrived / NEVER_SENT_OF {
+            let text =
+                format!("{} of {arrived} requests arrived and were never sent: the server was behind", self.never_sent);
+            self.not_made(&text);
+        }
+    }
+
     /// Did the server take part? Want of room is an answer like another, as in `contended`, as long as somebody is given
     /// something; but who refuses all, or more than one of ten for another reason, shows nothing of its speed.
-    pub fn judge_refusals(&mut self) {
+    fn judge_refusals(&mut self) {
         let refused: u64 = self.refused.values().sum();
         let otherwise = not_for_room(&self.refused);
         let all = self.answers;
@@ -308,6 +326,28 @@ pub fn distribution(latency: &Histogram<u64>) -> Vec<Quantile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_open_loop_whose_arrivals_are_not_sent_is_no_measurement() {
+        let shape = Shape {
+            servers: Vec::new(),
+            connections: 1,
+            depth: 1,
+            warmup: Duration::ZERO,
+            stop: crate::driver::Stop::Requests(1),
+            rate: None,
+            seed: 0,
+            patience: Duration::ZERO,
+        };
+        for (answers, never_sent, is_made) in [(1_000, 0, true), (1_000, 10, true), (1_000, 11, false), (20, 5, false)]
+        {
+            let mut measured = Measured::new(crate::meter::Meter::new(None, None));
+            (measured.answers, measured.never_sent) = (answers, never_sent);
+            let mut report = Report::measured("fill", "", &shape, 1, &measured);
+            report.judge();
+            assert_eq!(report.not_made.is_none(), is_made, "{answers} {never_sent}: {:?}", report.not_made);
+        }
+    }
 
     #[test]
     fn a_distribution_ends_at_the_slowest_answer() {

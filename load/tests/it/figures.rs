@@ -123,6 +123,18 @@ fn who_refuses_nearly_everything_was_not_measured() {
 }
 
 #[test]
+fn who_waits_when_the_time_is_over_is_not_in_the_rate_and_makes_no_right_server_wrong() {
+    let server = Server::start();
+    // One address goes round, and at the end it stays where it is: the others wait in vain, for longer than the patience.
+    let (code, report) = small("run contended --cidr 10.0.0.0/28 --seconds 0.5 --wait 3 --patience 1", &server);
+    assert_eq!((code, &report["lost"], &report["elapsed_seconds"]), (0, &json!(0), &json!(0.5)), "{report}");
+    let (answers, late) = (report["answers"].as_u64().unwrap(), report["late"].as_u64().unwrap());
+    assert!(late > 0 && late < answers, "{report}");
+    let rate = report["per_second"].as_f64().unwrap();
+    assert!((rate - (answers - late) as f64 / 0.5).abs() < 1e-6, "{report}");
+}
+
+#[test]
 fn servers_that_do_not_share_a_register_are_refused() {
     let (one, other) = (Server::start(), Server::start());
     let servers = format!("{},{}", one.address, other.address);

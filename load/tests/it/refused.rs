@@ -25,6 +25,7 @@ fn impossible_input_is_refused_with_its_name() {
         ("run mixed --server nonsense", "nonsense"),
         ("run fill --appendfsync always --start memory", "--appendfsync"),
         ("run fill --no-create --delete", "--delete"),
+        ("run churn --no-create --fill-level 0.1,0.9", "--no-create"),
         ("run fill --token-file x", "--token-file"),
         ("run fill --save /nowhere/at/all.json --start memory", "/nowhere/at"),
         ("run fill --start memory --cidr 10.0.0.0/24 --prefill 99999999999", "99999999999"),
@@ -70,6 +71,29 @@ fn a_run_that_is_ended_by_hand_reports_and_saves_what_it_has_found() {
     let saved: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     assert!(saved["runs"][0]["answers"].as_u64().unwrap() >= 100, "{saved}");
     assert!(fs::read_to_string(page).unwrap().contains("no measurement: ended by Ctrl-C"));
+}
+
+#[test]
+fn an_open_loop_that_is_ended_while_the_server_is_behind_says_what_was_never_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("run.json");
+    let (told, enough) = mpsc::channel();
+    let mut answered = 0;
+    let liar = Liar::who(move |request, answer| {
+        answered += usize::from(request["method"] == "ip.allocate");
+        if answered == 50 {
+            let _ = told.send(());
+        }
+        vec![answer]
+    });
+    let server = liar.address.to_string();
+    let mut command = load();
+    command.args(["run", "fill", "--seconds", "50", "--rate", "1000000", "--connections", "1", "--depth", "1"]);
+    command.args(["--server", &server, "--save"]).arg(&file);
+    let output = signalled(&mut command, Signal::INT, || enough.recv_timeout(WAIT_MAX).unwrap());
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    let saved: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert!(saved["runs"][0]["never_sent"].as_u64().unwrap() > 0, "{saved}");
 }
 
 #[test]
