@@ -13,6 +13,8 @@ use prometheus::{
 /// From reading a request to handing its answer to the socket; the fastest bucket is below the fastest commit.
 const SECONDS: &[f64] =
     &[50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0, 2.5];
+/// From reading a request to its answer, where it waited for capacity in between: as long as `wait_seconds` allows.
+const WAITED_SECONDS: &[f64] = &[0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
 const CHANGES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];
 
 /// All of them.
@@ -21,8 +23,10 @@ pub struct Metrics {
     pub registry: Registry,
     /// Requests answered, by method and outcome.
     pub requests: IntCounterVec,
-    /// Time of a request, by method.
+    /// Time of a request that did not wait for capacity, by method.
     pub request_seconds: HistogramVec,
+    /// Time of one that did, and was granted, by method.
+    pub waited_seconds: HistogramVec,
     /// Time in a network's queue.
     pub queue_seconds: Histogram,
     /// Changes in one group commit.
@@ -127,9 +131,18 @@ impl Metrics {
             request_seconds: HistogramVec::new(
                 HistogramOpts::new(
                     "allod_request_duration_seconds",
-                    "From reading a request to its answer. A rise is felt by clients; compare with commit and queue time.",
+                    "From reading a request to its answer, of those that did not wait for capacity. A rise is felt by clients; compare with commit and queue time.",
                 )
                 .buckets(SECONDS.to_vec()),
+                &["method"],
+            )
+            .expect("names and buckets are constants"),
+            waited_seconds: HistogramVec::new(
+                HistogramOpts::new(
+                    "allod_request_waited_duration_seconds",
+                    "From reading a request to its answer, of those that waited for capacity (wait_seconds) and were granted. A rise means that less comes free than is asked for, not that the server is slow.",
+                )
+                .buckets(WAITED_SECONDS.to_vec()),
                 &["method"],
             )
             .expect("names and buckets are constants"),
@@ -245,6 +258,7 @@ impl Metrics {
         let all: Vec<Box<dyn Collector>> = vec![
             Box::new(self.requests.clone()),
             Box::new(self.request_seconds.clone()),
+            Box::new(self.waited_seconds.clone()),
             Box::new(self.queue_seconds.clone()),
             Box::new(self.batch_changes.clone()),
             Box::new(self.commit_seconds.clone()),

@@ -66,6 +66,13 @@ impl Tally {
         }
     }
 
+    /// A request that was read then, and waited for capacity since, is answered with a result now. How long that took is no
+    /// matter of how fast the server is, and is told apart.
+    pub(super) fn waited(&mut self, method: Method, read: Instant, now: Instant) {
+        self.metrics.requests.with_label_values(&[method.name(), "ok"]).inc();
+        self.metrics.waited_seconds.with_label_values(&[method.name()]).observe((now - read).as_secs_f64());
+    }
+
     /// A request was refused.
     pub(super) fn refused(&self, method: &'static str, kind: ErrorKind) {
         self.metrics.requests.with_label_values(&[method, kind.as_str()]).inc();

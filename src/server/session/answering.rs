@@ -66,11 +66,17 @@ impl Session {
         }
     }
 
+    /// It is answered with a result.
+    fn note_done(&mut self, pending: &Pending, now: Instant) {
+        let (method, read) = (pending.shape.method, pending.read);
+        if pending.waits { self.tally.waited(method, read, now) } else { self.tally.done(method, read, now) }
+    }
+
     pub(super) fn replied(&mut self, ticket: u32, answer: Answer, now: Instant) {
         let Some(pending) = self.take(ticket) else { return };
         match answer {
             Ok(outcome) => {
-                self.tally.done(pending.shape.method, pending.read, now);
+                self.note_done(&pending, now);
                 let (shape, asked) = (pending.shape, pending.asked);
                 self.finish(&pending, |renderer, out| renderer.outcome(out, &outcome, shape, asked));
             }
@@ -82,14 +88,14 @@ impl Session {
         let Some(pending) = self.take(ticket) else { return };
         match answer {
             Ok(Done::Located(located)) => {
-                self.tally.done(pending.shape.method, pending.read, now);
+                self.note_done(&pending, now);
                 let result = self.server.located(&located);
                 self.finish(&pending, |_, out| noun(out, &result));
             }
             Ok(Done::Watching { filter, cursor }) => {
                 match self.watches.as_mut().map(|watches| watches.begin(filter, cursor)) {
                     Some(Ok(begun)) => {
-                        self.tally.done(pending.shape.method, pending.read, now);
+                        self.note_done(&pending, now);
                         let result = Subscription { subscription: begun.number };
                         self.finish(&pending, |_, out| noun(out, &result));
                         // Nothing is said before that.
@@ -100,12 +106,12 @@ impl Session {
                 }
             }
             Ok(Done::Node(standing)) => {
-                self.tally.done(pending.shape.method, pending.read, now);
+                self.note_done(&pending, now);
                 let result = self.server.drained(&standing);
                 self.finish(&pending, |_, out| noun(out, &result));
             }
             Ok(done) => {
-                self.tally.done(pending.shape.method, pending.read, now);
+                self.note_done(&pending, now);
                 let (shape, asked) = (pending.shape, pending.asked);
                 self.finish(&pending, |renderer, out| renderer.done(out, &done, shape, asked));
             }
