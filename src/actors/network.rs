@@ -305,6 +305,7 @@ impl NetworkActor {
     /// Asks the committer for the network as the store has it, behind everything of it that is under way.
     fn reload(&mut self, ctx: &mut Context<Self>) {
         self.phase = Phase::Loading { since: tokio::time::Instant::now(), behind: Vec::new() };
+        self.published.note_stopped(false);
         self.hold_deferred_in_loading();
         self.published.reloads.fetch_add(1, Ordering::Relaxed);
         self.shared.metrics.restarts.inc();
@@ -471,6 +472,7 @@ impl NetworkActor {
             Err(problem) => {
                 tracing::error!(network = %self.id(), name = %self.network.config().name, problem, "what the store has of it cannot be loaded");
                 self.phase = Phase::Stopped(StopReason::Unloadable);
+                self.published.note_stopped(true);
             }
         }
         self.go_on(ctx);

@@ -1,7 +1,7 @@
 //! What a network's actor tells the world without being asked: whoever wants it reads it here, and sends no message.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use arc_swap::ArcSwapOption;
@@ -10,7 +10,7 @@ use super::Fault;
 use super::trend::Trend;
 use crate::core::address::Family;
 use crate::core::network::Network;
-use crate::core::outcome::{Counts, PoolUsage};
+use crate::core::outcome::{Counts, Grantable, PoolUsage};
 use crate::core::refusal::KINDS;
 use crate::core::state::{EventKind, Step, SubnetConfig};
 use crate::core::types::Scope;
@@ -36,6 +36,8 @@ pub struct Figures {
     pub subnets: Vec<SubnetFigures>,
     /// Pools that were left out.
     pub pools_left_out: usize,
+    /// What automatic grants draw from, of IPv4 and of IPv6, in whatever pools it lies.
+    grantable: [Grantable; 2],
     /// Addresses that two claim.
     pub conflicts: usize,
 }
@@ -51,7 +53,14 @@ impl Figures {
             pools: usage.pools,
         });
         let conflicts = network.config().conflicts.len();
-        Self { subnets: figures.collect(), pools_left_out: if with_pools { 0 } else { pools }, conflicts }
+        let pools_left_out = if with_pools { 0 } else { pools };
+        let grantable = Family::ALL.map(|family| network.grantable(family));
+        Self { subnets: figures.collect(), pools_left_out, grantable, conflicts }
+    }
+
+    /// What automatic grants of a family draw from.
+    pub fn grantable(&self, family: Family) -> Grantable {
+        self.grantable[usize::from(family == Family::V6)]
     }
 
     /// Counts of one family.
@@ -160,6 +169,7 @@ pub struct Published {
     trends: Mutex<[Trend; 2]>,
     waiting: AtomicUsize,
     waiting_since_ms: AtomicU64,
+    stopped: AtomicBool,
     scopes: RwLock<HashSet<Scope>>,
 }
 
@@ -187,18 +197,28 @@ impl Published {
         let figures = Figures::of(network);
         let mut trends = self.trends.lock().unwrap_or_else(PoisonError::into_inner);
         for (trend, family) in trends.iter_mut().zip(Family::ALL) {
-            let counts = figures.counts(family);
-            trend.note((counts.held + counts.cooling + counts.declined) as f64, now_ms);
+            let Grantable { size, left } = figures.grantable(family);
+            trend.note(size.saturating_sub(left) as f64, size as f64, now_ms);
         }
         drop(trends);
         self.figures.store(Some(Arc::new(figures)));
     }
 
-    /// In how many seconds nothing is free any more if it goes on as of late; none if it does not.
-    pub fn exhausted_in_seconds(&self, family: Family, free: u128, now_ms: u64) -> Option<f64> {
+    /// In how many seconds nothing is left to grant if it goes on as of late; none if it does not, or nothing is left now.
+    pub fn exhausted_in_seconds(&self, family: Family, left: u128, now_ms: u64) -> Option<f64> {
         let trends = self.trends.lock().unwrap_or_else(PoisonError::into_inner);
         let trend = trends.iter().zip(Family::ALL).find(|(_, of)| *of == family)?.0;
-        trend.reaches(free as f64, now_ms)
+        trend.reaches(left as f64, now_ms).filter(|_| left > 0)
+    }
+
+    /// It is stopped, or is not any more.
+    pub(super) fn note_stopped(&self, is_stopped: bool) {
+        self.stopped.store(is_stopped, Ordering::Relaxed);
+    }
+
+    /// Is it stopped, and answers nothing but that?
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     /// Something of this scope is granted.

@@ -1,80 +1,95 @@
-//! How fast something grows, as of late: an average in which what happened counts the less the longer it is ago.
+//! How fast something grows, as of late: how much it grew in the last ten minutes, and nothing that was before.
+//!
+//! A burst is a trend for ten minutes and no longer, so that whoever waits for longer than that (`AllodNetworkFullSoon` does)
+//! hears of no burst. What came or went because what it is a part of changed its size is no growth: a pool was added, or a
+//! filled subnet moved here.
 
-/// After so many seconds what happened counts a third of what happens now.
-const FADES_SECONDS: f64 = 600.0;
+/// Minutes that are looked back, the one that is not over among them.
+const MINUTES: usize = 10;
 /// What was watched for less time than this has no trend: a burst of seconds would be taken for how it goes on.
 const WATCHED_SECONDS_MIN: f64 = 60.0;
 /// What is further away than this is no forecast.
 const FORECAST_SECONDS_MAX: f64 = 366.0 * 86_400.0;
 
+/// What was there when it was looked at last.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    at_ms: u64,
+    value: f64,
+    /// Of so much.
+    size: f64,
+}
+
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Trend {
-    /// When it was noted last, in milliseconds of boot time, and how much there was; none: never.
-    last: Option<(u64, f64)>,
-    /// Growth for each second, weighted.
-    weighted: f64,
-    /// Sum of the weights: 1 after a long time. A trend that has just begun is no smaller for that.
-    weight: f64,
+    /// None: never.
+    last: Option<Look>,
+    began_ms: u64,
+    /// Growth of each of the last minutes up to the last look, each at its number's rest by [`MINUTES`]. There is one of these for
+    /// each family of each network, so it is small.
+    grown: [f32; MINUTES],
 }
 
 impl Trend {
-    /// There is so much now.
-    pub(super) fn note(&mut self, value: f64, now_ms: u64) {
-        let Some((then_ms, before)) = self.last else {
-            self.last = Some((now_ms, value));
+    /// There is so much now, of so much. All times are of one clock, in milliseconds.
+    pub(super) fn note(&mut self, value: f64, size: f64, now_ms: u64) {
+        let Some(last) = self.last else {
+            (self.last, self.began_ms) = (Some(Look { at_ms: now_ms, value, size }), now_ms);
             return;
         };
-        // What came within one millisecond counts with what comes next.
-        if now_ms > then_ms {
-            *self = self.at(value - before, now_ms);
-            self.last = Some((now_ms, value));
+        let now_ms = now_ms.max(last.at_ms);
+        // As many as are kept are all of them.
+        for minute in (minute_of(last.at_ms) + 1..=minute_of(now_ms)).take(MINUTES) {
+            self.grown[at(minute)] = 0.0;
         }
-    }
-
-    /// What the trend is at a later time, when there is so much more.
-    fn at(&self, more: f64, now_ms: u64) -> Self {
-        let seconds = self.last.map_or(0, |(then_ms, _)| now_ms.saturating_sub(then_ms)) as f64 / 1_000.0;
-        if seconds <= 0.0 {
-            return *self;
+        if last.size == size {
+            self.grown[at(minute_of(now_ms))] += (value - last.value) as f32;
         }
-        let fades = left_after(seconds);
-        Self {
-            weighted: self.weighted * fades + (1.0 - fades) * more / seconds,
-            weight: self.weight * fades + (1.0 - fades),
-            ..*self
-        }
+        self.last = Some(Look { at_ms: now_ms, value, size });
     }
 
     /// In how many seconds there is so much more, if it goes on so; none if it does not grow, or very slowly, or was not
     /// watched for long.
     pub(super) fn reaches(&self, more: f64, now_ms: u64) -> Option<f64> {
-        let Self { weighted, weight, .. } = self.at(0.0, now_ms);
-        // A weight says for how long: it has grown towards 1 ever since.
-        if weighted <= 0.0 || weight < 1.0 - left_after(WATCHED_SECONDS_MIN) {
+        let last = self.last?;
+        let now_ms = now_ms.max(last.at_ms);
+        let first = (minute_of(now_ms) + 1).saturating_sub(MINUTES as u64);
+        let grown: f64 = (first..=minute_of(last.at_ms)).map(|minute| f64::from(self.grown[at(minute)])).sum();
+        let seconds = now_ms.saturating_sub(self.began_ms.max(first * MINUTE_MS)) as f64 / 1_000.0;
+        if grown <= 0.0 || seconds < WATCHED_SECONDS_MIN {
             return None;
         }
-        let seconds = more / (weighted / weight);
-        (seconds <= FORECAST_SECONDS_MAX).then_some(seconds)
+        let reached = more * seconds / grown;
+        (reached <= FORECAST_SECONDS_MAX).then_some(reached)
     }
 }
 
-/// What is left of a weight after so many seconds.
-fn left_after(seconds: f64) -> f64 {
-    (-seconds / FADES_SECONDS).exp()
+const MINUTE_MS: u64 = 60_000;
+
+fn minute_of(ms: u64) -> u64 {
+    ms / MINUTE_MS
+}
+
+/// Where the growth of a minute is kept.
+fn at(minute: u64) -> usize {
+    (minute % MINUTES as u64) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// All is a part of so much, unless said otherwise.
+    const SIZE: f64 = 1e6;
+
     /// Grows by so much each second, for so many seconds.
     fn grown(trend: &mut Trend, (mut value, mut now_ms): (f64, u64), by: f64, seconds: u64) -> (f64, u64) {
         for _ in 0..seconds {
-            trend.note(value, now_ms);
+            trend.note(value, SIZE, now_ms);
             (value, now_ms) = (value + by, now_ms + 1_000);
         }
-        trend.note(value, now_ms);
+        trend.note(value, SIZE, now_ms);
         (value, now_ms)
     }
 
@@ -87,7 +102,7 @@ mod tests {
             let mut trend = Trend::default();
             let (_, now) = grown(&mut trend, (1_000.0, 5_000), 2.0, seconds);
             let left = trend.reaches(100.0, now).unwrap();
-            assert!((left - 50.0).abs() < 0.01, "after {seconds} s: {left}");
+            assert!((left - 50.0).abs() < 0.2, "after {seconds} s: {left}");
         }
     }
 
@@ -102,12 +117,30 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_that_ended_is_forgotten_by_and_by() {
+    fn a_burst_is_no_trend_any_more_after_ten_minutes_whether_it_was_looked_at_since_or_not() {
         let mut trend = Trend::default();
-        let (_, now) = grown(&mut trend, (0.0, 0), 10.0, 1_200);
-        let soon = trend.reaches(1_000.0, now).unwrap();
-        let later = trend.reaches(1_000.0, now + 1_200_000).unwrap();
-        assert!((soon - 100.0).abs() < 1.0 && later > 5.0 * soon, "{soon} {later}");
-        assert_eq!(trend.reaches(1_000.0, now + 86_400_000), None);
+        let at = grown(&mut trend, (0.0, 0), 0.0, 1_200);
+        let (value, now) = grown(&mut trend, at, 50_000.0, 1);
+        assert!(trend.reaches(50_000.0, now).is_some());
+        assert_eq!(trend.reaches(50_000.0, now + 600_000), None);
+        for minute in 1..=1_000 {
+            trend.note(value, SIZE, now + minute * 60_000);
+            assert_eq!(trend.reaches(50_000.0, now + minute * 60_000).is_some(), minute < 10, "after {minute} min");
+        }
+        // And one long after it counts for itself.
+        let later = now + 2_000 * 60_000;
+        trend.note(value + 10.0, SIZE, later);
+        assert!(trend.reaches(10.0, later).is_some_and(|seconds| seconds <= 600.0));
+    }
+
+    #[test]
+    fn what_came_with_a_change_of_the_size_is_no_growth() {
+        let mut trend = Trend::default();
+        let (value, now) = grown(&mut trend, (100.0, 0), 1.0, 300);
+        let before = trend.reaches(1_000.0, now).unwrap();
+        // A subnet that is nearly full comes from another network.
+        trend.note(value + 250.0, SIZE + 254.0, now + 1_000);
+        let after = trend.reaches(1_000.0, now + 1_000).unwrap();
+        assert!((after - before).abs() < before / 50.0, "{before} {after}");
     }
 }

@@ -160,6 +160,22 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
+/// What automatic grants draw from: dynamic pools that do not drain, of a network that is not closed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Grantable {
+    /// Addresses of these pools, but for reserved and unusable ones.
+    pub size: u128,
+    /// How many of them could be granted now: free ones, and those that cool, where the cooldown yields.
+    pub left: u128,
+}
+
+impl std::ops::AddAssign for Grantable {
+    fn add_assign(&mut self, other: Self) {
+        self.size = self.size.saturating_add(other.size);
+        self.left = self.left.saturating_add(other.left);
+    }
+}
+
 /// Counts of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolUsage {

@@ -165,6 +165,104 @@ fn when_a_network_will_be_full_is_told_while_it_fills() {
 }
 
 #[test]
+fn a_network_is_told_full_when_nothing_can_be_granted_whatever_is_free_beside() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let pools = json!([
+        {"range": "10.0.0.16-10.0.0.31"},
+        {"range": "10.0.0.64-10.0.0.127", "kind": "static"},
+        {"range": "10.0.0.128-10.0.0.255", "draining": true}
+    ]);
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24", "pools": pools}]}));
+    // Subnets without pools are no room either.
+    client.ok("subnet.add", json!({"network": "lan", "cidr": "10.1.0.0/16", "pools": []}));
+    let of = |part: &str| format!("allod_network_{part}{{family=\"4\",network=\"lan\",realm=\"default\"}}");
+    let (left, size) = (of("addresses_grantable"), of("addresses_grantable_size"));
+    shows(&server, &[(&left, 16.0), (&size, 16.0)]);
+    for n in 0..16 {
+        server.clock.advance_ms(10_000);
+        client.allocate(&format!("o{n}"));
+        shows(&server, &[(&left, f64::from(15 - n)), (&size, 16.0)]);
+        if n == 11 {
+            // Two dozen seconds for each of four, and nothing of what is free elsewhere.
+            let seconds = scrape(&server)[&of("exhausted_in_seconds")];
+            assert!((30.0..60.0).contains(&seconds), "{seconds}");
+        }
+    }
+    assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "late"})), "not_enough_capacity");
+    assert_eq!(scrape(&server).get(&of("exhausted_in_seconds")), None, "it is full, and not in a while");
+}
+
+#[test]
+fn a_filled_subnet_that_moves_here_is_no_growth() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, cidr) in [("lan", "10.0.0.0/24"), ("dmz", "10.1.0.0/24")] {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    for n in 0..40 {
+        client.ok("ip.allocate", json!({"network": "dmz", "owner": format!("o{n}")}));
+    }
+    let of = |part: &str| format!("allod_network_{part}{{family=\"4\",network=\"lan\",realm=\"default\"}}");
+    shows(&server, &[(&of("addresses_held"), 0.0)]);
+    server.clock.advance_ms(120_000);
+    client.ok("subnet.move", json!({"network": "dmz", "subnet": "10.1.0.0/24", "to": "lan"}));
+    shows(&server, &[(&of("addresses_held"), 40.0)]);
+    server.clock.advance_ms(10_000);
+    assert_eq!(scrape(&server).get(&of("exhausted_in_seconds")), None);
+}
+
+#[test]
+fn networks_with_whom_something_is_wrong_are_shown_however_many_there_may_be() {
+    let server = TestServer::with(|options| options.config.metrics.networks_max = 1);
+    let mut client = server.client();
+    for (at, name) in ["full", "refuses", "declines", "quiet", "quieter"].iter().enumerate() {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/24")}]}));
+    }
+    for n in 0..200 {
+        client.ok("ip.allocate", json!({"network": "full", "owner": format!("o{n}")}));
+    }
+    // Its own address and the last one are in the halves of it.
+    let lack = json!({"network": "refuses", "owner": "late", "prefix_length": 25});
+    assert_eq!(client.kind("ip.allocate", lack), "not_enough_capacity");
+    let held = client.ok("ip.allocate", json!({"network": "declines", "owner": "o"}));
+    client.ok("ip.decline", json!({"network": "declines", "address": held["address"], "owner": "o"}));
+    let found = shows(
+        &server,
+        &[
+            ("allod_network_refusals_total{kind=\"not_enough_capacity\",network=\"refuses\",realm=\"default\"}", 1.0),
+            ("allod_network_releases_total{network=\"declines\",realm=\"default\",reason=\"declined\"}", 1.0),
+            ("allod_network_addresses_held{family=\"4\",network=\"full\",realm=\"default\"}", 200.0),
+            ("allod_metrics_networks_dropped", 2.0),
+        ],
+    );
+    assert!(found.keys().all(|name| !name.contains("network=\"quiet")));
+}
+
+#[test]
+fn who_waited_for_capacity_is_not_told_as_slow() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}], "cooldown_seconds": 0}));
+    for owner in ["a", "b"] {
+        client.ok("ip.allocate", json!({"network": "lan", "owner": owner}));
+    }
+    let mut waiter = server.client();
+    waiter.send("ip.allocate", json!({"network": "lan", "owner": "w", "wait_seconds": 60}));
+    shows(&server, &[("allod_network_waiting_requests{network=\"lan\",realm=\"default\"}", 1.0)]);
+    client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+    assert!(waiter.answer()["result"]["address"].is_string());
+    shows(
+        &server,
+        &[
+            ("allod_request_waited_duration_seconds_count{method=\"ip.allocate\"}", 1.0),
+            ("allod_request_duration_seconds_count{method=\"ip.allocate\"}", 2.0),
+            ("allod_requests_total{method=\"ip.allocate\",outcome=\"ok\"}", 3.0),
+        ],
+    );
+}
+
+#[test]
 fn a_deployment_that_nobody_commits_is_told_with_its_age() {
     let server = TestServer::new();
     let mut client = server.with_lan();

@@ -61,6 +61,9 @@ fn three_panics_in_a_minute_stop_that_network_and_no_other() {
     client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
     // Methods over all networks say so too, and do not hang.
     assert_eq!(client.kind("ip.list", json!({})), "network_stopped");
+    let found = crate::figures::scrape(&server);
+    let stopped = |name: &str| found[&format!("allod_network_stopped{{network=\"{name}\",realm=\"default\"}}")];
+    assert_eq!((stopped("lan"), stopped("dmz")), (1.0, 0.0));
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! How much space there is, and how it is used: by realm, network, subnet and pool.
 //!
 //! Every address counts in exactly one of `held`, `reserved`, `cooling`, `declined` and `free`; together they are `size`. The
-//! rows of networks, subnets and pools are bounded: those with the least free space are kept. Realms sum up all.
+//! rows of networks, subnets and pools are bounded: those are kept with whom something is wrong, and those with the least that
+//! can be granted. Realms sum up all.
+//!
+//! What is free need not be what can be granted: it may lie in no pool, in a static or a draining one. How full a network is, is
+//! told by `grantable` and its size.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +14,11 @@ use super::families::{Families, MetricSpec, counter, gauge};
 use crate::actors::published::{Figures, SubnetFigures};
 use crate::actors::routes::Route;
 use crate::core::address::Family;
-use crate::core::outcome::{Counts, PoolUsage};
+use crate::core::outcome::{Counts, Grantable, PoolUsage};
 use crate::core::state::PoolKind;
 
+/// Networks that are shown beyond as many as may be, as something is wrong with them.
+const WRONG_MAX: usize = 1_000;
 /// Rows of subnets and pools in one scrape.
 pub const ROWS_MAX: usize = 50_000;
 /// Realms in one scrape; the others are summed up in one.
@@ -100,7 +106,17 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_network_addresses_free",
         NETWORK,
-        "Per network and family. Free addresses. A fall towards 0 means not_enough_capacity soon.",
+        "Per network and family. Free addresses, also those that no automatic grant draws from: outside pools, in static and in draining ones. A fall means demand, or that less is let go.",
+    ),
+    gauge(
+        "allod_network_addresses_grantable",
+        NETWORK,
+        "Per network and family. Addresses that an automatic grant could take now: free ones of dynamic pools that do not drain. A fall towards 0 means not_enough_capacity soon.",
+    ),
+    gauge(
+        "allod_network_addresses_grantable_size",
+        NETWORK,
+        "Per network and family. Addresses of the dynamic pools that do not drain, but for reserved and unusable ones: what grantable is a part of. A rise means that pools were added or grew; 0, that nothing is granted automatically.",
     ),
     gauge(
         "allod_network_largest_free_block_addresses",
@@ -110,7 +126,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_network_exhausted_in_seconds",
         NETWORK,
-        "Per network and family. When nothing is free any more if it goes on as in the last ten minutes; absent if it does not fill, or not within a year, or was watched for less than a minute.",
+        "Per network and family. When nothing is left to grant if it goes on as in the last ten minutes; absent if it does not fill, or not within a year, was watched for less than a minute, or is full.",
     ),
     gauge(
         "allod_network_reservations",
@@ -121,6 +137,11 @@ pub(super) const METRICS: &[MetricSpec] = &[
         "allod_network_conflicts",
         ONE,
         "Addresses that two claim since a failover. Above 0 nothing new is granted: allod cluster conflicts.",
+    ),
+    gauge(
+        "allod_network_stopped",
+        ONE,
+        "1 while the network answers network_stopped to everything: it panicked three times in a minute, or what the store has of it cannot be loaded. The log says which.",
     ),
     counter(
         "allod_network_grants_total",
@@ -212,7 +233,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_metrics_networks_dropped",
         &[],
-        "Networks left out of this scrape because there are too many; the realms count them.",
+        "Networks left out of this scrape because there are too many and nothing is wrong with them; the realms count them.",
     ),
     gauge(
         "allod_metrics_rows_dropped",
@@ -263,9 +284,37 @@ struct Shown {
 }
 
 impl Shown {
-    fn free(&self) -> u128 {
-        self.figures.subnets.iter().fold(0, |free, subnet| free.saturating_add(subnet.counts.free))
+    /// What is left to grant, of the family with less of it; of what grants nothing by itself nothing can run out.
+    fn left(&self) -> u128 {
+        let grantable = Family::ALL.map(|family| self.figures.grantable(family));
+        grantable.iter().filter(|of| of.size > 0).map(|of| of.left).min().unwrap_or(u128::MAX)
     }
+
+    /// Is there an alert about it that no sum of a realm could raise? The worst first.
+    fn wrong(&self) -> u8 {
+        let Self { route, figures } = self;
+        let refused =
+            || route.published.refusals.by_kind().any(|(kind, count)| kind == "not_enough_capacity" && count > 0);
+        let declined = || route.lane.deeds.ends().any(|(reason, count)| reason == "declined" && count > 0);
+        if figures.conflicts > 0 || route.published.is_stopped() {
+            3
+        } else if refused() {
+            2
+        } else {
+            u8::from(declined())
+        }
+    }
+}
+
+/// Which networks have rows: so many, and a bounded number more of those with whom something is wrong. Answers how many have none.
+fn keep(shown: &mut Vec<Shown>, networks_max: usize) -> usize {
+    let all = shown.len();
+    if all > networks_max {
+        shown.sort_by_cached_key(|network| (std::cmp::Reverse(network.wrong()), network.left()));
+        let wrong = shown.iter().take(WRONG_MAX).filter(|network| network.wrong() > 0).count();
+        shown.truncate(networks_max + wrong);
+    }
+    all.saturating_sub(shown.len())
 }
 
 /// Puts what all networks published. `now_ms` is boot time; so many networks get rows of their own.
@@ -277,10 +326,10 @@ pub(super) fn fill(families: &mut Families, routes: Vec<Arc<Route>>, now_ms: u64
     let mut shown: Vec<Shown> = shown.collect();
     families.put("allod_networks", &[], shown.len() as f64);
     put_realms(families, &shown);
-    let dropped = shown.len().saturating_sub(networks_max);
+    let dropped = keep(&mut shown, networks_max);
     families.put("allod_metrics_networks_dropped", &[], dropped as f64);
-    shown.sort_by_cached_key(Shown::free);
-    shown.truncate(networks_max);
+    // Of subnets and pools, too, it is the others that find no room.
+    shown.sort_by_cached_key(Shown::left);
     let mut rows = Rows { left: ROWS_MAX, dropped: 0 };
     for network in &shown {
         put_network(families, network, now_ms);
@@ -364,12 +413,16 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
             let largest = largest(family, of_family().flat_map(|subnet| &subnet.pools));
             families.put("allod_network_largest_free_block_addresses", &labels, largest);
         }
-        if let Some(seconds) = published.exhausted_in_seconds(family, counts.free, now_ms) {
+        let Grantable { size, left } = figures.grantable(family);
+        families.put("allod_network_addresses_grantable", &labels, left as f64);
+        families.put("allod_network_addresses_grantable_size", &labels, size as f64);
+        if let Some(seconds) = published.exhausted_in_seconds(family, left, now_ms) {
             families.put("allod_network_exhausted_in_seconds", &labels, seconds);
         }
     }
     families.put("allod_network_reservations", &[name, realm], reservations as f64);
     families.put("allod_network_conflicts", &[name, realm], figures.conflicts as f64);
+    families.put("allod_network_stopped", &[name, realm], f64::from(u8::from(published.is_stopped())));
 }
 
 /// The rows of subnets and pools: how many more there may be, and how many found no room.

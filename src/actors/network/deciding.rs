@@ -197,6 +197,7 @@ impl NetworkActor {
         }
         self.phase = if self.panics.len() >= PANICS_MAX {
             tracing::error!(network = %self.id(), name = %self.network.config().name, "stopped after {PANICS_MAX} panics in a minute; the others go on");
+            self.published.note_stopped(true);
             Phase::Stopped(StopReason::Crashes)
         } else {
             Phase::Loading { since: now, behind: Vec::new() }

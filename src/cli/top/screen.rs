@@ -232,7 +232,7 @@ fn percent(space: Option<&Space>) -> String {
 }
 
 fn free(space: Option<&Space>) -> String {
-    space.map_or_else(String::new, |space| grouped(&format!("{:.0}", space.free)))
+    space.map_or_else(String::new, |space| grouped(&format!("{:.0}", space.left())))
 }
 
 fn networks(networks: &[Network]) -> Table {
@@ -265,8 +265,8 @@ fn networks(networks: &[Network]) -> Table {
             per_second(network.refused()),
             network.waiting.to_string(),
             match network.exhausted_in_seconds {
+                _ if network.is_full() => "now".to_owned(),
                 None => String::new(),
-                Some(0.0) => "now".to_owned(),
                 Some(seconds) => lasting(seconds as u64),
             },
         ]);

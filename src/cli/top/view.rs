@@ -144,14 +144,40 @@ pub struct Space {
     pub declined: f64,
     /// Free.
     pub free: f64,
-    /// The share that is not free.
+    /// What automatic grants draw from, and how much of it is left; 0 and 0 where there is nothing such.
+    pub grantable_size: f64,
+    /// See there.
+    pub grantable: f64,
+    /// The share of what automatic grants draw from that is not left; where that is nothing, the share that is not free.
     pub full: f64,
+}
+
+impl Space {
+    /// How much there is to grant, and how much of it is left: of a network of static pools, to claim.
+    fn room(&self) -> (f64, f64) {
+        if self.grantable_size > 0.0 { (self.grantable_size, self.grantable) } else { (self.size, self.free) }
+    }
+
+    /// What is left for who asks.
+    pub fn left(&self) -> f64 {
+        self.room().1
+    }
+
+    /// Is nothing left of what automatic grants draw from?
+    pub fn is_full(&self) -> bool {
+        self.grantable_size > 0.0 && self.grantable == 0.0
+    }
 }
 
 impl Network {
     /// Requests refused, whatever the kind.
     pub fn refused(&self) -> f64 {
         self.refused_per_second.values().sum()
+    }
+
+    /// Does a family have nothing left to grant?
+    pub fn is_full(&self) -> bool {
+        self.spaces().any(Space::is_full)
     }
 
     fn spaces(&self) -> impl Iterator<Item = &Space> {
@@ -321,7 +347,7 @@ fn networks(looks: &Looks<'_>) -> Vec<Network> {
         });
         note(network);
     };
-    for part in ["size", "held", "reserved", "cooling", "declined", "free"] {
+    for part in ["size", "held", "reserved", "cooling", "declined", "free", "grantable", "grantable_size"] {
         for (labels, value) in looks.now.all(&format!("allod_network_addresses_{part}")) {
             each(labels, &mut |network| {
                 let four = labels.get("family").is_some_and(|family| family == "4");
@@ -333,6 +359,8 @@ fn networks(looks: &Looks<'_>) -> Vec<Network> {
                     "reserved" => space.reserved = value,
                     "cooling" => space.cooling = value,
                     "declined" => space.declined = value,
+                    "grantable" => space.grantable = value,
+                    "grantable_size" => space.grantable_size = value,
                     _ => space.free = value,
                 }
             });
@@ -364,7 +392,10 @@ fn networks(looks: &Looks<'_>) -> Vec<Network> {
         let kind = labels.get("kind").cloned().unwrap_or_default();
         each(labels, &mut |network| *network.refused_per_second.entry(kind.clone()).or_default() += rate);
     }
-    let full = |space: &Space| if space.size > 0.0 { 1.0 - space.free / space.size } else { 0.0 };
+    let full = |space: &Space| match space.room() {
+        (size, left) if size > 0.0 => 1.0 - left / size,
+        _ => 0.0,
+    };
     let mut networks: Vec<Network> = networks.into_values().collect();
     for network in &mut networks {
         for space in network.ipv4.iter_mut().chain(&mut network.ipv6) {
@@ -432,6 +463,25 @@ mod tests {
         assert_eq!(names(&networks), ["b", "a"]);
         Sort::Refused.sort(&mut networks);
         assert_eq!(names(&networks), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_network_is_as_full_as_what_it_can_grant_whatever_is_free_beside() {
+        let row = |part: &str, value: u32| {
+            format!("allod_network_addresses_{part}{{family=\"4\",network=\"lan\",realm=\"r\"}} {value}\n")
+        };
+        let told =
+            |size, left| row("size", 256) + &row("free", 200) + &row("grantable_size", size) + &row("grantable", left);
+        let seen = |text: String| {
+            let look_at = scrape(&format!("allod_owner 1\n{text}"), Instant::now(), 0);
+            let lan = View::of(&[look(&look_at, &look_at)], 0.0).networks[0].clone();
+            (lan.full, lan.ipv4.unwrap().left(), lan.is_full())
+        };
+        assert_eq!(seen(told(16, 0)), (1.0, 0.0, true));
+        assert_eq!(seen(told(16, 12)), (0.25, 12.0, false));
+        // Static pools, and servers that tell no more.
+        assert_eq!(seen(told(0, 0)), (0.21875, 200.0, false));
+        assert_eq!(seen(row("size", 256) + &row("free", 200)), (0.21875, 200.0, false));
     }
 
     #[test]

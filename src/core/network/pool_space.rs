@@ -11,7 +11,7 @@ use super::holdings::{Holdings, covered};
 use super::pool_set::{Spans, each_gap, meeting};
 use super::rested::{Rank, Rested};
 use crate::core::address::{Address, Family, Range};
-use crate::core::outcome::Counts;
+use crate::core::outcome::{Counts, Grantable};
 use crate::core::space::Space;
 use crate::core::state::{Entry, NetworkConfig, Policy, PoolConfig, PoolKind, SubnetConfig};
 use crate::core::types::ShardTime;
@@ -177,6 +177,15 @@ impl PoolSpace {
         } else {
             empty_counts(self.range, &self.blocked)
         }
+    }
+
+    /// What automatic grants may draw from it: nothing where it is not open.
+    pub(super) fn grantable(&self) -> Grantable {
+        if !self.open {
+            return Grantable::default();
+        }
+        let left = self.yielding.as_ref().unwrap_or(&self.free).free();
+        Grantable { size: empty_counts(self.range, &self.blocked).free, left }
     }
 
     /// Takes a range in one of the spaces: free, fresh, yielding.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::Network;
 use super::holdings::covered;
-use crate::core::address::{Address, Range};
+use crate::core::address::{Address, Family, Range};
 use crate::core::command::{Context, Filter, ListSlice, MapFormat, MapPlace, PoolRef, SubnetRef};
 use crate::core::outcome::{
-    AddressState, Counts, Decision, Drawing, Lookup, NetworkView, Outcome, PoolMap, PoolUsage, Slice, SubnetUsage,
-    UsageReport, View,
+    AddressState, Counts, Decision, Drawing, Grantable, Lookup, NetworkView, Outcome, PoolMap, PoolUsage, Slice,
+    SubnetUsage, UsageReport, View,
 };
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Entry, PoolConfig, Reservation};
@@ -171,6 +171,15 @@ impl Network {
             sum += subnet.counts;
         }
         sum.reservations = self.holdings.held();
+        sum
+    }
+
+    /// What automatic grants of a family draw from. Cost: O(pools, and what is reserved in them).
+    pub fn grantable(&self, family: Family) -> Grantable {
+        let mut sum = Grantable::default();
+        for pool in self.layout.pools.iter().filter(|pool| pool.range.family() == family) {
+            sum += pool.grantable();
+        }
         sum
     }
 

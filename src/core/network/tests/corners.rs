@@ -1,7 +1,8 @@
 //! Facts about what meets seldom: pieces of blocks, obsolete holdings, deleted networks, memory across changes.
 
 use super::*;
-use crate::core::outcome::{Counts, Slice};
+use crate::core::address::Family;
+use crate::core::outcome::{Counts, Grantable, Slice};
 
 fn cooling(subnets: Vec<SubnetConfig>) -> Net {
     Net::with(|config| config.cooldown_seconds = 60, subnets)
@@ -452,6 +453,37 @@ fn counts_of_all_of_ipv6_end_at_the_largest_number_and_add_up() {
     let mut sum = whole;
     sum += whole;
     assert_eq!(adds_up(sum).held, 2);
+}
+
+#[test]
+fn what_can_be_granted_lies_in_dynamic_pools_that_do_not_drain_and_is_what_grants_take() {
+    let mut parts = subnet("10.0.0.0/24", 0);
+    parts.pools = vec![
+        pool("10.0.0.0-10.0.0.7", PoolKind::Dynamic),
+        pool("10.0.0.16-10.0.0.31", PoolKind::Static),
+        PoolConfig { draining: true, ..pool("10.0.0.32-10.0.0.63", PoolKind::Dynamic) },
+    ];
+    let nowhere = SubnetConfig { pools: Vec::new(), ..subnet("10.0.1.0/24", 1) };
+    for yields in [false, true] {
+        let spaces = vec![parts.clone(), nowhere.clone(), SubnetConfig { draining: true, ..subnet("10.0.2.0/24", 2) }];
+        let mut net = Net::with(|config| (config.cooldown_yields, config.cooldown_seconds) = (yields, 60), spaces);
+        let told = |net: &Net, family| net.network.grantable(family);
+        // The network's own address is granted by nothing.
+        assert_eq!(told(&net, Family::V4), Grantable { size: 7, left: 7 });
+        assert_eq!(told(&net, Family::V6), Grantable::default());
+        for n in 0..7 {
+            net.allocate(&format!("o{n}"));
+        }
+        assert_eq!(told(&net, Family::V4), Grantable { size: 7, left: 0 });
+        assert!(net.network.counts().free > 200, "which is no use");
+        refused!(net.try_allocate("late"), Refusal::NotEnoughCapacity(_));
+        // What cools is granted only where it yields.
+        net.release("o3");
+        assert_eq!(told(&net, Family::V4).left, u128::from(yields));
+        assert_eq!(net.try_allocate("late").is_ok(), yields);
+    }
+    let whole = Net::new(&["10.0.0.0/29"]);
+    assert_eq!(whole.network.grantable(Family::V4), Grantable { size: 6, left: 6 });
 }
 
 /// What was loaded and followed beside the owner is served later: leases end as if it had been loaded then.
