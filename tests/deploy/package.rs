@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::server::allod;
-use crate::tools::{facts, here, load, needs, ok, on_a_machine};
+use crate::tools::{facts, files, here, load, needs, ok, on_a_machine};
 
 const BUILDS_WITH: [&str; 4] = ["dpkg-deb", "dpkg-shlibdeps", "objcopy", "gzip"];
 
@@ -29,7 +29,24 @@ fn the_package_installs_serves_upgrades_and_leaves_nothing() {
         std::fs::rename(build(revision, share.path()), share.path().join(name)).unwrap();
     }
     if on_a_machine(share.path(), "package") {
-        assert_eq!(facts(share.path()), 12);
+        assert_eq!(facts(share.path()), 13);
+    }
+}
+
+#[test]
+fn the_alerts_and_dashboards_of_the_package_are_those_of_the_repository() {
+    needs!(BUILDS_WITH);
+    let directory = tempfile::tempdir().unwrap();
+    let (package, root) = (build("1", directory.path()), directory.path().join("root"));
+    ok(Command::new("dpkg-deb").arg("-x").arg(package).arg(&root));
+    for (shipped, from) in [("prometheus", "deploy/prometheus/rules"), ("grafana", "deploy/grafana/dashboards")] {
+        let shipped = root.join("usr/share/allod").join(shipped);
+        let (there, here) = (files(&shipped), files(&here(from)));
+        assert_eq!(there.len(), here.len(), "{there:?}");
+        for (there, here) in there.iter().zip(&here) {
+            assert_eq!(there.file_name(), here.file_name());
+            assert_eq!(std::fs::read(there).unwrap(), std::fs::read(here).unwrap(), "{}", there.display());
+        }
     }
 }
 

@@ -66,5 +66,19 @@ pub fn run() -> BTreeSet<&'static str> {
     let told = operator[0].follows("AllodTakenAgainAndAgain", &[], &mut no_unit);
     assert!(told.contains("node-1"), "{told}");
     scene.stops("AllodTakenAgainAndAgain", "");
+
+    until("AllodRestarts fires", || {
+        cluster.kill(0);
+        let address = cluster.again(0);
+        seen[0].moved(address, cluster.http(0));
+        // The time of its start is told in hundredths of a second, and it has to be scraped.
+        std::thread::sleep(Duration::from_millis(300));
+        scene.is_firing("AllodRestarts", &instance)
+    });
+    scene.fires("AllodRestarts", &instance);
+    let mut asked = Vec::new();
+    operator[0].follows("AllodRestarts", &[], &mut |verb, unit| asked.push(format!("{verb} {unit}")));
+    assert_eq!(asked, ["status allod"]);
+    scene.stops("AllodRestarts", &instance);
     scene.end()
 }
