@@ -253,7 +253,10 @@ impl Teller {
             Self::Run(hook) => return hook.run(event, ends).await,
             Self::Print { format: Format::Table, .. } => print(&line::of(event))?,
             Self::Print { format: Format::Env, hook } => {
-                let variables = hook.variables(event).await?;
+                let variables = tokio::select! {
+                    variables = hook.variables(event) => variables?,
+                    () = ends.asked() => return Ok(Handled::NotYet),
+                };
                 print(&(super::output::env::assignments(&variables) + "\n"))?;
             }
             Self::Print { .. } => print(&format!("{event}\n"))?,

@@ -1,12 +1,12 @@
 //! `allod watch`, against the real program: what it prints, what its commands are told, and how it ends.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::server::{Server, allod};
 
@@ -31,15 +31,23 @@ fn lines_of(stream: impl Read + Send + 'static) -> mpsc::Receiver<String> {
 }
 
 fn command(server: &Server, arguments: &[&str], directory: &Path) -> Command {
+    command_to(&server.address.to_string(), arguments, directory)
+}
+
+fn command_to(address: &str, arguments: &[&str], directory: &Path) -> Command {
     let mut command = Command::new(allod());
-    command.arg("watch").args(arguments).current_dir(directory).env("ALLOD_SERVER", server.address.to_string());
+    command.arg("watch").args(arguments).current_dir(directory).env("ALLOD_SERVER", address);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 impl Watch {
     fn start(server: &Server, arguments: &[&str], directory: &Path) -> Self {
-        let mut child = command(server, arguments, directory).spawn().unwrap();
+        Self::of(command(server, arguments, directory))
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let (lines, words) = (lines_of(child.stdout.take().unwrap()), lines_of(child.stderr.take().unwrap()));
         Self { child, lines, words }
     }
@@ -277,4 +285,50 @@ fn a_watch_begins_where_a_line_is_expected() {
     assert!(watch.line().starts_with("TIME "));
     allocate(&server, &["web/0"]);
     assert!(watch.line().contains("granted"), "as it happens");
+}
+
+/// A server that tells one event and never says what its network is; and whether it was asked that.
+fn tells_no_network() -> (String, mpsc::Receiver<()>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (asked, was_asked) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let asked = asked.clone();
+            std::thread::spawn(move || {
+                let mut to = stream.try_clone().unwrap();
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    let request: Value = serde_json::from_str(&line).unwrap();
+                    let mut say = |text: Value| writeln!(to, "{text}").unwrap();
+                    if request["method"] == "network.get" {
+                        asked.send(()).unwrap();
+                        continue;
+                    }
+                    say(json!({"jsonrpc": "2.0", "id": request["id"], "result": {"subscription": 1}}));
+                    if request["method"] == "events.watch" {
+                        let event = json!({"cursor": "later", "type": "granted", "network": "lan", "network_id": "7",
+                            "address": "10.0.0.5"});
+                        say(
+                            json!({"jsonrpc": "2.0", "method": "event", "params": {"subscription": 1, "event": event}}),
+                        );
+                    }
+                }
+            });
+        }
+    });
+    (address, was_asked)
+}
+
+#[test]
+fn a_watch_that_waits_for_what_it_is_to_print_ends_when_it_is_told_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let (address, was_asked) = tells_no_network();
+    let arguments = ["--since", "begin", "--format", "env"];
+    let watch = Watch::of(command_to(&address, &arguments, directory.path()));
+    was_asked.recv_timeout(PATIENCE).expect("it looks up the network");
+    watch.signal("-TERM");
+    let (code, words) = watch.ended();
+    assert_eq!(code, Some(0), "{words:?}");
+    // The event is not printed: the next one begins with it.
+    assert_eq!(cursor_in(words.last().unwrap()), "begin");
 }
