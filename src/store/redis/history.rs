@@ -26,8 +26,8 @@ const PIECE_BYTES: usize = 1 << 20;
 struct Stream {
     stretch: Stretch,
     read: VecDeque<(u64, RecordedBatch)>,
-    /// Digest of the last one that was read.
-    parent: Option<Digest>,
+    /// The last one that was read, and its digest.
+    last: Option<(u64, Digest)>,
     /// Nothing more of it is there.
     ended: bool,
 }
@@ -44,7 +44,7 @@ pub(super) async fn read(
     for stretch in stretches {
         shared.line(stretch.shard, |_| ())?;
         if stretch.after < stretch.until {
-            streams.push(Stream { stretch, read: VecDeque::new(), parent: None, ended: false });
+            streams.push(Stream { stretch, read: VecDeque::new(), last: None, ended: false });
         }
     }
     let (mut recorded, mut read_bytes, mut count) = (Vec::new(), 0, AT_ONCE.0);
@@ -87,18 +87,24 @@ async fn ask(shared: &RedisShared, link: &mut Link, streams: &mut [Stream], coun
         let entries = list(shared, answer)?;
         stream.ended = entries.len() < count;
         let (shard, key) = (stream.stretch.shard, shared.keys.log(stream.stretch.shard));
-        for entry in entries {
+        for (at_once, entry) in entries.into_iter().enumerate() {
             let LogEntry { seq, digest, at, bytes } =
                 entry_of(entry).ok_or_else(|| damaged(shared, &key, "has an entry that is no batch"))?;
             let recorded = RecordedBatch { shard, seq: Seq(seq), digest: Some(digest), bytes: bytes.into() };
-            if stream.parent.is_some_and(|parent| recorded.follows(parent).is_none()) {
+            // From one answer to the next the log may be trimmed: then what comes is not the next one, and follows nothing that was
+            // read. Whoever asks sees the gap. One answer is of one moment, and has none.
+            let follows = |(last, parent): (u64, Digest)| match seq == last + 1 {
+                true => recorded.follows(parent).is_some(),
+                false => at_once == 0 && seq > last,
+            };
+            if !stream.last.is_none_or(follows) {
                 return Err(damaged(
                     shared,
                     &key,
                     format!("has at {seq}-0 a batch that does not follow the one before"),
                 ));
             }
-            stream.parent = Some(digest);
+            stream.last = Some((seq, digest));
             stream.read.push_back((at, recorded));
         }
     }
@@ -129,4 +135,59 @@ pub(super) fn entry_of(entry: Value) -> Option<LogEntry> {
         }
     }
     Some(LogEntry { seq, digest: digest?, at, bytes: batch? })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt, BufReader};
+    use tokio::net::TcpListener;
+
+    use super::super::scripts;
+    use super::super::tests::{answer, bulk, command, head_at, link_to, shared};
+    use super::*;
+    use crate::store::{ShardId, fence};
+
+    /// Of so many batches of a log the entries with these numbers, as an answer of Redis.
+    fn entries(seqs: impl IntoIterator<Item = u64>) -> String {
+        let text = |seq: u64| format!("batch {seq}");
+        let entry = |seq: u64| {
+            let digest = (1..=seq).fold(Digest::default(), |parent, seq| fence::digest(parent, text(seq).as_bytes()));
+            let fields =
+                ["digest".to_owned(), scripts::hex(digest.0), "batch".to_owned(), text(seq)].map(|it| bulk(&it));
+            format!("*2\r\n{}*4\r\n{}", bulk(&format!("{seq}-0")), fields.concat())
+        };
+        let entries: Vec<String> = seqs.into_iter().map(entry).collect();
+        format!("*{}\r\n{}", entries.len(), entries.concat())
+    }
+
+    /// What is read of a log that a server tells with these answers, one after the other.
+    async fn read_of_log(answers: Vec<String>) -> Result<Vec<u64>, StoreError> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.unwrap();
+            let (mut socket, mut answers) = (BufReader::new(socket), answers.into_iter());
+            while let Ok(Some(words)) = command(&mut socket).await {
+                let entries = (words[0] == "XRANGE").then(|| answers.next()).flatten();
+                let answer = entries.unwrap_or_else(|| answer(&words, &head_at(5)));
+                if socket.get_mut().write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let stretch = Stretch { shard: ShardId(0), after: Seq(0), until: Seq(40) };
+        let recorded = read(&shared(None), &mut link_to(address), vec![stretch], usize::MAX).await?;
+        Ok(recorded.iter().map(|batch| batch.seq.0).collect())
+    }
+
+    /// Its beginning goes from one answer to the next, as retention takes it; within one answer nothing goes.
+    #[tokio::test]
+    async fn a_log_that_is_trimmed_while_it_is_read_is_not_damaged_and_one_with_a_hole_is() {
+        let read = read_of_log(vec![entries(1..9), entries(30..41)]).await.unwrap();
+        assert_eq!(read, (1..9).chain(30..41).collect::<Vec<u64>>());
+        let hole = read_of_log(vec![entries((1..9).filter(|seq| *seq != 5))]).await.unwrap_err();
+        assert!(matches!(&hole, StoreError::Damaged(text) if text.contains("has at 6-0 a batch")), "{hole:?}");
+        let other = read_of_log(vec![entries(1..9), entries(9..12).replace("batch 9", "other 9")]).await.unwrap_err();
+        assert!(matches!(&other, StoreError::Damaged(text) if text.contains("has at 9-0 a batch")), "{other:?}");
+    }
 }

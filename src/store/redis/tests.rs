@@ -70,7 +70,7 @@ async fn a_task_that_crashes_is_the_end_of_the_store_and_one_that_ends_or_is_put
 }
 
 /// The head of every shard of a server that has so many batches.
-fn head_at(seq: u64) -> Head {
+pub(super) fn head_at(seq: u64) -> Head {
     let digest = Digest(u128::from(seq) * 7);
     Head { epoch: Epoch(2), token: Token(9), parent: Token(1), seq: Seq(seq), digest, ..Head::default() }
 }
@@ -89,7 +89,7 @@ async fn primary_at(seq: u64) -> SocketAddr {
 }
 
 /// The words of the next command, in capitals; none: the connection ended.
-async fn command(socket: &mut BufReader<TcpStream>) -> std::io::Result<Option<Vec<String>>> {
+pub(super) async fn command(socket: &mut BufReader<TcpStream>) -> std::io::Result<Option<Vec<String>>> {
     let mut line = String::new();
     if socket.read_line(&mut line).await? == 0 {
         return Ok(None);
@@ -105,7 +105,7 @@ async fn command(socket: &mut BufReader<TcpStream>) -> std::io::Result<Option<Ve
     Ok(Some(words))
 }
 
-fn bulk(text: &str) -> String {
+pub(super) fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
@@ -127,7 +127,7 @@ async fn answer_all(socket: TcpStream, head: &Head) -> std::io::Result<()> {
 }
 
 /// What a primary of these heads answers.
-fn answer(words: &[String], head: &Head) -> String {
+pub(super) fn answer(words: &[String], head: &Head) -> String {
     match words[0].as_str() {
         "ROLE" => format!("*1\r\n{}", bulk("master")),
         "SCRIPT" => bulk(&"0".repeat(40)),
@@ -175,7 +175,7 @@ fn place_of(url: &str) -> RedisPlace {
     RedisPlace::new(url, &TlsFiles::default(), &Keys::new("allod").unwrap()).unwrap()
 }
 
-fn link_to(address: SocketAddr) -> Link {
+pub(super) fn link_to(address: SocketAddr) -> Link {
     Link::new(place_of(&format!("redis://{address}/0")), None)
 }
 
