@@ -201,7 +201,7 @@ pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
 
 /// Events that are told at once.
 pub const EVENTS_PAGE_MAX: usize = 256;
-/// Bytes of history that are read at once for somebody who watches.
+/// Bytes of history that are read at once for somebody who watches, or taken out of memory.
 pub const EVENTS_PAGE_BYTES: usize = 1 << 20;
 /// Events of one page of `events.history` where the request does not say.
 pub const HISTORY_PAGE_DEFAULT: usize = 100;
@@ -217,7 +217,8 @@ pub const EVENTS_WAIT_MS_MAX: u64 = 10_000;
 pub const BOOKMARK_EVERY_MS: u64 = 10_000;
 /// Subscriptions of one connection.
 pub const WATCHES_MAX: usize = 64;
-/// Bytes of changes that the owner keeps in memory for those who watch. Default of `server.max_behind_bytes`.
+/// Bytes of changes that somebody who watches may be behind; the owner keeps these in memory, and the group before them. Default of
+/// `server.max_behind_bytes`.
 pub const BEHIND_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes of one frame between nodes. A page of ten thousand plain records has some three million.

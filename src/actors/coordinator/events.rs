@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use compact_str::CompactString;
 
+use super::configure::is_gone;
 use super::{Coordinator, Done, Outcomes, lost};
 use crate::actors::events::held::{HeldPage, HeldPlace, HeldQuestion};
 use crate::actors::events::{self, Cursor, Filter, held, history};
@@ -34,10 +35,9 @@ impl Coordinator {
         let cursor = match (since, shard) {
             (None, Some(shard)) => Cursor::new(false, [self.shared.feed.tip(shard)]),
             (None, None) => self.shared.feed.end(),
-            (Some(since), Some(shard)) => since.of_shard(shard).ok_or_else(|| {
-                let problem = "is of another network; take one of this network, or one over all networks";
-                Box::<Fault>::from(Refusal::invalid("since", problem))
-            })?,
+            (Some(since), Some(shard)) => {
+                since.of_shard(shard).ok_or_else(|| Box::<Fault>::from(events::of_another_network("since")))?
+            }
             (Some(since), None) if !since.whole => {
                 let problem = "is of one network; name that `network`, or take a cursor over all networks";
                 return Err(Refusal::invalid("since", problem).into());
@@ -162,20 +162,43 @@ impl Coordinator {
             },
             None => {
                 let held = command::Filter { owner: owner.clone(), scope: scope.clone(), ..command::Filter::default() };
-                let one = networks.as_ref().and_then(|networks| match networks[..] {
-                    [one] => self.shared.routes.by_id(one).map(|_| one.to_string()),
-                    _ => None,
-                });
-                match self.list(one.as_deref(), realm.clone(), held, None, (HISTORY_AT_MAX, false)).await? {
-                    Done::Listed { next: Some(_), .. } => return Err(held::too_much_held()),
-                    Done::Listed { views, .. } => views,
-                    _ => Vec::new(),
+                let mut found = Vec::new();
+                match networks {
+                    None => self.list_held(None, realm.clone(), held, &mut found).await?,
+                    Some(networks) => {
+                        // Of one that is no more nothing is held.
+                        for id in networks.iter().filter(|id| self.shared.routes.by_id(**id).is_some()) {
+                            match self.list_held(Some(&id.to_string()), realm.clone(), held.clone(), &mut found).await {
+                                Err(fault) if !is_gone(&fault) => return Err(fault),
+                                Ok(()) | Err(_) => {}
+                            }
+                        }
+                    }
                 }
+                if found.len() > HISTORY_AT_MAX {
+                    return Err(held::too_much_held(filter));
+                }
+                found
             }
         };
         let wanted =
             |view: &View| filter.of_network(view.network.id) && filter.wants_holding(view.address, &view.reservation);
         Ok(found.into_iter().filter(wanted).collect())
+    }
+
+    /// Adds what is held in one network, or in all, up to one more than anybody is told of.
+    async fn list_held(
+        &self,
+        network: Option<&str>,
+        realm: Option<Name>,
+        held: command::Filter,
+        found: &mut Vec<View>,
+    ) -> Result<(), Box<Fault>> {
+        let room = (HISTORY_AT_MAX + 1).saturating_sub(found.len());
+        if let Done::Listed { views, .. } = self.list(network, realm, held, None, (room, false)).await? {
+            found.extend(views);
+        }
+        Ok(())
     }
 
     /// Does what reads much, and files, where nobody waits for the thread.

@@ -23,6 +23,7 @@ use crate::actors::Fault;
 use crate::actors::service::Shared;
 use crate::core::address::Address;
 use crate::core::outcome::View;
+use crate::core::refusal::Refusal;
 use crate::core::state::{EventKind, Reservation};
 use crate::core::types::{Name, NetworkId, Place, ShardTime, WallTime};
 use crate::limits::{HISTORY_AT_MAX, HISTORY_WALKS_MAX};
@@ -187,7 +188,7 @@ impl HeldWalk {
     /// The page behind a place, asked for at `begun`. Reads on for a moment first, if not all is read.
     ///
     /// # Errors
-    /// As of [`super::page()`]; `overloaded` beyond [`HISTORY_AT_MAX`] addresses.
+    /// As of [`super::page()`]; a refusal of `at` beyond [`HISTORY_AT_MAX`] addresses.
     pub async fn page(
         &mut self,
         shared: &Shared,
@@ -224,10 +225,20 @@ impl HeldWalk {
     }
 }
 
-/// What was held, or is, is more than is gathered for one request.
-pub(in crate::actors) fn too_much_held() -> Box<Fault> {
-    let problem = format!("more than {HISTORY_AT_MAX} addresses were held; name the network, owner or address");
-    Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })
+/// What was held, or is, is more than is gathered for one request. Asked again it is no less.
+pub(in crate::actors) fn too_much_held(filter: &Filter) -> Box<Fault> {
+    let Filter { networks, address, owner, scope, .. } = filter;
+    let given = [networks.is_some(), scope.is_some(), owner.is_some(), address.is_some()];
+    let members = ["`network`", "`scope`", "`owner`", "`address`"].into_iter().zip(given);
+    let left: Vec<&str> = members.filter(|(_, given)| !given).map(|(member, _)| member).collect();
+    let narrower = match &left[..] {
+        [] => "ask for what happened since, without it".to_owned(),
+        [one] => format!("give {one}, too"),
+        [most @ .., last] => format!("give {} or {last}, too", most.join(", ")),
+    };
+    let problem =
+        format!("would tell of more than {HISTORY_AT_MAX} addresses that were held then, or are now; {narrower}");
+    Refusal::invalid("at", problem).into()
 }
 
 impl HeldReading {
@@ -242,7 +253,7 @@ impl HeldReading {
                 learn(known, event, &begin, at);
             }
             if known.len() > HISTORY_AT_MAX {
-                return Err(too_much_held());
+                return Err(too_much_held(filter));
             }
             if begun.elapsed() > PAGE_WITHIN {
                 *from = scan.cursor;
@@ -260,7 +271,7 @@ impl HeldReading {
             }
         }
         if known.len() > HISTORY_AT_MAX {
-            return Err(too_much_held());
+            return Err(too_much_held(filter));
         }
         known.retain(|_, known| match known.as_ref().map(|(event, _)| &event.what) {
             Some(What::Holding { address, after: Some(after), .. }) => filter.wants_holding(*address, after),
@@ -354,6 +365,23 @@ mod tests {
 
     fn question(at: u64) -> HeldQuestion {
         HeldQuestion { network: None, filter: Filter::default(), at: WallTime(at) }
+    }
+
+    #[test]
+    fn more_than_is_gathered_is_refused_for_good_and_what_is_given_already_is_not_advised() {
+        let refused = |filter: Filter| match *too_much_held(&filter) {
+            Fault::Refused(refusal) => refusal.to_string(),
+            fault => panic!("{fault:?}"),
+        };
+        let all = refused(Filter::default());
+        assert!(all.starts_with("`at` would tell of more than 100000 addresses"), "{all}");
+        assert!(all.ends_with("; give `network`, `scope`, `owner` or `address`, too"), "{all}");
+        let networks = Some(vec![NetworkId(1)]);
+        let named = refused(Filter { networks: networks.clone(), ..Filter::default() });
+        assert!(named.ends_with("; give `scope`, `owner` or `address`, too"), "{named}");
+        let (owner, scope) = (Some("o".parse().unwrap()), Some("s".parse().unwrap()));
+        let most = refused(Filter { networks, owner, scope, ..Filter::default() });
+        assert!(most.ends_with("; give `address`, too"), "{most}");
     }
 
     #[test]

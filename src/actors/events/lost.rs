@@ -9,9 +9,15 @@ use super::filter::Filter;
 use super::page::{CUT_OFF, TOO_OLD, unread};
 use crate::actors::Fault;
 use crate::actors::service::Shared;
+use crate::core::refusal::Refusal;
 use crate::core::types::Place;
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::{Digest, Seq, ShardId, StoreError};
+
+/// A cursor that says nothing of the network asked for.
+pub fn of_another_network(field: &'static str) -> Refusal {
+    Refusal::invalid(field, "is of another network; take one of this network, or one over all networks")
+}
 
 /// Is what a cursor says of the shards that a filter looks at a place of their lines, with everything behind it kept?
 ///
@@ -33,9 +39,13 @@ pub async fn check(shared: &Shared, filter: &Filter, cursor: &Cursor) -> Result<
 /// tells exactly how far it came, and what retention takes from behind it meanwhile is noticed.
 ///
 /// # Errors
-/// [`Fault::CursorLost`] if the cursor is no place of the line; [`Fault::Unavailable`] if the store cannot be read.
+/// [`Fault::CursorLost`] if the cursor is no place of the line; [`Fault::Unavailable`] if the store cannot be read; a refusal of one
+/// that says nothing of the networks asked for.
 pub(super) async fn start(shared: &Shared, filter: &Filter, after: Option<Cursor>) -> Result<Cursor, Box<Fault>> {
     let shards = filter.shards(shared.info.shards);
+    if after.as_ref().is_some_and(|after| shards.iter().all(|&shard| after.of_shard(shard).is_none())) {
+        return Err(of_another_network("after").into());
+    }
     let mut cursor = after.clone().unwrap_or_else(|| Cursor::new(filter.is_whole(&shards), []));
     for &shard in &shards {
         // A network of that name may have come since, on another shard.

@@ -14,8 +14,8 @@
 //! **What is told is durable.** The feed knows of each shard how far it is durable as the store is set to; what may be
 //! written beyond is not told.
 //!
-//! **Cost.** A commit notes where its shards stand. While somebody watches, the last groups are kept in memory up to
-//! [`Feed::new`]'s bound, so that those who keep up never read from the store.
+//! **Cost.** A commit notes where its shards stand. While somebody watches, the last groups are kept in memory, so that those who
+//! keep up never read from the store: each until as many bytes came behind it as [`Feed::new`] is told.
 //!
 //! | file | does |
 //! | --- | --- |
@@ -55,13 +55,13 @@ pub use self::cursor::Cursor;
 use self::cursor::{behind, end_of};
 pub use self::filter::Filter;
 pub use self::happened::{Happened, What};
-pub use self::lost::check;
+pub use self::lost::{check, of_another_network};
 use self::names::Names;
 pub use self::page::{EventsPage, page};
 use super::{Fault, NotReadyReason};
 use crate::core::state::EventKind;
 use crate::core::types::Place;
-use crate::store::{Batch, Committed, Digest, Head, ShardId};
+use crate::store::{Batch, Committed, Digest, Head, ShardId, StoreError};
 
 /// How long groups are kept in memory for somebody who asked, and may ask again.
 const WANTED_FOR_MS: u64 = 30_000;
@@ -131,7 +131,7 @@ impl Inner {
 /// Where the history ends, and its last groups. One for each tenure.
 #[derive(Debug)]
 pub struct Feed {
-    /// Bytes of groups that are kept, by the committer's upper estimate.
+    /// Bytes behind a group, by the committer's upper estimate, beyond which it is not kept any more.
     bytes_max: usize,
     /// What networks are called.
     pub names: Names,
@@ -142,8 +142,11 @@ pub struct Feed {
     changed: watch::Sender<u64>,
     /// Cancelled when the tenure is over.
     closing: CancellationToken,
-    /// Cancelled when what was there as the tenure began has been read: from then on it is known what networks were called.
+    /// Cancelled when what was there as the tenure began has been read, as far as it can be: from then on it is known what networks
+    /// were called.
     is_read_up: CancellationToken,
+    /// Why not all of it could be read.
+    unread: Mutex<Option<StoreError>>,
 }
 
 impl Drop for Feed {
@@ -166,6 +169,7 @@ impl Feed {
             changed: watch::Sender::new(0),
             closing: CancellationToken::new(),
             is_read_up: CancellationToken::new(),
+            unread: Mutex::default(),
         }
     }
 
@@ -248,6 +252,24 @@ impl Feed {
         Err(Box::new(Fault::NotReady { reason, retry_after_ms: 1_000 }))
     }
 
+    /// What was there as the tenure began is damaged, and is read no further. Who asks for history is told so where he comes to it;
+    /// nobody waits for the rest.
+    pub(super) fn cannot_be_read_up(&self, damage: StoreError) {
+        *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(damage);
+        self.is_read_up.cancel();
+    }
+
+    /// All that was there as the tenure began was read.
+    pub(super) fn was_read_up(&self) {
+        *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.is_read_up.cancel();
+    }
+
+    /// Why it is not known of all of the history what networks were called, if so.
+    pub(super) fn unread_names(&self) -> Option<StoreError> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Behind everything that is durable of a shard.
     pub fn tip(&self, shard: ShardId) -> Place {
         self.inner().tips.get(usize::from(shard.0)).copied().unwrap_or_default()
@@ -263,7 +285,8 @@ impl LastGroups {
     fn push(&mut self, group: Arc<DurableGroup>, bytes_max: usize) {
         self.bytes += group.bytes;
         self.groups.push_back(group);
-        while self.bytes > bytes_max
+        // A group stays until so many bytes came behind it, however long it is itself: who keeps up is about to take it.
+        while self.groups.front().is_some_and(|oldest| self.bytes - oldest.bytes > bytes_max)
             && let Some(oldest) = self.groups.pop_front()
         {
             self.bytes -= oldest.bytes;
@@ -281,16 +304,21 @@ mod tests {
     use super::page::PageSource;
     use super::*;
     use crate::core::types::{Generation, ShardTime};
+    use crate::limits::EVENTS_PAGE_BYTES;
     use crate::store::{Epoch, Seq, Token};
 
     const SHARD: ShardId = ShardId(0);
 
     fn publish(feed: &Feed, seq: u64) {
+        publish_long(feed, seq, 1);
+    }
+
+    fn publish_long(feed: &Feed, seq: u64, bytes: usize) {
         let (time, generation) = (ShardTime(seq), Generation(0));
         let (epoch, token) = (Epoch(1), Token(1));
         let batch = Batch { shard: SHARD, epoch, token, seq: Seq(seq), time, generation, acts: Vec::new() };
         let done = Committed { shard: SHARD, seq: Seq(seq), digest: Digest(u128::from(seq)) };
-        feed.publish(&Arc::from([batch]), &[done], 1, 0);
+        feed.publish(&Arc::from([batch]), &[done], bytes, 0);
     }
 
     /// Somebody keeps up with batch 1; what it is told next, and by which memory.
@@ -318,6 +346,42 @@ mod tests {
             let told: Vec<u64> =
                 groups.iter().flat_map(|group| group.batches.iter().map(|batch| batch.seq.0)).collect();
             assert_eq!(told, (seen + 1..=10).collect::<Vec<_>>());
+        }
+    }
+
+    fn from_memory(feed: &Feed, seq: u64) -> Option<Vec<u64>> {
+        let place = Place { shard: 0, epoch: 1, seq, steps: None, digest: u128::from(seq) };
+        match feed.source(&[SHARD], &Cursor::new(false, [place]), 0) {
+            Ok((PageSource::Memory(groups), _)) => {
+                Some(groups.iter().flat_map(|group| group.batches.iter().map(|batch| batch.seq.0)).collect())
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_page_out_of_memory_is_no_longer_than_one_out_of_the_store_but_for_a_single_group() {
+        let feed = Feed::new(7, &[(SHARD, Head::default())], 100 * EVENTS_PAGE_BYTES);
+        assert_eq!(from_memory(&feed, 0), None);
+        let third = EVENTS_PAGE_BYTES / 3;
+        for (seq, bytes) in (1..).zip([third, third, third, third, 9 * EVENTS_PAGE_BYTES, third]) {
+            publish_long(&feed, seq, bytes);
+        }
+        let told = [0, 3, 4, 5].map(|seq| from_memory(&feed, seq).unwrap());
+        assert_eq!(told, [vec![1, 2, 3], vec![4], vec![5], vec![6]]);
+    }
+
+    #[test]
+    fn who_keeps_up_is_told_a_group_that_is_longer_than_all_that_is_kept() {
+        for bytes_max in [0, 1_000] {
+            let feed = Feed::new(7, &[(SHARD, Head::default())], bytes_max);
+            assert_eq!(from_memory(&feed, 0), None);
+            publish_long(&feed, 1, 1_001);
+            assert_eq!(from_memory(&feed, 0), Some(vec![1]), "of {bytes_max}");
+            publish_long(&feed, 2, 1_000);
+            assert_eq!(from_memory(&feed, 0).is_some(), bytes_max > 0, "of {bytes_max}");
+            publish(&feed, 3);
+            assert_eq!((from_memory(&feed, 0), from_memory(&feed, 2)), (None, Some(vec![3])), "of {bytes_max}");
         }
     }
 

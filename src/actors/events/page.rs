@@ -43,6 +43,8 @@ pub(super) enum PageSource {
 pub(super) enum NoPage {
     /// The cursor leads nowhere.
     Lost(&'static str),
+    /// What comes behind the cursor is damaged.
+    Damaged(StoreError),
     Fault(Box<Fault>),
 }
 
@@ -54,22 +56,25 @@ pub(super) const TOO_OLD: &str = "what comes behind the cursor is older than the
 /// most `wait_ms`: then the page is empty, and its cursor may be further on.
 ///
 /// # Errors
-/// [`Fault::CursorLost`], when it is proved that this node owns the register; [`Fault::NotReady`] when the tenure is over;
-/// [`Fault::Unavailable`] if the store cannot be read.
+/// [`Fault::CursorLost`], when it is proved that this node owns the register: with `cursor` itself as the last common one if what
+/// comes behind it is damaged. [`Fault::NotReady`] when the tenure is over; [`Fault::Unavailable`] if the store cannot be read.
 pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u64) -> Result<EventsPage, Box<Fault>> {
-    match page_or_trouble(shared, filter, cursor, wait_ms).await {
-        Ok(page) => Ok(page),
-        Err(NoPage::Fault(fault)) => Err(fault),
-        Err(NoPage::Lost(problem)) => {
-            let shards = filter.shards(shared.info.shards);
-            let last_common = lost::last_common(shared, &shards, cursor).await.map_err(unread)?;
-            // Or is it the line of this owner that was cut off, who does not know yet? The next one finds the cursor.
-            if !shared.is_proved_owner_of(&shards).await {
-                return Err(moved());
-            }
-            Err(Box::new(Fault::CursorLost { problem: problem.to_owned(), last_common }))
-        }
+    let shards = filter.shards(shared.info.shards);
+    let (problem, last_common) = match page_or_trouble(shared, filter, cursor, wait_ms).await {
+        Ok(page) => return Ok(page),
+        Err(NoPage::Fault(fault)) => return Err(fault),
+        Err(NoPage::Damaged(damage)) => (unreadable(&damage), cursor.clone()),
+        Err(NoPage::Lost(problem)) => match lost::last_common(shared, &shards, cursor).await {
+            Ok(last_common) => (problem.to_owned(), last_common),
+            Err(damage @ StoreError::Damaged(_)) => (unreadable(&damage), cursor.clone()),
+            Err(error) => return Err(unread(error)),
+        },
+    };
+    // Or is it the line of this owner that was cut off, who does not know yet? The next one finds the cursor.
+    if !shared.is_proved_owner_of(&shards).await {
+        return Err(moved());
     }
+    Err(Box::new(Fault::CursorLost { problem, last_common }))
 }
 
 async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_ms: u64) -> Result<EventsPage, NoPage> {
@@ -130,10 +135,12 @@ impl Feed {
         if stretches.iter().any(|stretch| kept.base[usize::from(stretch.shard.0)].seq > stretch.after.0) {
             return Ok((PageSource::Store(stretches), *memory));
         }
-        let mut steps = 0;
+        let (mut steps, mut bytes) = (0, 0);
         let groups = kept.groups.iter().skip(kept.first_of(&stretches)).take_while(|group| {
-            let room = steps < EVENTS_PAGE_MAX;
+            let room = bytes == 0 || steps < EVENTS_PAGE_MAX && bytes + group.bytes <= EVENTS_PAGE_BYTES;
             steps += group.batches.iter().flat_map(|batch| &batch.acts).map(|act| act.steps.len()).sum::<usize>();
+            // One at least, however long it is.
+            bytes += group.bytes.max(1);
             room
         });
         Ok((PageSource::Memory(groups.map(Arc::clone).collect()), *memory))
@@ -214,7 +221,15 @@ async fn from_store(
     cursor: &mut Cursor,
     stretches: Vec<Stretch>,
 ) -> Result<Vec<Happened>, NoPage> {
-    let unread = |error| NoPage::Fault(unread(error));
+    // It tells what networks were called then, and a watch of a realm chooses by it.
+    shared.feed.read_up().await.map_err(NoPage::Fault)?;
+    if let Some(damage) = shared.feed.unread_names().filter(|_| filter.realm.is_some()) {
+        return Err(NoPage::Damaged(damage));
+    }
+    let unread = |error| match error {
+        StoreError::Damaged(_) => NoPage::Damaged(error),
+        error => NoPage::Fault(unread(error)),
+    };
     let recorded = shared.store.recorded(stretches, EVENTS_PAGE_BYTES).await.map_err(unread)?;
     if recorded.is_empty() {
         // It is durable: it was there.
@@ -244,6 +259,10 @@ async fn from_store(
 /// The tenure is over.
 fn moved() -> Box<Fault> {
     Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 100 })
+}
+
+fn unreadable(damage: &StoreError) -> String {
+    format!("what comes behind the cursor cannot be read: {}", chain(damage))
 }
 
 pub(super) fn unread(error: StoreError) -> Box<Fault> {

@@ -56,7 +56,17 @@ impl<'a> Scan<'a> {
     /// [`Fault::CursorLost`] if it began on another line; [`Fault::Unavailable`] if the store cannot be read.
     pub(super) async fn next(&mut self) -> Result<Option<Piece>, Box<Fault>> {
         let (begin, mut passed) = (self.cursor.clone(), 0);
-        while let Some(chapter) = self.chapters.next() {
+        while let Some(chapter) = self.chapters.as_slice().first().map(Arc::clone) {
+            // What lies before the chapter and in none is read first, or it would be passed over with it. Mostly there is nothing:
+            // it is of shards that come late, or older than retention.
+            let gaps = self.stretches(|shard| Some((Seq(0), Seq(chapter.range(shard)?.first.0 - 1))));
+            if !gaps.is_empty() {
+                let recorded = self.shared.store.recorded(gaps, EVENTS_PAGE_BYTES).await.map_err(unread)?;
+                if !recorded.is_empty() {
+                    return self.piece(&recorded).await.map(Some);
+                }
+            }
+            self.chapters.next();
             let stretches = self.stretches(|shard| {
                 let range = chapter.range(shard)?;
                 Some((Seq(range.first.0 - 1), range.last))

@@ -16,7 +16,7 @@ use crate::actors::committer::chain;
 use crate::actors::service::Shared;
 use crate::core::types::{NetworkId, Place};
 use crate::limits::EVENTS_PAGE_BYTES;
-use crate::store::chapters::{BatchRange, Chapter, ChapterDraft, NameNote};
+use crate::store::chapters::{BatchRange, Chapter, ChapterDraft, NameNote, Pen};
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::{Digest, Seq, ShardId, StoreError};
 
@@ -61,8 +61,12 @@ pub(in crate::actors) fn start(shared: &Arc<Shared>) {
 struct Scribe {
     ends: Vec<Place>,
     draft: ChapterDraft,
-    /// Where the history stood when the tenure began. Up to there it has read, once it has.
+    /// By which it adds chapters.
+    pen: Pen,
+    /// Where the history stood when the tenure began.
     begun: Vec<Place>,
+    /// Up to there it has read.
+    is_read_up: bool,
     /// Networks that are looked for once it has read up to here, where nothing new can come of them any more.
     unlisted: Option<(Vec<NetworkId>, Cursor)>,
 }
@@ -89,6 +93,11 @@ async fn run(shared: &Weak<Shared>) {
             Ok(false) => LOOKS_EVERY,
             Err(error) => {
                 tracing::warn!(error = chain(&error), "the index of the history waits for the store");
+                // What comes later than that does not keep anybody from names.
+                let is_read_up = scribe.as_ref().is_some_and(|scribe| scribe.is_read_up);
+                if !is_read_up && matches!(error, StoreError::Damaged(_)) {
+                    shared.feed.cannot_be_read_up(error);
+                }
                 AGAIN
             }
         };
@@ -111,6 +120,7 @@ async fn run(shared: &Weak<Shared>) {
 
 /// Keeps the chapters of the line that goes on, and goes on behind them.
 async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
+    let pen = shared.chapters.take_pen();
     let chapters = shared.chapters.all();
     let mut good = chapters.len();
     for shard in (0..shared.info.shards).map(ShardId) {
@@ -137,7 +147,8 @@ async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
         end.map_or(Place { shard, ..Place::default() }, |range| place_of(&range))
     });
     let begun = (0..shared.info.shards).map(|shard| shared.feed.tip(ShardId(shard))).collect();
-    Ok(Scribe { ends: ends.collect(), draft: ChapterDraft::default(), begun, unlisted: None })
+    let (ends, draft) = (ends.collect(), ChapterDraft::default());
+    Ok(Scribe { ends, draft, pen, begun, is_read_up: false, unlisted: None })
 }
 
 /// A network was called so.
@@ -171,13 +182,14 @@ impl Scribe {
     async fn round(&mut self, shared: &Shared) -> Result<bool, StoreError> {
         self.forget_networks(shared);
         let is_read_up = self.begun.iter().zip(&self.ends).all(|(begun, end)| end.seq >= begun.seq);
-        if is_read_up && !shared.feed.is_read_up.is_cancelled() {
+        if is_read_up && !self.is_read_up {
             let loaded = shared.feed.names.read_up().into_iter().map(|(network, since, named)| {
                 let NamedNetwork { name, realm } = NamedNetwork::clone(&named);
                 NameNote { network, since, name, realm }
             });
             shared.chapters.begin_names(loaded.collect());
-            shared.feed.is_read_up.cancel();
+            self.is_read_up = true;
+            shared.feed.was_read_up();
         }
         let tips = shared.feed.end();
         let behind = self.ends.iter().filter_map(|end| {
@@ -215,7 +227,7 @@ impl Scribe {
         self.draft.names()[known..].iter().for_each(|note| tell(shared, note));
         *end = one.place(digest)?;
         if self.draft.is_full() {
-            shared.chapters.add(std::mem::take(&mut self.draft));
+            shared.chapters.add(self.pen, std::mem::take(&mut self.draft));
         }
         Ok(())
     }
@@ -224,7 +236,8 @@ impl Scribe {
 impl Scribe {
     /// Forgets the chapters of which nothing is kept any more, and then the networks that are in no other.
     async fn prune(&mut self, shared: &Shared) -> Result<(), StoreError> {
-        if prune_chapters(shared).await? > 0 {
+        // Before all is read, what they were called when the tenure began has a place among what was read.
+        if prune_chapters(shared).await? > 0 && self.is_read_up {
             forget_old_names(shared);
         }
         // In this order: what is told of one that is not listed any more is durable by then.
@@ -249,10 +262,6 @@ impl Scribe {
 
 /// Forgets what networks were called before all that is kept: who renames one again and again leaves nothing for ever.
 fn forget_old_names(shared: &Shared) {
-    // Before that, what they were called when the tenure began has a place among what was read.
-    if !shared.feed.is_read_up.is_cancelled() {
-        return;
-    }
     let chapters = shared.chapters.all();
     let first_of = |shard| chapters.iter().find_map(|chapter| chapter.range(shard)).map_or(0, |range| range.first.0);
     let first_kept: Vec<u64> = (0..shared.info.shards).map(|shard| first_of(ShardId(shard))).collect();

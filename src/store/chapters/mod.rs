@@ -62,15 +62,32 @@ struct Inner {
     chapters: Arc<Vec<Arc<Chapter>>>,
     names: Called,
     shelf: Option<Shelf>,
-    /// They reach back as far as the history does, or as it did when they were begun.
-    is_whole: bool,
+    /// Who adds.
+    pen: Pen,
+    /// The shelf takes more. One that failed once is only read from: what comes then is kept in memory.
+    is_written: bool,
 }
 
 impl Inner {
     fn of(chapters: Vec<Arc<Chapter>>) -> Self {
-        Self { chapters: Arc::new(chapters), names: Called::default(), shelf: None, is_whole: true }
+        Self {
+            chapters: Arc::new(chapters),
+            names: Called::default(),
+            shelf: None,
+            pen: Pen::default(),
+            is_written: true,
+        }
+    }
+
+    /// The shelf, if it takes more.
+    fn writable(&mut self) -> Option<&mut Shelf> {
+        self.shelf.as_mut().filter(|_| self.is_written)
     }
 }
+
+/// Adds chapters, until somebody else takes one: of two tenures that run into each other the later one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pen(u64);
 
 /// What networks were called, in order, each name once for as long as it lasts: every change of a configuration tells it
 /// again.
@@ -152,21 +169,31 @@ impl Chapters {
         self.inner().chapters.iter().rev().find_map(|chapter| chapter.range(shard)).copied()
     }
 
-    /// One more.
-    pub fn add(&self, draft: ChapterDraft) {
+    /// From now on nobody adds anything by another pen.
+    pub fn take_pen(&self) -> Pen {
+        let mut inner = self.inner();
+        inner.pen.0 += 1;
+        inner.pen
+    }
+
+    /// One more, unless somebody else took the pen: then it is of a tenure that is over, and of a line that may be cut off.
+    pub fn add(&self, pen: Pen, draft: ChapterDraft) {
         let (mut chapter, filters, mut names) = draft.finish();
         let mut inner = self.inner();
-        names.retain(|note| inner.names.note(note));
-        let kept = match &mut inner.shelf {
-            Some(shelf) => shelf.add(&mut chapter, &filters, &names),
-            None => Ok(()),
-        };
-        if let Err(error) = kept {
-            tracing::warn!(%error, "the index of the history cannot be written; it is kept in memory from here on");
-            inner.shelf = None;
-            // Those that are in the file cannot be asked any more: they are read as if they had no index.
+        if inner.pen != pen {
+            return;
         }
-        if inner.shelf.is_none() {
+        names.retain(|note| inner.names.note(note));
+        let kept = match inner.writable() {
+            Some(shelf) => shelf.add(&mut chapter, &filters, &names).map(|()| true),
+            None => Ok(false),
+        };
+        let is_written = kept.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the index of the history cannot be written; it is kept in memory from here on");
+            inner.is_written = false;
+            false
+        });
+        if !is_written {
             chapter.keep(filters);
         }
         Arc::make_mut(&mut inner.chapters).push(Arc::new(chapter));
@@ -192,9 +219,6 @@ impl Chapters {
 
     /// Those of these networks that certainly occur in none of them.
     pub fn lacking(&self, mut networks: Vec<NetworkId>) -> Vec<NetworkId> {
-        if !self.inner().is_whole {
-            return Vec::new();
-        }
         for chapter in self.all().iter() {
             if networks.is_empty() {
                 break;
@@ -214,7 +238,7 @@ impl Chapters {
         let before = inner.names.notes.len();
         inner.names.retain(|note| !networks.contains(&note.network));
         let forgotten = before - inner.names.notes.len();
-        if forgotten > 0 && inner.shelf.as_mut().is_some_and(|shelf| shelf.wastes_names(forgotten)) {
+        if forgotten > 0 && inner.writable().is_some_and(|shelf| shelf.wastes_names(forgotten)) {
             Self::write_anew(&mut inner);
         }
     }
@@ -249,20 +273,26 @@ impl Chapters {
         if count > 0 {
             let chapters = Arc::make_mut(&mut inner.chapters);
             chapters.drain(..count.min(chapters.len()));
-            let wasted = inner.shelf.as_mut().is_some_and(|shelf| shelf.wastes(count));
+            let wasted = inner.writable().is_some_and(|shelf| shelf.wastes(count));
             if wasted {
                 Self::write_anew(&mut inner);
             }
         }
     }
 
+    /// Where it cannot be written anew, what is in the file stays there, also what is forgotten here: the next start looks again what
+    /// of it is good. Until then all chapters stay, those of the file as they are in it.
     fn write_anew(inner: &mut Inner) {
-        let Some(shelf) = &mut inner.shelf else { return };
+        let Some(shelf) = inner.shelf.as_mut().filter(|_| inner.is_written) else { return };
         match shelf.write_anew(&inner.chapters, &inner.names.notes) {
             Ok(chapters) => inner.chapters = Arc::new(chapters),
             Err(error) => {
-                tracing::warn!(%error, "the index of the history cannot be written anew; it is made again");
-                (inner.shelf, inner.chapters, inner.is_whole) = (None, Arc::default(), false);
+                tracing::warn!(
+                    %error,
+                    "the index of the history cannot be written anew; what comes from here on is kept in memory, and made again by \
+                     the next start"
+                );
+                inner.is_written = false;
             }
         }
     }

@@ -13,6 +13,8 @@ use crate::store::history::RecordedBatch;
 use crate::store::{Batch, Digest, Seq};
 
 const REGISTER: u128 = 7;
+/// Nobody took one.
+const PEN: Pen = Pen(0);
 
 fn recorded(batch: &Batch) -> RecordedBatch {
     let mut bytes = Vec::new();
@@ -72,8 +74,8 @@ proptest! {
     fn the_index_leads_to_every_event_also_when_it_is_read_again(batches in proptest::collection::vec(samples::batch(), 1..6)) {
         let directory = tempfile::tempdir().unwrap();
         let (kept, written) = (Chapters::open(None, REGISTER), open(directory.path()));
-        kept.add(draft(&batches));
-        written.add(draft(&batches));
+        kept.add(PEN, draft(&batches));
+        written.add(PEN, draft(&batches));
         let (all, names) = (written.all(), written.names());
         leads_to_all(&kept, &batches);
         leads_to_all(&written, &batches);
@@ -87,7 +89,7 @@ proptest! {
 #[test]
 fn what_is_not_in_a_chapter_is_mostly_known_not_to_be() {
     let chapters = Chapters::open(None, REGISTER);
-    chapters.add(draft(&some(1..3)));
+    chapters.add(PEN, draft(&some(1..3)));
     let chapter = &chapters.all()[0];
     let owners: Vec<Owner> = (0..1_000).map(|n| Owner::new(format!("stranger-{n}").into()).unwrap()).collect();
     let wrong = owners.iter().filter(|owner| {
@@ -108,7 +110,7 @@ fn a_file_that_was_broken_off_is_good_up_to_there_and_goes_on() {
     let path = directory.path().join(FILE);
     let ends: Vec<u64> = (0..3)
         .map(|n| {
-            chapters.add(draft(&some(n * 10 + 1..n * 10 + 11)));
+            chapters.add(PEN, draft(&some(n * 10 + 1..n * 10 + 11)));
             path.metadata().unwrap().len()
         })
         .collect();
@@ -119,7 +121,7 @@ fn a_file_that_was_broken_off_is_good_up_to_there_and_goes_on() {
         let chapters = open(directory.path());
         assert_eq!(lasts(&chapters), [10, 20]);
         assert_eq!(chapters.end(ShardId(1)).unwrap().last, Seq(20));
-        chapters.add(draft(&some(21..31)));
+        chapters.add(PEN, draft(&some(21..31)));
         drop(chapters);
         assert_eq!(lasts(&open(directory.path())), [10, 20, 30]);
     }
@@ -134,10 +136,10 @@ fn a_file_that_was_broken_off_is_good_up_to_there_and_goes_on() {
 #[test]
 fn the_index_of_another_register_is_not_taken() {
     let directory = tempfile::tempdir().unwrap();
-    open(directory.path()).add(draft(&some(1..3)));
+    open(directory.path()).add(PEN, draft(&some(1..3)));
     let other = Chapters::open(Some(directory.path()), REGISTER + 1);
     assert!(other.all().is_empty() && other.names().is_empty());
-    other.add(draft(&some(1..2)));
+    other.add(PEN, draft(&some(1..2)));
     drop(other);
     assert!(open(directory.path()).all().is_empty());
 }
@@ -147,7 +149,7 @@ fn what_was_cut_off_and_what_is_too_old_does_not_come_back() {
     let directory = tempfile::tempdir().unwrap();
     let chapters = open(directory.path());
     let batches: Vec<Vec<Batch>> = (0..6).map(|n| some(n * 10 + 1..n * 10 + 11)).collect();
-    batches.iter().for_each(|batches| chapters.add(draft(batches)));
+    batches.iter().for_each(|batches| chapters.add(PEN, draft(batches)));
     chapters.truncate(5, |_| ShardId(1));
     assert_eq!(lasts(&chapters), [10, 20, 30, 40, 50]);
     drop(chapters);
@@ -162,6 +164,42 @@ fn what_was_cut_off_and_what_is_too_old_does_not_come_back() {
     let chapters = open(directory.path());
     assert_eq!(lasts(&chapters), [50]);
     leads_to_all(&chapters, &batches[4]);
+}
+
+/// Whoever reads the history has its place by the chapters: none may be missing before others.
+#[test]
+fn an_index_that_cannot_be_written_anew_keeps_its_chapters_and_takes_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let chapters = open(directory.path());
+    (0..6).for_each(|n| chapters.add(PEN, draft(&some(n * 10 + 1..n * 10 + 11))));
+    let in_the_way = directory.path().join(FILE).with_extension("tmp");
+    std::fs::create_dir(&in_the_way).unwrap();
+    chapters.truncate(5, |_| ShardId(1));
+    assert_eq!(lasts(&chapters), [10, 20, 30, 40, 50]);
+    std::fs::remove_dir(in_the_way).unwrap();
+    // The file has what was cut off: nothing may come behind it there.
+    chapters.add(PEN, draft(&renamed(some(51..61), 51, "other")));
+    let names = chapters.names();
+    assert_eq!(lasts(&chapters), [10, 20, 30, 40, 50, 60]);
+    // Of all of them it is still known what they have.
+    let stranger: Owner = Owner::new("stranger".into()).unwrap();
+    let wanted = Sought { owner: Some(&stranger), ..Sought::default() };
+    assert!(chapters.all().iter().all(|chapter| !chapters.may_have(chapter, &wanted)));
+    chapters.forget(4);
+    assert_eq!((lasts(&chapters), chapters.names()), (vec![50, 60], names));
+    drop(chapters);
+    assert_eq!(lasts(&open(directory.path())), [10, 20, 30, 40, 50, 60]);
+}
+
+#[test]
+fn a_tenure_that_is_over_adds_nothing_behind_the_one_that_follows() {
+    let chapters = Chapters::open(None, REGISTER);
+    let before = chapters.take_pen();
+    chapters.add(before, draft(&some(1..11)));
+    let now = chapters.take_pen();
+    chapters.add(before, draft(&some(11..21)));
+    chapters.add(now, draft(&some(11..16)));
+    assert_eq!(lasts(&chapters), [10, 15]);
 }
 
 /// The same, with the network of another name from a batch on.
@@ -184,9 +222,9 @@ fn renamed(batches: Vec<Batch>, from: u64, name: &str) -> Vec<Batch> {
 fn a_name_of_a_line_that_was_cut_off_is_cut_off_with_it_and_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let chapters = open(directory.path());
-    chapters.add(draft(&some(1..11)));
+    chapters.add(PEN, draft(&some(1..11)));
     let names = chapters.names();
-    chapters.add(draft(&renamed(some(11..21), 15, "new")));
+    chapters.add(PEN, draft(&renamed(some(11..21), 15, "new")));
     let with_new = chapters.names();
     assert_eq!((with_new.len(), with_new[names.len()].since.0), (names.len() + 1, 15), "{with_new:?}");
     // Of a network in a shard that has nothing in what is cut off it stands.
@@ -201,7 +239,7 @@ fn a_name_of_a_line_that_was_cut_off_is_cut_off_with_it_and_no_other() {
     let chapters = open(directory.path());
     assert_eq!(chapters.names(), names);
     // The line that goes on tells its own.
-    chapters.add(draft(&renamed(some(11..21), 13, "newer")));
+    chapters.add(PEN, draft(&renamed(some(11..21), 13, "newer")));
     assert_eq!(chapters.names()[names.len()].since.0, 13);
 }
 
@@ -209,7 +247,7 @@ fn a_name_of_a_line_that_was_cut_off_is_cut_off_with_it_and_no_other() {
 fn what_a_network_was_called_is_forgotten_with_it_and_leaves_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let chapters = open(directory.path());
-    chapters.add(draft(&some(1..11)));
+    chapters.add(PEN, draft(&some(1..11)));
     let (known, stranger) = (chapters.names()[0].network, NetworkId(77));
     assert_eq!(chapters.lacking(vec![known, stranger]), [stranger]);
     chapters.forget(1);
@@ -226,8 +264,8 @@ fn what_a_network_was_called_is_forgotten_with_it_and_leaves_the_file() {
 fn what_a_network_is_called_without_a_batch_that_says_so_is_in_the_file_in_place_of_what_it_was_called_before() {
     let directory = tempfile::tempdir().unwrap();
     let chapters = open(directory.path());
-    chapters.add(draft(&some(1..11)));
-    chapters.add(draft(&renamed(some(11..21), 15, "later")));
+    chapters.add(PEN, draft(&some(1..11)));
+    chapters.add(PEN, draft(&renamed(some(11..21), 15, "later")));
     let before = chapters.names();
     let later = before.last().unwrap().clone();
     let begun = NameNote { since: (12, 7), name: "now".parse().unwrap(), ..later.clone() };
@@ -241,7 +279,7 @@ fn what_a_network_is_called_without_a_batch_that_says_so_is_in_the_file_in_place
     let others = before.iter().filter(|note| note.network != later.network);
     assert!(others.clone().all(|note| chapters.names().contains(note)), "{before:?}");
     // What it is called last is known: it is not noted once more.
-    chapters.add(draft(&renamed(some(21..31), 21, "later")));
+    chapters.add(PEN, draft(&renamed(some(21..31), 21, "later")));
     drop(chapters);
     assert_eq!(of_it(&open(directory.path())), [begun, later]);
 }
@@ -255,7 +293,7 @@ fn a_name_is_noted_once_for_as_long_as_it_lasts() {
     let mut grown = Vec::new();
     for n in 0..3 {
         let before = length();
-        chapters.add(draft(&some(n * 10 + 1..n * 10 + 11)));
+        chapters.add(PEN, draft(&some(n * 10 + 1..n * 10 + 11)));
         grown.push(length() - before);
     }
     let names = chapters.names();
