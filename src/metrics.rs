@@ -221,7 +221,7 @@ impl Metrics {
             watches: gauge("allod_watches", "Subscriptions to events, over TCP and HTTP. A rise means more listeners: each change is told to all of them."),
             watches_ended: counters(
                 "allod_watches_ended_total",
-                "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a failover that lost changes.",
+                "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a failover that lost changes, or a history that is damaged.",
                 &["reason"],
             ),
         };

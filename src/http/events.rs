@@ -12,12 +12,12 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio_util::io::ReaderStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{App, json as json_body, plain, stopping};
-use crate::server::watch::{Next, Pages};
+use crate::server::watch::{Next, Pages, ToldEvents};
 use crate::wire::params::EventsWatch;
 use crate::wire::{self, ErrorKind, Request, RpcError};
 
@@ -49,7 +49,7 @@ pub(super) async fn events(
     let (to, from) = duplex(PIPE_BYTES);
     let stop = app.server.stop.clone();
     tokio::spawn(async move {
-        tell(pages, to, &stop).await;
+        tell_until_left(pages, to, &stop).await;
         drop(place);
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
@@ -84,13 +84,25 @@ fn refused(error: &RpcError) -> Response {
     json_body(status, json!({ "error": error }).to_string().into_bytes())
 }
 
-/// Tells until the client is gone, nothing comes any more, or the server stops.
-async fn tell(mut pages: Pages, mut to: DuplexStream, stop: &CancellationToken) {
+/// Tells until the client is gone, whether or not there is something to be told; nothing comes any more, or the server stops.
+async fn tell_until_left(pages: Pages, to: DuplexStream, stop: &CancellationToken) {
+    let (mut from, to) = split(to);
+    tokio::select! {
+        () = left(&mut from) => {}
+        () = tell(pages, to, stop) => {}
+    }
+}
+
+/// Until whoever reads has taken the other end away; nothing is ever written there.
+async fn left(from: &mut ReadHalf<DuplexStream>) {
+    while from.read_u8().await.is_ok() {}
+}
+
+async fn tell(mut pages: Pages, mut to: WriteHalf<DuplexStream>, stop: &CancellationToken) {
     // Whoever loses the connection before anything happened goes on from here, too. An id alone is no message.
     let mut text = format!("retry: {RETRY_MS}\nid: {}\n\n", pages.cursor()).into_bytes();
     let mut ends = false;
-    // Whoever has taken the other end away is gone. A message that is cut off by the stop is none, and its client goes on
-    // behind the one before.
+    // A message that is cut off by the stop is none, and its client goes on behind the one before.
     while takes(&mut to, &text, stop).await && !ends {
         text.clear();
         let next = tokio::select! {
@@ -101,40 +113,51 @@ async fn tell(mut pages: Pages, mut to: DuplexStream, stop: &CancellationToken) 
             }
             next = pages.next() => next,
         };
-        ends |= put(&mut text, next);
+        ends |= match next {
+            Next::Events(events) => !put_all(&mut to, &mut text, events, stop).await,
+            Next::Bookmark(cursor) => {
+                message(&mut text, "bookmark", Some(cursor.as_str()), &json!({ "cursor": cursor }));
+                false
+            }
+            Next::Lagged(cursor) => {
+                message(&mut text, "lagged", Some(cursor.as_str()), &json!({ "cursor": cursor }));
+                true
+            }
+            Next::Lost { problem, last_common } => {
+                message(&mut text, "cursor_lost", None, &json!({ "problem": problem, "last_common": last_common }));
+                true
+            }
+        };
     }
 }
 
+/// Puts events behind the text. Of a long page others of the thread do not wait for all, and a client that is slow holds a part
+/// of it: what fills the pipe goes first. False: it was not taken, and nothing comes any more.
+async fn put_all(
+    to: &mut WriteHalf<DuplexStream>,
+    text: &mut Vec<u8>,
+    events: ToldEvents,
+    stop: &CancellationToken,
+) -> bool {
+    for event in events {
+        if text.len() >= PIPE_BYTES {
+            if !takes(to, text, stop).await {
+                text.clear();
+                return false;
+            }
+            text.clear();
+        }
+        message(text, "event", Some(event.cursor.as_str()), &json!(event));
+    }
+    true
+}
+
 /// Is all of it taken, or as much at once as there is room for where the server stops?
-async fn takes(to: &mut DuplexStream, text: &[u8], stop: &CancellationToken) -> bool {
+async fn takes(to: &mut WriteHalf<DuplexStream>, text: &[u8], stop: &CancellationToken) -> bool {
     tokio::select! {
         biased;
         taken = to.write_all(text) => taken.is_ok(),
         () = stop.cancelled() => false,
-    }
-}
-
-/// Appends what is told; true: nothing comes after it.
-fn put(text: &mut Vec<u8>, next: Next) -> bool {
-    match next {
-        Next::Events(events) => {
-            for event in &events {
-                message(text, "event", Some(event.cursor.as_str()), &json!(event));
-            }
-            false
-        }
-        Next::Bookmark(cursor) => {
-            message(text, "bookmark", Some(cursor.as_str()), &json!({ "cursor": cursor }));
-            false
-        }
-        Next::Lagged(cursor) => {
-            message(text, "lagged", Some(cursor.as_str()), &json!({ "cursor": cursor }));
-            true
-        }
-        Next::Lost { problem, last_common } => {
-            message(text, "cursor_lost", None, &json!({ "problem": problem, "last_common": last_common }));
-            true
-        }
     }
 }
 

@@ -9,40 +9,31 @@
 //! A subscription is a cursor and a task. It asks for the next page only while it has a place for lines that the client
 //! has not taken, so it holds two pages at most, however slow the client is. One that kept up once and is found behind
 //! what the owner keeps in memory is `lagged`, and ends; so is one that is found behind all that is kept. When the owner
-//! changes it goes on at the next one from its cursor; if that is no place of the line there, it ends as `cursor_lost`. Where the
+//! changes it goes on at the next one from its cursor; if that is no place of the line there, it ends as `cursor_lost`. So it
+//! does where what comes next stays damaged. While nobody can be asked, it says where it stands, as when nothing happens. Where the
 //! connection ends, as when the server stops, it ends with a `bookmark`, from which its client goes on elsewhere.
 //!
-//! Neighbours: `session` owns [`Watches`]; `http` tells [`Pages`] as server-sent events; `actors::events` has the pages.
+//! Neighbours: `session` owns [`Watches`]; `http` tells [`Pages`] as server-sent events.
 //!
 //! Review notes: is there a wait that the end of the session does not end?
 
+mod pages;
+
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use self::pages::{Next, Pages, ToldEvents};
 use super::Server;
-use super::dispatch;
-use super::faults::error_of;
-use super::render::event::{cursor_text, event};
 use super::render::noun;
-use super::role::Role;
-use crate::actors::coordinator::{self, Done, Job, Order};
-use crate::actors::events::{self, Cursor, EventsPage, Filter, Happened};
-use crate::actors::waits::Wait;
-use crate::actors::{Applied, Fault, NotReadyReason, Notice, Outlet, Told};
-use crate::limits::{BOOKMARK_EVERY_MS, WATCHES_MAX};
-use crate::metrics::Counted;
-use crate::peer::NO_CLIENT;
-use crate::peer::link::Link;
-use crate::wire::nouns::{BookmarkNotification, CursorLostNotification, Event, EventNotification, LaggedNotification};
-use crate::wire::params::EventsWatch;
-use crate::wire::values::Cursor as CursorText;
+use crate::actors::events::{Cursor, Filter};
+use crate::actors::{NotReadyReason, Notice, Outlet, Told};
+use crate::limits::WATCHES_MAX;
+use crate::wire::nouns::{BookmarkNotification, CursorLostNotification, EventNotification, LaggedNotification};
 use crate::wire::{ErrorKind, RpcError};
 
 /// Pages of a subscription that the client has not taken.
@@ -50,184 +41,8 @@ const PLACES: usize = 2;
 /// When to ask again where nobody can be asked now.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What a client is told next.
-#[derive(Debug)]
-pub enum Next {
-    /// Events.
-    Events(Vec<Event>),
-    /// Nothing else happened up to there.
-    Bookmark(CursorText),
-    /// The client is too far behind. Nothing comes after it.
-    Lagged(CursorText),
-    /// The line of history that it followed was cut off. Nothing comes after it.
-    Lost {
-        /// Why.
-        problem: String,
-        /// The last cursor that is still good.
-        last_common: CursorText,
-    },
-}
-
-/// The events behind a cursor, as they come.
-#[derive(Debug)]
-pub struct Pages {
-    server: Arc<Server>,
-    /// Its number among sessions and subscriptions, by which another node is told that it has ended.
-    number: u64,
-    /// The way by which another node was asked last.
-    asked: Weak<Link>,
-    filter: Filter,
-    cursor: Cursor,
-    /// Which memory told the last page, and did it come out of it?
-    last: Option<(u128, bool)>,
-    told: Instant,
-    _counted: Counted,
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-impl Pages {
-    /// Behind a cursor.
-    fn new(server: Arc<Server>, filter: Filter, cursor: Cursor) -> Self {
-        let counted = Counted::in_gauge(&server.metrics.watches);
-        let number = server.sessions.fetch_add(1, Ordering::Relaxed);
-        Self { server, number, asked: Weak::new(), filter, cursor, last: None, told: Instant::now(), _counted: counted }
-    }
-
-    /// Where it stands.
-    pub fn cursor(&self) -> CursorText {
-        cursor_text(&self.cursor)
-    }
-
-    /// What waits for it at another node does not any more.
-    fn leave(&mut self) {
-        if let Some(link) = std::mem::take(&mut self.asked).upgrade() {
-            link.hang_up(self.number);
-        }
-    }
-
-    /// What a client asked for that has no session.
-    ///
-    /// # Errors
-    /// What the owner of the register says against it.
-    pub async fn begin(server: &Arc<Server>, ask: EventsWatch) -> Result<Self, RpcError> {
-        let job = dispatch::events_watch(ask)?;
-        let (filter, cursor) = begin(server, job).await.map_err(|fault| error_of(&fault))?;
-        Ok(Self::new(Arc::clone(server), filter, cursor))
-    }
-
-    fn ended(&self, how: &'static str) {
-        self.server.metrics.watches_ended.with_label_values(&[how]).inc();
-    }
-
-    /// What is told next.
-    pub async fn next(&mut self) -> Next {
-        loop {
-            let wait = Duration::from_millis(BOOKMARK_EVERY_MS).saturating_sub(self.told.elapsed());
-            match self.ask(wait.as_millis() as u64).await.map_err(|fault| *fault) {
-                Ok(page) => {
-                    let now = (page.memory, page.keeps_up);
-                    if self.last == Some((page.memory, true)) && !page.keeps_up {
-                        self.ended("lagged");
-                        return Next::Lagged(cursor_text(&self.cursor));
-                    }
-                    self.last = Some(now);
-                    let mut at = std::mem::replace(&mut self.cursor, page.cursor);
-                    let told = |happened: &Happened| {
-                        at.advance(happened.place);
-                        event(happened, &at)
-                    };
-                    let events: Vec<Event> = page.events.iter().map(told).collect();
-                    if !events.is_empty() {
-                        self.told = Instant::now();
-                        return Next::Events(events);
-                    }
-                    if self.told.elapsed() >= Duration::from_millis(BOOKMARK_EVERY_MS) {
-                        self.told = Instant::now();
-                        return Next::Bookmark(cursor_text(&self.cursor));
-                    }
-                }
-                // What is kept went past it while it was told: it is the client that is slow. Asked to go on from there it is
-                // told what is lost.
-                Err(Fault::CursorLost { last_common, .. }) if self.cursor.is_passed_by(&last_common) => {
-                    self.ended("lagged");
-                    return Next::Lagged(cursor_text(&self.cursor));
-                }
-                Err(Fault::CursorLost { problem, last_common }) => {
-                    self.ended("cursor_lost");
-                    return Next::Lost { problem, last_common: cursor_text(&last_common) };
-                }
-                // Between two owners, or the store is not reached: the cursor says where to go on.
-                Err(fault) => {
-                    tracing::debug!(?fault, "events are asked for again");
-                    tokio::time::sleep(AGAIN).await;
-                }
-            }
-        }
-    }
-
-    async fn ask(&mut self, wait_ms: u64) -> Result<EventsPage, Box<Fault>> {
-        match &*self.server.seat.role() {
-            Role::Owner(shared) => events::page(shared, &self.filter, &self.cursor, wait_ms).await,
-            Role::Follower { link, .. } => {
-                let (outlet, mut told) = crate::actors::outlet();
-                if !Weak::ptr_eq(&self.asked, &Arc::downgrade(link)) {
-                    self.leave();
-                    self.asked = Arc::downgrade(link);
-                }
-                let job = Job::Events { filter: self.filter.clone(), cursor: self.cursor.clone(), wait_ms };
-                // That it waits is said, so that it is known there by its number when it leaves.
-                let wait = Some(Wait::begins(wait_ms, Arc::default()));
-                let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false, wait };
-                self.server.metrics.forwarded.inc();
-                link.job(self.number, 0, order, &outlet);
-                drop(outlet);
-                match told.recv().await {
-                    Some(Told::Job(_, Ok(Done::Events(page)))) => Ok(*page),
-                    Some(Told::Job(_, Err(fault))) => Err(fault),
-                    _ => Err(other_answer()),
-                }
-            }
-            Role::Between => Err(Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 50 })),
-            Role::Waiting { fault, .. } => Err(Box::new(fault.clone())),
-        }
-    }
-}
-
-/// Where a subscription begins, as the owner of the register says.
-///
-/// # Errors
-/// What stands in the way.
-async fn begin(server: &Arc<Server>, job: Job) -> Result<(Filter, Cursor), Box<Fault>> {
-    let (outlet, mut told) = crate::actors::outlet();
-    let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false, wait: None };
-    // Held between two owners, as what a session asks is.
-    match &*server.seat.settled().await {
-        Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
-        Role::Follower { link, .. } => {
-            server.metrics.forwarded.inc();
-            link.job(NO_CLIENT, 0, order, &outlet);
-            drop(outlet);
-        }
-        Role::Between => return Err(Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 50 })),
-        Role::Waiting { fault, .. } => return Err(Box::new(fault.clone())),
-    }
-    match told.recv().await {
-        Some(Told::Job(_, Ok(Done::Watching { filter, cursor }))) => Ok((filter, cursor)),
-        Some(Told::Job(_, Err(fault))) => Err(fault),
-        _ => Err(other_answer()),
-    }
-}
-
-fn other_answer() -> Box<Fault> {
-    let problem = "the owner of the register answered something else".to_owned();
-    Box::new(Fault::Unavailable { applied: Applied::No, problem })
-}
-
+/// Bytes of lines that are made at once: of a long page others of the thread do not wait for all.
+const LINES_BYTES: usize = 64 << 10;
 /// The subscriptions of one connection.
 #[derive(Debug)]
 pub struct Watches {
@@ -342,8 +157,8 @@ impl BegunWatch {
             };
             // Where the connection ends it waits for no place: nothing comes behind it.
             let (place, (lines, ends)) = match next {
-                Some((place, next)) => (place, lines_of(subscription, next)),
-                None => (None, (lines_of(subscription, Next::Bookmark(pages.cursor())).0, true)),
+                Some((place, next)) => (place, lines_of(subscription, next).await),
+                None => (None, (lines_of(subscription, Next::Bookmark(pages.cursor())).await.0, true)),
             };
             // A closed outlet is a client that is gone: then this is dropped, too.
             if to.send(Told::Notice(Notice { subscription, lines, ends, place })).is_err() || ends {
@@ -354,12 +169,17 @@ impl BegunWatch {
 }
 
 /// What is told, as notifications; and whether nothing comes after it.
-fn lines_of(subscription: u64, next: Next) -> (Vec<u8>, bool) {
+async fn lines_of(subscription: u64, next: Next) -> (Vec<u8>, bool) {
     let mut lines = Vec::new();
     let out = &mut lines;
     let ends = match next {
         Next::Events(events) => {
+            let mut room = LINES_BYTES;
             for event in events {
+                if out.len() >= room {
+                    room = out.len() + LINES_BYTES;
+                    tokio::task::yield_now().await;
+                }
                 notify(out, "event", &EventNotification { subscription, event });
             }
             false
@@ -398,4 +218,48 @@ pub fn nowhere_to_tell() -> RpcError {
 pub fn no_subscription(number: u64) -> RpcError {
     let message = format!("there is no subscription {number} on this connection; it may have ended");
     RpcError::new(ErrorKind::NotFound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::events::{Happened, What};
+    use crate::core::state::EventKind;
+    use crate::core::types::{NetworkId, Place, ShardTime, WallTime};
+
+    /// So many events, of some hundred bytes each.
+    fn page(count: usize) -> Next {
+        let happened = |seq: usize| Happened {
+            place: Place { seq: seq as u64, ..Place::default() },
+            wall: WallTime(0),
+            time: ShardTime(0),
+            kind: EventKind::NetworkDeleted,
+            network: NetworkId(1),
+            name: "lan".parse().unwrap(),
+            realm: "default".parse().unwrap(),
+            what: What::Network { config: None, subnets: Vec::new(), gone: Vec::new() },
+            by: "test".into(),
+            reason: Some("r".repeat(200).into()),
+        };
+        Next::Events(ToldEvents::new(Cursor::default(), (1..=count).map(happened).collect()))
+    }
+
+    #[tokio::test]
+    async fn others_of_the_thread_have_turns_while_a_long_page_is_made_into_lines() {
+        let turns = async |next: Next| {
+            let mut making = std::pin::pin!(lines_of(1, next));
+            let mut turns = 0;
+            let (lines, ends) = std::future::poll_fn(|cx| {
+                turns += 1;
+                making.as_mut().poll(cx)
+            })
+            .await;
+            assert!(!ends);
+            (turns, lines.iter().filter(|byte| **byte == b'\n').count())
+        };
+        assert_eq!(turns(page(50)).await, (1, 50));
+        let (turns, lines) = turns(page(1_000)).await;
+        assert_eq!(lines, 1_000);
+        assert!(turns > 5, "{turns}");
+    }
 }

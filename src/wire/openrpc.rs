@@ -66,7 +66,7 @@ fn notifications(generator: &mut SchemaGenerator) -> Vec<Value> {
         ),
         one(
             "cursor_lost",
-            "The line of history was cut off; the subscription has ended.",
+            "The line of history was cut off, or is damaged; the subscription has ended.",
             generator.subschema_for::<CursorLostNotification>(),
         ),
     ]

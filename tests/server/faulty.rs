@@ -75,6 +75,8 @@ pub struct FaultyStore {
     pub image_takes_ms: std::sync::atomic::AtomicU64,
     /// Each reading of the past takes so long.
     pub past_takes_ms: std::sync::atomic::AtomicU64,
+    /// The past cannot be read, but for the first batch somewhere, by which it is seen whether a place is there.
+    pub past_is: Mutex<Option<StoreError>>,
 }
 
 impl FaultyStore {
@@ -100,6 +102,7 @@ impl FaultyStore {
             no_room_to_take: false.into(),
             image_takes_ms: 0.into(),
             past_takes_ms: 0.into(),
+            past_is: Mutex::default(),
         })
     }
 
@@ -159,7 +162,7 @@ fn mismatch(batches: &[Batch]) -> CommitError {
     batches.iter().find_map(first).expect("a test asks for it where something is changed")
 }
 
-fn io_error() -> StoreError {
+pub fn io_error() -> StoreError {
     StoreError::Io { context: "a test".into(), source: Arc::new(io::Error::other("as asked")) }
 }
 
@@ -319,8 +322,10 @@ impl Store for FaultyStore {
     fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>> {
         let recorded = self.inner.recorded(stretches, bytes);
         let takes = Duration::from_millis(self.past_takes_ms.load(Ordering::Relaxed));
+        let fault = self.past_is.lock().unwrap().clone().filter(|_| bytes > 0);
         Box::pin(async move {
             tokio::time::sleep(takes).await;
+            fault.map_or(Ok(()), Err)?;
             recorded.await
         })
     }

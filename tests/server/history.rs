@@ -1,10 +1,12 @@
 //! What happened: who held an address, what an owner held, when, and why it ended; also of networks that are no more.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use allod::actors::clock::Clock;
+use allod::actors::service::Hooks;
+use allod::core::command::Command;
 use allod::store::embedded::{self, EmbeddedStore};
 use allod::store::memory::MemoryStore;
 use serde_json::{Value, json};
@@ -424,6 +426,21 @@ fn what_will_be_held_at_a_time_to_come_is_being_read_again_when_it_came() {
     assert_eq!(told(&history(&mut client, ask)), ["granted a", "granted b"]);
 }
 
+/// Takes the first chapter out of the file of the index: what is in it is in none.
+fn without_the_first_chapter(index: &std::path::Path) {
+    let bytes = std::fs::read(index).unwrap();
+    let mut at = 32;
+    loop {
+        let length = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        let next = at + 8 + length;
+        // The others are names.
+        if bytes[at + 8] == 1 {
+            return std::fs::write(index, [&bytes[..at], &bytes[next..]].concat()).unwrap();
+        }
+        at = next;
+    }
+}
+
 /// Whatever became of the file of the index while the server was away: it is there to be quick, and for nothing else.
 #[test]
 fn a_restart_tells_the_same_with_its_index_and_with_a_broken_one_and_without() {
@@ -472,11 +489,12 @@ fn a_restart_tells_the_same_with_its_index_and_with_a_broken_one_and_without() {
     server.running.stop();
 
     let length = std::fs::metadata(&index).unwrap().len();
-    let break_it: [&dyn Fn(); 4] = [
+    let break_it: [&dyn Fn(); 5] = [
         &|| (),
         &|| std::fs::OpenOptions::new().write(true).open(&index).unwrap().set_len(length - 7).unwrap(),
         &|| std::fs::write(&index, vec![7; 5_000]).unwrap(),
         &|| std::fs::remove_file(&index).unwrap(),
+        &|| without_the_first_chapter(&index),
     ];
     for (at, break_it) in break_it.iter().enumerate() {
         break_it();
@@ -502,4 +520,58 @@ fn an_event_behind_a_rename_has_the_new_name_whatever_is_asked_for() {
         let names: Vec<&Value> = granted.map(|event| &event["network"]).collect();
         assert_eq!(names, ["lan", "renamed"], "{ask}");
     }
+}
+
+/// What is held now of one that is no more is nothing, and of one that came again what that one holds: no other is looked at, of
+/// which there may be any number.
+#[test]
+fn what_a_network_held_that_is_no_more_is_looked_for_in_no_other_one() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lists);
+    let before_decide = move |command: &Command| {
+        if matches!(command, Command::List(_)) {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let mut client = server.with_lan();
+    client.allocate("other");
+    let create = |client: &mut Client, name: &str| {
+        client.ok("network.create", json!({"name": name, "realm": name, "subnets": [{"cidr": "10.9.0.0/24"}]}));
+        client.ok("ip.allocate", json!({"network": name, "owner": name}));
+    };
+    for name in ["gone", "again"] {
+        create(&mut client, name);
+        client.ok("network.delete", json!({"network": name, "purge": true}));
+    }
+    create(&mut client, "again");
+    server.clock.advance_ms(1_000);
+    let then = client.ok("server.info", json!({}))["time"].clone();
+    for (name, held, listed) in
+        [("gone", vec![], 0), ("again", vec!["granted again"], 1), ("lan", vec!["granted other"], 1)]
+    {
+        lists.store(0, Ordering::SeqCst);
+        assert_eq!(told(&history(&mut client, json!({"network": name, "at": then}))), held, "{name}");
+        assert_eq!(lists.load(Ordering::SeqCst), listed, "{name}");
+    }
+}
+
+/// A cursor of one network says nothing of another: who hands it in means another one, or has mistaken himself.
+#[test]
+fn the_history_of_a_network_goes_on_behind_the_cursors_behind_which_it_can_be_watched() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut refused = 0;
+    for n in 0..12 {
+        let name = format!("n{n}");
+        let created =
+            client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.1.{n}.0/24")}]}));
+        let cursor = client.ok("network.get", json!({"network": created["id"]}))["cursor"].clone();
+        let watched = server.client().call("events.watch", json!({"network": "lan", "since": cursor}));
+        let told = client.call("events.history", json!({"network": "lan", "after": cursor}));
+        let field = |answer: &Value| answer["error"]["data"]["field"].as_str().map(ToOwned::to_owned);
+        assert_eq!(field(&told).as_deref(), field(&watched).map(|_| "after"), "{told}");
+        refused += u32::from(field(&told).is_some());
+    }
+    assert!((1..12).contains(&refused), "some are of other shards: {refused}");
 }

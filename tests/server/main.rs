@@ -61,6 +61,7 @@ mod subnet_lists;
 mod support;
 mod sweeps;
 mod transcripts;
+mod unread;
 mod waits;
 mod waits_named;
 mod waits_together;

@@ -35,7 +35,7 @@ pub fn event(client: &mut Client) -> Value {
     }
 }
 
-fn watch(client: &mut Client, params: Value) -> u64 {
+pub fn watch(client: &mut Client, params: Value) -> u64 {
     client.ok("events.watch", params)["subscription"].as_u64().unwrap()
 }
 
@@ -451,10 +451,10 @@ pub struct Stream {
 
 /// One of them: `id`, `event` and `data`.
 #[derive(Debug)]
-struct Sent {
-    id: Option<String>,
-    event: String,
-    data: Value,
+pub struct Sent {
+    pub id: Option<String>,
+    pub event: String,
+    pub data: Value,
 }
 
 impl Stream {
@@ -498,11 +498,11 @@ impl Stream {
     }
 
     /// Until it ends. What comes before that is passed over; one that stays open is found out by the limit of a read.
-    fn until_its_end(&mut self) {
+    pub fn until_its_end(&mut self) {
         while self.line().is_some() {}
     }
 
-    fn next(&mut self) -> Sent {
+    pub fn next(&mut self) -> Sent {
         let (mut id, mut event) = (None, String::new());
         loop {
             let line = self.line().expect("the stream goes on");

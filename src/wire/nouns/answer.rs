@@ -102,7 +102,8 @@ object! { open
         count?: u64,
         /// `after` of the next page; left out on the last.
         next?: Cursor,
-        /// Where `events.watch` goes on from this answer.
+        /// Where `events.watch` goes on from this answer: of one network it misses and repeats nothing. Over several, or from the
+        /// first page of several, it misses nothing, and may repeat what changed while they were listed: compare `generation`.
         cursor?: Cursor,
     }
 }

@@ -242,8 +242,8 @@ object! { open
 }
 
 object! { open
-    /// Params of the notification `cursor_lost`: the line of history that was followed was cut off, by a failover or a restore.
-    /// The subscription has ended.
+    /// Params of the notification `cursor_lost`: the line of history that was followed was cut off, by a failover or a restore, or
+    /// what comes next is damaged and cannot be read. The subscription has ended.
     CursorLostNotification {
         /// Of which subscription.
         subscription: u64,
