@@ -88,6 +88,12 @@ fn histogram(name: &str, help: &str, buckets: &[f64]) -> Histogram {
         .expect("names and buckets are constants")
 }
 
+/// By method.
+fn histograms(name: &str, help: &str, buckets: &[f64]) -> HistogramVec {
+    HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), &["method"])
+        .expect("names and buckets are constants")
+}
+
 fn gauge(name: &str, help: &str) -> IntGauge {
     IntGauge::new(name, help).expect("names are constants")
 }
@@ -128,24 +134,16 @@ impl Metrics {
                 "Requests answered, by method and outcome (ok or the kind of error). A rise of overloaded or unavailable is felt by clients.",
                 &["method", "outcome"],
             ),
-            request_seconds: HistogramVec::new(
-                HistogramOpts::new(
-                    "allod_request_duration_seconds",
-                    "From reading a request to its answer, of those that did not wait for capacity. A rise is felt by clients; compare with commit and queue time.",
-                )
-                .buckets(SECONDS.to_vec()),
-                &["method"],
-            )
-            .expect("names and buckets are constants"),
-            waited_seconds: HistogramVec::new(
-                HistogramOpts::new(
-                    "allod_request_waited_duration_seconds",
-                    "From reading a request to its answer, of those that waited for capacity (wait_seconds) and were granted. A rise means that less comes free than is asked for, not that the server is slow.",
-                )
-                .buckets(WAITED_SECONDS.to_vec()),
-                &["method"],
-            )
-            .expect("names and buckets are constants"),
+            request_seconds: histograms(
+                "allod_request_duration_seconds",
+                "From reading a request to its answer, of those that did not wait for capacity. A rise is felt by clients; compare with commit and queue time.",
+                SECONDS,
+            ),
+            waited_seconds: histograms(
+                "allod_request_waited_duration_seconds",
+                "From reading a request to its answer, of those that waited for capacity (wait_seconds) and were granted. A rise means that less comes free than is asked for, not that the server is slow.",
+                WAITED_SECONDS,
+            ),
             queue_seconds: histogram(
                 "allod_queue_duration_seconds",
                 "How long requests waited for their network's actor. A rise means one reactor thread is busy.",
@@ -161,7 +159,10 @@ impl Metrics {
                 "From handing a group to the store until it is durable. A rise means a slow disk or a busy store, felt by every client.",
                 SECONDS,
             ),
-            commits: counter("allod_commits_total", "Group commits that became durable. A rise is load; none beside requests means that nothing is changed, or that the store stands still."),
+            commits: counter(
+                "allod_commits_total",
+                "Group commits that became durable. A rise is load; none beside requests means that nothing is changed, or that the store stands still.",
+            ),
             commit_failures: counters(
                 "allod_commit_failures_total",
                 "Commits that did not end well, by class. Any rise needs a look at the store and the log.",
@@ -197,7 +198,10 @@ impl Metrics {
                 "allod_forwarded_requests_total",
                 "Requests handed to the node that owns the register. Clients that ask that node itself save a hop.",
             ),
-            connections: gauge("allod_connections", "Open client connections. A rise without more requests means clients that keep what they do not use; at server.max_connections more are refused."),
+            connections: gauge(
+                "allod_connections",
+                "Open client connections. A rise without more requests means clients that keep what they do not use; at server.max_connections more are refused.",
+            ),
             connections_accepted: counter(
                 "allod_connections_accepted_total",
                 "Connections accepted. A rise without more open ones means clients that reconnect.",
@@ -212,13 +216,19 @@ impl Metrics {
                 "Connections that went on on another reactor thread, by reason: full, because theirs was always busy and that one was not; follows, because the network that a quiet one asks is there. Some at the beginning of a load are normal; a steady rise of full means threads that are busy in turns.",
                 &["reason"],
             ),
-            http_connections: gauge("allod_http_connections", "Open connections to the HTTP port. A rise means scrapes or streams that are not ended; beyond their bound more are refused."),
+            http_connections: gauge(
+                "allod_http_connections",
+                "Open connections to the HTTP port. A rise means scrapes or streams that are not ended; beyond their bound more are refused.",
+            ),
             http_refused: counters(
                 "allod_http_refused_total",
                 "What was refused or cut off over HTTP, by reason. A rise of connections, bodies, bytes or streams means too many at once; of unfinished or slow, clients that do not send what they began or do not read.",
                 &["reason"],
             ),
-            watches: gauge("allod_watches", "Subscriptions to events, over TCP and HTTP. A rise means more listeners: each change is told to all of them."),
+            watches: gauge(
+                "allod_watches",
+                "Subscriptions to events, over TCP and HTTP. A rise means more listeners: each change is told to all of them.",
+            ),
             watches_ended: counters(
                 "allod_watches_ended_total",
                 "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a failover that lost changes, or a history that is damaged.",
