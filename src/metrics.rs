@@ -124,9 +124,78 @@ impl Drop for Counted {
     }
 }
 
+/// Those of connections and streams, as they are in [`Metrics`].
+struct OfClients {
+    forwarded: IntCounter,
+    connections: IntGauge,
+    connections_accepted: IntCounter,
+    connections_closed: IntCounterVec,
+    connections_moved: IntCounterVec,
+    http_connections: IntGauge,
+    http_refused: IntCounterVec,
+    watches: IntGauge,
+    watches_ended: IntCounterVec,
+}
+
+fn of_clients() -> OfClients {
+    OfClients {
+        forwarded: counter(
+            "allod_forwarded_requests_total",
+            "Requests handed to the node that owns the register. Clients that ask that node itself save a hop.",
+        ),
+        connections: gauge(
+            "allod_connections",
+            "Open client connections. A rise without more requests means clients that keep what they do not use; at server.max_connections more are refused.",
+        ),
+        connections_accepted: counter(
+            "allod_connections_accepted_total",
+            "Connections accepted. A rise without more open ones means clients that reconnect.",
+        ),
+        connections_closed: counters(
+            "allod_connections_closed_total",
+            "Connections that the server closed, by reason. A rise of slow or limit means clients that do not read, or too many.",
+            &["reason"],
+        ),
+        connections_moved: counters(
+            "allod_connections_moved_total",
+            "Connections that went on on another reactor thread, by reason: full, because theirs was always busy and that one was not; follows, because the network that a quiet one asks is there. Some at the beginning of a load are normal; a steady rise of full means threads that are busy in turns.",
+            &["reason"],
+        ),
+        http_connections: gauge(
+            "allod_http_connections",
+            "Open connections to the HTTP port. A rise means scrapes or streams that are not ended; beyond their bound more are refused.",
+        ),
+        http_refused: counters(
+            "allod_http_refused_total",
+            "What was refused or cut off over HTTP, by reason. A rise of connections, bodies, bytes or streams means too many at once; of unfinished or slow, clients that do not send what they began or do not read.",
+            &["reason"],
+        ),
+        watches: gauge(
+            "allod_watches",
+            "Subscriptions to events, over TCP and HTTP. A rise means more listeners: each change is told to all of them.",
+        ),
+        watches_ended: counters(
+            "allod_watches_ended_total",
+            "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a failover that lost changes, or a history that is damaged.",
+            &["reason"],
+        ),
+    }
+}
+
 impl Metrics {
     /// A registry of its own: several servers may live in one process.
     pub fn new() -> Self {
+        let OfClients {
+            forwarded,
+            connections,
+            connections_accepted,
+            connections_closed,
+            connections_moved,
+            http_connections,
+            http_refused,
+            watches,
+            watches_ended,
+        } = of_clients();
         let metrics = Self {
             registry: Registry::new(),
             requests: counters(
@@ -194,46 +263,15 @@ impl Metrics {
                 "Reservations that a failover of Redis cut off and this node brought back, by what became of them. Any conflict has an operator decide: allod cluster conflicts.",
                 &["became"],
             ),
-            forwarded: counter(
-                "allod_forwarded_requests_total",
-                "Requests handed to the node that owns the register. Clients that ask that node itself save a hop.",
-            ),
-            connections: gauge(
-                "allod_connections",
-                "Open client connections. A rise without more requests means clients that keep what they do not use; at server.max_connections more are refused.",
-            ),
-            connections_accepted: counter(
-                "allod_connections_accepted_total",
-                "Connections accepted. A rise without more open ones means clients that reconnect.",
-            ),
-            connections_closed: counters(
-                "allod_connections_closed_total",
-                "Connections that the server closed, by reason. A rise of slow or limit means clients that do not read, or too many.",
-                &["reason"],
-            ),
-            connections_moved: counters(
-                "allod_connections_moved_total",
-                "Connections that went on on another reactor thread, by reason: full, because theirs was always busy and that one was not; follows, because the network that a quiet one asks is there. Some at the beginning of a load are normal; a steady rise of full means threads that are busy in turns.",
-                &["reason"],
-            ),
-            http_connections: gauge(
-                "allod_http_connections",
-                "Open connections to the HTTP port. A rise means scrapes or streams that are not ended; beyond their bound more are refused.",
-            ),
-            http_refused: counters(
-                "allod_http_refused_total",
-                "What was refused or cut off over HTTP, by reason. A rise of connections, bodies, bytes or streams means too many at once; of unfinished or slow, clients that do not send what they began or do not read.",
-                &["reason"],
-            ),
-            watches: gauge(
-                "allod_watches",
-                "Subscriptions to events, over TCP and HTTP. A rise means more listeners: each change is told to all of them.",
-            ),
-            watches_ended: counters(
-                "allod_watches_ended_total",
-                "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a failover that lost changes, or a history that is damaged.",
-                &["reason"],
-            ),
+            forwarded,
+            connections,
+            connections_accepted,
+            connections_closed,
+            connections_moved,
+            http_connections,
+            http_refused,
+            watches,
+            watches_ended,
         };
         metrics.register();
         metrics.begin_at_zero();
