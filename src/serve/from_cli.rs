@@ -392,6 +392,9 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
                 "nothing was changed: bring the data of Redis back, then say it again: `allod migrate FROM TO`"
             }
             StoreError::Locked(_) => "stop the server that has it open, then say it again: `allod migrate FROM TO`",
+            StoreError::HistoryDamaged(_) => {
+                "`allod serve --give-up-history`, once, makes it whole without that history; stop it, then say this again"
+            }
             _ => "name the data directory of a server that is stopped, or the URL of its Redis",
         },
         is_gone: false,

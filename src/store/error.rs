@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::{Epoch, Seq, ShardId};
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
@@ -116,4 +118,16 @@ pub enum StoreError {
     /// What was given cannot be kept: a fault of the caller, not of the store.
     #[error("{0}")]
     Invalid(Arc<str>),
+}
+
+impl StoreError {
+    /// Is it the content that is wrong, or gone? A disk that gives a sector back no more does not do so later either; what else it,
+    /// or the machine, refuses may pass.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        match self {
+            StoreError::Damaged(_) => true,
+            StoreError::Io { source, .. } => source.raw_os_error() == Some(Errno::IO.raw_os_error()),
+            _ => false,
+        }
+    }
 }

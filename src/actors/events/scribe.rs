@@ -95,7 +95,7 @@ async fn run(shared: &Weak<Shared>) {
                 tracing::warn!(error = chain(&error), "the index of the history waits for the store");
                 // What comes later than that does not keep anybody from names.
                 let is_read_up = scribe.as_ref().is_some_and(|scribe| scribe.is_read_up);
-                if !is_read_up && matches!(error, StoreError::Damaged(_)) {
+                if !is_read_up && error.is_unreadable() {
                     shared.feed.cannot_be_read_up(error);
                 }
                 AGAIN

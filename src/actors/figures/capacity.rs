@@ -17,7 +17,7 @@ use crate::core::address::Family;
 use crate::core::outcome::{Counts, Grantable, PoolUsage};
 use crate::core::state::PoolKind;
 
-/// Networks that are shown beyond as many as may be, as something is wrong with them.
+/// Networks that are shown beyond as many as may be, as something is or was wrong with them.
 const WRONG_MAX: usize = 1_000;
 /// Rows of subnets and pools in one scrape.
 pub const ROWS_MAX: usize = 50_000;

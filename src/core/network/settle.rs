@@ -2,7 +2,7 @@
 //!
 //! Nothing is looked up in a list of what a plan did: the reservations say it themselves. So either can be repeated, and
 //! what was released or renewed meanwhile stays so. Nobody is left with none by a promise: who waits for an address whose
-//! holder was reverted keeps its own. And no promise ends in silence: where what was promised cannot come any more (it was
+//! holder was reverted keeps its own. And no promise ends in silence, as long as anything is left that tells of it: where what was promised cannot come any more (it was
 //! declined, its subnet moved, the network is deleted), a commit that covers who waits for it is refused, and so is a revert
 //! that takes from who was committed already what he let his own go for.
 
@@ -108,7 +108,7 @@ struct Settled {
     earlier: bool,
 }
 
-/// Can what the plan promised come to covered instances? A promise that cannot be kept does not end in silence.
+/// Can what the plan promised come to covered instances? Of what was declined it is known until its probation is over.
 fn keeps_promises(
     network: &Network,
     ask: &Settle,

@@ -202,7 +202,8 @@ pub struct Declined {
     pub until: ShardTime,
     /// What was seen there, in the decliner's words.
     pub seen: CompactString,
-    /// To whom it was promised, who does not get it now: its deployment says so until it is applied anew.
+    /// To whom it was promised, who does not get it now: its deployment says so until it is applied anew, or until the address is
+    /// not kept from anybody any more.
     pub promise: Option<Box<Promise>>,
 }
 

@@ -4,8 +4,6 @@ use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use rustix::io::Errno;
-
 use crate::store::StoreError;
 pub(super) use crate::store::whole::io;
 
@@ -24,16 +22,6 @@ pub(super) fn fact(error: &StoreError) -> String {
         StoreError::Damaged(text) => text.strip_suffix(ADVICE).unwrap_or(text).to_owned(),
         StoreError::Io { context, source } => format!("{context}: {source}"),
         other => other.to_string(),
-    }
-}
-
-/// Is it the content of a file that is wrong, or gone? A disk that gives a sector back no more does not do so later either; what
-/// else it, or the machine, refuses may pass.
-pub(super) fn is_unreadable(error: &StoreError) -> bool {
-    match error {
-        StoreError::Damaged(_) => true,
-        StoreError::Io { source, .. } => source.raw_os_error() == Some(Errno::IO.raw_os_error()),
-        _ => false,
     }
 }
 

@@ -141,7 +141,7 @@ pub(super) fn judge(
         if let Err(error) = { read }() {
             // What shows behind a segment may be wrong at its end.
             let next = if number > oldest { number } else { number + 1 };
-            let next = Some(next).filter(|_| !scan.contradicts && problem::is_unreadable(&error));
+            let next = Some(next).filter(|_| !scan.contradicts && error.is_unreadable());
             return Err(Refused { error, next, first: scan.first });
         }
     }

@@ -13,7 +13,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::EmbeddedOptions;
 use super::disk::{Disk, DiskFile};
 use super::meta::Meta;
-use super::problem;
 use super::replay::Prepared;
 use super::segment::{Segment, SegmentHeader, Spare};
 use super::snapshot::Snapshot;
@@ -215,7 +214,7 @@ impl EmbeddedShared {
     pub(super) fn note_damage(&self, error: &StoreError, segment: Option<u64>) {
         let text = match error {
             StoreError::Damaged(text) => text.clone(),
-            StoreError::Io { context, .. } if problem::is_unreadable(error) => {
+            StoreError::Io { context, .. } if error.is_unreadable() => {
                 let what = context.split_once(' ').map_or(&**context, |(_, path)| path);
                 format!("{what} cannot be read (Input/output error)").into()
             }

@@ -88,7 +88,7 @@ pub(super) async fn run(
     farewell::say(&shared, &mut link).await;
 }
 
-/// What came of it, when it is known whether Redis was reached.
+/// What came of it, which says whether Redis was reached.
 fn noted<T>(shared: &RedisShared, ended: Result<T, StoreError>) -> Result<T, StoreError> {
     shared.was_asked(ended.as_ref().err());
     ended

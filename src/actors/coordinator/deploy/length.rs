@@ -113,7 +113,7 @@ pub(super) fn can_be_told<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Re
 /// A deployment that holds more than one answer tells of.
 pub(super) fn too_much_held() -> Refusal {
     let problem = format!(
-        "holds more than the {WHOLE_ANSWER_BYTES_MAX} bytes of an answer tell of; ip.list with this `scope` shows it page by page"
+        "may hold more than the {WHOLE_ANSWER_BYTES_MAX} bytes of an answer tell of; ip.list with this `scope` shows it page by page"
     );
     Refusal::invalid("deployment", problem)
 }
