@@ -136,10 +136,14 @@ pub async fn run(session: &mut Session, args: &Call) -> Done<Exit> {
     };
     let answer = session.try_call(&args.method, params.clone()).await;
     let result = answer.map_err(|error| Failure::of_method(&args.method, &Value::Object(params.clone()), &error))?;
-    let doubted = if session.is_after_doubt() { doubt::of_any(&args.method, &result) } else { None };
-    session.print(&args.method, &params, &result)?;
+    let dry_run = params.get("dry_run") == Some(&Value::Bool(true));
+    let is_in_doubt = session.is_after_doubt() && !dry_run;
+    let doubted = if is_in_doubt { doubt::of_any(&args.method, &params, &result) } else { None };
+    let is_table = session.options.style.format == Format::Table;
+    let shown = (doubted.is_some() && is_table).then(|| doubt::without_created(&result));
+    session.print(&args.method, &params, shown.as_ref().unwrap_or(&result))?;
     if session.options.style.format != Format::Json {
-        more_of(&result).iter().for_each(|words| session.say(words));
+        more_of(&result, dry_run).iter().for_each(|words| session.say(words));
     }
     doubted.iter().for_each(|words| session.say(words));
     if args.method == "rpc.discover" && session.options.style.format == Format::Table {
@@ -149,9 +153,11 @@ pub async fn run(session: &mut Session, args: &Call) -> Done<Exit> {
 }
 
 /// That an answer is only a part, which a table and shell variables leave out.
-fn more_of(result: &Value) -> Option<String> {
+fn more_of(result: &Value, dry_run: bool) -> Option<String> {
     match (result.get("next").and_then(Value::as_str), result.get("more")) {
         (Some(next), _) => Some(format!("there are more: the same call with `after={}`", shell(next))),
+        // A dry run that is made again tells the same.
+        (None, Some(Value::Bool(true))) if dry_run => Some("there are more".to_owned()),
         (None, Some(Value::Bool(true))) => Some("there are more: make the same call again".to_owned()),
         (None, _) => None,
     }

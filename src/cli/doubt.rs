@@ -3,41 +3,73 @@
 //!
 //! Before: `perform`, `settle`, `deployment`, `call`, each of which asks the session whether an answer is such a one.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::output::list;
+use super::quote::shell;
 use crate::wire::{Access, Method};
 
 /// What is not known of an answer to `method`. None where it says the same whichever try did it.
-pub fn words(method: &str, result: &Value) -> Option<&'static str> {
-    let is_no = |of: &Value| of.get("created") == Some(&Value::Bool(false));
-    let lets_nothing_go = || result.get("released").and_then(Value::as_array).is_some_and(Vec::is_empty);
-    match method {
-        "ip.release" if lets_nothing_go() => {
-            Some("nothing is held there now: the first answer was lost, and it may have been released then")
-        }
-        "network.create" | "subnet.add" | "pool.add" if is_no(result) => {
-            Some("it is there: the first answer was lost, and it may have been made then")
-        }
-        "ip.allocate" | "ip.claim" if is_no(result) => {
-            Some("it is held: the first answer was lost, and it may have been granted then")
-        }
-        "ip.acquire" if list(result, "reservations").any(is_no) => {
-            Some("the first answer was lost: what was held before may have been granted then")
-        }
-        "deployment.commit" | "deployment.revert" if lets_nothing_go() => {
-            Some("the first answer was lost: what was let go then is not told again")
-        }
-        "deployment.apply" => Some("the first answer was lost: what is kept here may have been granted then"),
-        _ => None,
-    }
+pub fn words(method: &str, params: &Map<String, Value>, result: &Value) -> Option<String> {
+    known(method, params, result)?
 }
 
 /// The same of a call of any method, whatever it answers.
-pub fn of_any(method: &str, result: &Value) -> Option<&'static str> {
+pub fn of_any(method: &str, params: &Map<String, Value>, result: &Value) -> Option<String> {
     let changes = Method::from_name(method).is_some_and(|method| method.access() != Access::Read);
     let plain = "the first answer was lost: what this one says was there before may have been made then";
-    changes.then(|| words(method, result).unwrap_or(plain))
+    known(method, params, result).unwrap_or_else(|| changes.then(|| plain.to_owned()))
+}
+
+/// What is not known of an answer, if anything, where it is known what a repeat of this method answers.
+fn known(method: &str, params: &Map<String, Value>, result: &Value) -> Option<Option<String>> {
+    let is_no = |of: &Value| of.get("created") == Some(&Value::Bool(false));
+    let is_set = |member: &str| params.get(member) == Some(&Value::Bool(true));
+    let lets_nothing_go = || list(result, "released").next().is_none();
+    // Where it was, or may have been, let go by the first try, only the history has it.
+    let let_go = |scope: &str| {
+        let scope = shell(params.get(scope).and_then(Value::as_str).unwrap_or("default"));
+        format!("what was let go then is not told again; `allod history --scope {scope}` tells it")
+    };
+    Some(match method {
+        "ip.release" => lets_nothing_go().then(|| {
+            "nothing is held there now: the first answer was lost, and it may have been released then".to_owned()
+        }),
+        "network.create" | "subnet.add" | "pool.add" => {
+            is_no(result).then(|| "it is there: the first answer was lost, and it may have been made then".to_owned())
+        }
+        "ip.allocate" | "ip.claim" => is_no(result).then(|| {
+            let granted = "it is held: the first answer was lost, and it may have been granted then";
+            if is_set("replace") { format!("{granted}; {}", let_go("scope")) } else { granted.to_owned() }
+        }),
+        "ip.acquire" => {
+            let made = |held: &Value| held.get("created") == Some(&Value::Bool(true));
+            let was_held = list(result, "reservations").any(is_no);
+            // What is granted only now tells that the first try did nothing.
+            let may_have = is_set("exact") && lets_nothing_go() && !list(result, "reservations").any(made);
+            let held = was_held.then(|| "what was held before may have been granted then".to_owned());
+            let parts: Vec<String> = held.into_iter().chain(may_have.then(|| let_go("scope"))).collect();
+            (!parts.is_empty()).then(|| format!("the first answer was lost: {}", parts.join("; ")))
+        }
+        "deployment.commit" | "deployment.revert" => {
+            lets_nothing_go().then(|| format!("the first answer was lost: {}", let_go("deployment")))
+        }
+        "deployment.apply" => {
+            let mut slots = list(result, "instances").flat_map(|instance| list(instance, "networks"));
+            let is_kept = slots.any(|slot| slot.get("state").is_some_and(|state| state == "kept"));
+            is_kept.then(|| "the first answer was lost: what is kept here may have been granted then".to_owned())
+        }
+        _ => return None,
+    })
+}
+
+/// The answer without what it says of whether it is new, which nobody knows.
+pub fn without_created(result: &Value) -> Value {
+    let mut shown = result.clone();
+    if let Value::Object(members) = &mut shown {
+        members.remove("created");
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -49,10 +81,20 @@ mod tests {
     #[test]
     fn only_what_the_first_try_may_have_done_is_in_doubt() {
         let (old, new) = (json!({"created": false}), json!({"created": true}));
-        assert!(words("ip.claim", &old).is_some() && words("ip.claim", &new).is_none());
-        assert!(words("ip.acquire", &json!({"reservations": [new, old]})).is_some());
-        assert!(words("ip.release", &json!({"released": []})).is_some());
-        assert!(words("ip.release", &json!({"released": ["10.0.0.5"]})).is_none());
-        assert!(of_any("ip.update", &json!({})).is_some() && of_any("ip.get", &json!({})).is_none());
+        let (none, exact) = (Map::new(), Map::from_iter([("exact".to_owned(), json!(true))]));
+        let doubt = |method: &str, result: Value| words(method, &none, &result).is_some();
+        assert!(doubt("ip.claim", old.clone()) && !doubt("ip.claim", new.clone()));
+        assert!(doubt("ip.acquire", json!({"reservations": [&new, old]})));
+        assert!(
+            doubt("ip.release", json!({"released": []})) && !doubt("ip.release", json!({"released": ["10.0.0.5"]}))
+        );
+        let applied = |state: &str| json!({"instances": [{"id": "a", "networks": [{"state": state}]}]});
+        assert!(doubt("deployment.apply", applied("kept")) && !doubt("deployment.apply", applied("new")));
+        // An acquire of nothing lets go of all.
+        let nothing = json!({"reservations": []});
+        assert!(words("ip.acquire", &exact, &nothing).is_some() && !doubt("ip.acquire", nothing));
+        assert!(words("ip.acquire", &exact, &json!({"reservations": [new]})).is_none());
+        assert!(of_any("ip.update", &none, &json!({})).is_some() && of_any("ip.get", &none, &json!({})).is_none());
+        assert!(of_any("ip.release", &none, &json!({"released": ["10.0.0.5"]})).is_none());
     }
 }

@@ -11,6 +11,7 @@
 //! Owns the form; the sentences about what was asked are in `phrase`, the hints of the protocol's kinds in `hint`.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use clap::builder::styling::{AnsiColor, Style};
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use super::args::Ask;
 use super::exit::Exit;
 use super::output::words::{self, fitted};
 use super::output::{Format, number_of, text_of};
+use super::quote::shell;
 use super::{hint, phrase};
 use crate::client::{ClientError, RpcError};
 use crate::core::address::Range;
@@ -44,7 +46,7 @@ pub struct Failure {
     pub hint: String,
     /// What the server refused it with; none where the command failed by itself.
     pub refused: Option<Box<RpcError>>,
-    /// Of a run of several changes: how many were made before it failed.
+    /// Of a run of several changes: how many were made before it failed, where that is known.
     pub changes_made: Option<usize>,
 }
 
@@ -63,6 +65,28 @@ impl Failure {
     /// The same of what a file holds: then the command line was right.
     pub fn of_file(self) -> Self {
         Self { exit: if self.exit == Exit::Usage { Exit::Failed } else { self.exit }, ..self }
+    }
+
+    /// The same of a run of several changes that `file` (`-` is stdin) tells, where it broke off: how many were made before, if that
+    /// is known, and that it goes on when it is repeated with all that it was asked with.
+    pub fn broken_off(self, changes_made: Option<usize>, file: &Path) -> Self {
+        let again = match file.as_os_str() == "-" {
+            true => "the same command again, with the same lines, goes on from there",
+            false => "the same command again goes on from there",
+        };
+        let hint = match self.exit {
+            Exit::Unreachable => format!("{again}; `allod server ping` tells when the server is back"),
+            _ => format!("{}; then {again}", self.hint),
+        };
+        Self { hint, changes_made, ..self }
+    }
+
+    /// A network that was to be made, and that the server found made. `params` are those of the call.
+    pub fn made_by_another(params: &Value) -> Self {
+        let name = phrase::text(params, "name").unwrap_or_default();
+        let reason = format!("network `{name}` was made by somebody else meanwhile");
+        let hint = format!("`allod network get {}` shows it", shell(name));
+        Self::new(phrase::of("network.create", params), reason, hint)
     }
 
     /// A person said no, or nobody could be asked.

@@ -75,7 +75,8 @@ pub enum ClaimantCommand {
     /// Unbind, or release, what dead claimants used
     ///
     /// A sweep unbinds no more than 1000, releases no more than 1000, and lists
-    /// no more than 1000 of those that it missed: of more, sweep again.
+    /// no more than 1000 of those that it missed: where there are more,
+    /// sweep again.
     Sweep(Sweep),
 }
 

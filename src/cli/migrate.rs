@@ -206,7 +206,7 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     }
     let moved = match moved {
         Err(unmoved) if unmoved.is_gone && !aside.is_empty() => {
-            session.say("The register was moved before, and nothing else was left to do.");
+            session.say("the register was moved before, and nothing else was left to do");
             return Ok(Exit::Success);
         }
         moved => moved.map_err(failed)?,

@@ -111,7 +111,7 @@ struct Members {
     #[command(flatten)]
     #[serde(rename = "l2")]
     l2: L2,
-    /// A tag; may be repeated
+    /// A tag; may be repeated. A key with `=` is written {"KEY":"VALUE"}
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = pair)]
     #[serde(serialize_with = "pairs")]
     tags: Vec<(String, String)>,

@@ -67,14 +67,17 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
         }
         _ => session.make(&ask).await?,
     };
-    let doubted = if session.is_after_doubt() { doubt::words(ask.method, &result) } else { None };
+    let doubted = if session.is_after_doubt() { doubt::words(ask.method, &ask.params, &result) } else { None };
     // What a program reads is the answer as it is.
-    let is_for_people = ask.method == "ip.release" && session.options.style.format == Format::Table;
-    let shown = is_for_people.then(|| block::with_length(&result, held.as_ref()));
+    let shown = match ask.method {
+        _ if session.options.style.format != Format::Table => None,
+        "ip.release" => Some(block::with_length(&result, held.as_ref())),
+        _ => doubted.is_some().then(|| doubt::without_created(&result)),
+    };
     session.print(ask.method, &ask.params, shown.as_ref().unwrap_or(&result))?;
     if let Some(stop) = broken_off {
         let released = list(&result, "released").count();
-        session.say(&format!("released {}, and then it broke off: more is left", counted(released, "reservation")));
+        session.say(&format!("released {}, and then it broke off: there was more", counted(released, "reservation")));
         return Err(stop);
     }
     if dry_run {

@@ -131,6 +131,11 @@ impl Session {
         self.after_doubt
     }
 
+    /// Does this answer, the last one, say that what was to be made was there, although no earlier try of ours can have made it?
+    pub fn found_made(&self, answer: &Value) -> bool {
+        answer.get("created") == Some(&Value::Bool(false)) && !self.after_doubt
+    }
+
     /// Calls any method.
     pub async fn call(&mut self, method: &str, params: Value) -> Done<Value> {
         let members = params.as_object().cloned().unwrap_or_default();

@@ -38,7 +38,7 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
         session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
     }
     let result = session.make(&ask).await?;
-    let doubted = if session.is_after_doubt() { doubt::words(ask.method, &result) } else { None };
+    let doubted = if session.is_after_doubt() { doubt::words(ask.method, &ask.params, &result) } else { None };
     session.print(ask.method, &ask.params, &result)?;
     // It is done, whatever a look at what moved comes to.
     let after = if dry_run || before.is_none() { Ok(None) } else { deployment(session, &ask).await };
@@ -72,8 +72,7 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
     if released > 0 {
         session.say(&format!("released {}", counted(released as u64, "reservation")));
     } else if let Some(words) = doubted {
-        let scope = shell(ask.text("deployment").unwrap_or_default());
-        session.say(&format!("{words}; `allod history --scope {scope}` tells it"));
+        session.say(&words);
     } else if moved.is_empty() && is_seen {
         session.say(if reverts { "nothing was to be taken back" } else { "nothing was to be let go" });
     }

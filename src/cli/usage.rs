@@ -18,6 +18,9 @@ pub(super) fn help_asked(arguments: &[OsString], error: &clap::Error) -> Option<
 /// A wrong command line with the usage that the help of its command shows. Clap's own has what was typed, or guessed at, among
 /// what must be: as if `--server` had to be given.
 pub(super) fn with_usage_of_help(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    if let Some(joint) = missing_value(&error, arguments) {
+        suggest_joint(&mut error, &joint);
+    }
     let Some(usage) = error.get(ContextKind::Usage).map(ToString::to_string) else { return error };
     let mut root = super::command();
     root.build();
@@ -31,10 +34,26 @@ pub(super) fn with_usage_of_help(mut error: clap::Error, arguments: &[OsString])
     }
     error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
     if let Some(joint) = joint_value(&error, command, arguments) {
-        let tip = format!("a value that begins with `-` is written behind `=`: '{joint}'");
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        suggest_joint(&mut error, &joint);
     }
     error
+}
+
+fn suggest_joint(error: &mut clap::Error, joint: &str) {
+    let tip = format!("a value that begins with `-` is written behind `=`: `{joint}`");
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+}
+
+/// The option with its value, where no value was found, as what stands behind it is an option as well.
+fn missing_value(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let is_missing = error.kind() == ErrorKind::InvalidValue
+        && error.get(ContextKind::InvalidValue).is_none_or(|value| value.to_string().is_empty());
+    let taken = error.get(ContextKind::InvalidArg).filter(|_| is_missing)?.to_string();
+    let name = taken.split_whitespace().next().filter(|name| name.starts_with("--"))?;
+    arguments.windows(2).find_map(|pair| {
+        let (option, value) = (pair[0].to_str()?, pair[1].to_str()?);
+        (option == name && value.starts_with('-') && value != "--").then(|| quote::option(option, value))
+    })
 }
 
 /// The option with its value, where that was taken for an option itself.

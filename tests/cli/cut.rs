@@ -52,7 +52,7 @@ fn a_release_that_breaks_off_tells_what_it_released_and_fails() {
     ] {
         let (code, told, said) = run(&server, line);
         assert_eq!((code, told.lines().count()), (Some(1), 4), "{line}: {told}{said}");
-        assert!(said.contains("released 3 reservations, and then it broke off: more is left\n"), "{line}: {said}");
+        assert!(said.contains("released 3 reservations, and then it broke off: there was more\n"), "{line}: {said}");
         assert!(said.contains(why), "{line}: {said}");
     }
 }
@@ -68,6 +68,7 @@ fn a_call_of_which_a_table_shows_only_a_part_says_so() {
         assert_eq!(said, "there are more: the same call with `after='n 1'`\n", "{format}");
     }
     assert_eq!(run(&server, "call scope.release scope=ci").2, "there are more: make the same call again\n");
+    assert_eq!(run(&server, "call scope.release scope=ci dry_run=true").2, "there are more\n");
     assert_eq!(run(&server, "call ip.list limit=1 --format json").2, "");
 }
 

@@ -62,6 +62,20 @@ fn what_the_first_try_may_have_done_is_not_said_to_have_been_so_before() {
             "it is held: the first answer was lost, and it may have been granted then\n",
         ),
         (
+            "ip allocate lan --owner a --replace",
+            "ip.allocate",
+            held.clone(),
+            "it is held: the first answer was lost, and it may have been granted then; what was let go then is not told again; `allod \
+             history --scope default` tells it\n",
+        ),
+        (
+            "ip acquire lan --owner a --ip any --exact --scope ci",
+            "ip.acquire",
+            json!({"reservations": [&held]}),
+            "the first answer was lost: what was held before may have been granted then; what was let go then is not told again; \
+             `allod history --scope ci` tells it\n",
+        ),
+        (
             "call ip.claim network=lan address=10.0.0.5 owner=a",
             "ip.claim",
             held,
@@ -77,6 +91,7 @@ fn what_the_first_try_may_have_done_is_not_said_to_have_been_so_before() {
         let server = losing(method, answer, |_, _| json!({"instances": []}));
         let output = allod(&server.address, &line.split(' ').collect::<Vec<_>>());
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), said), "{line}");
+        assert!(!text(&output.stdout).contains("held before"), "{line}: {}", text(&output.stdout));
         assert_eq!(server.methods().iter().filter(|asked| **asked == method).count(), 2, "{line}");
     }
 }
@@ -118,8 +133,34 @@ fn a_run_of_changes_that_breaks_off_tells_how_far_it_came_and_that_it_goes_on() 
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(said.contains("a bug; 1 of 2 changes were made before\n"), "{said}");
-    assert!(said.ends_with(&format!("then `allod network apply {path}` again goes on from there\n")), "{said}");
+    assert!(said.ends_with("then the same command again goes on from there\n"), "{said}");
     let output = allod(&server.address, &["network", "apply", path, "--format", "json"]);
     let said: Value = serde_json::from_str(text(&output.stderr).lines().last().unwrap()).unwrap();
     assert_eq!((&said["changes_made"], &said["error"]["message"]), (&json!(1), &json!("a bug")), "{said}");
+}
+
+#[test]
+fn a_network_that_somebody_else_made_meanwhile_is_not_said_to_have_been_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, register) = (directory.path().join("networks.toml"), directory.path().join("register.jsonl"));
+    write(&file, b"[[network]]\nname = \"first\"\n[[network]]\nname = \"raced\"\n");
+    let lines = "{\"format\":\"allod-export\",\"version\":1}\n{\"network\":{\"name\":\"raced\"}}\n";
+    write(&register, lines.as_bytes());
+    let server = Responder::start(|method, params| match method {
+        "network.list" => Ok(json!({"networks": []})),
+        _ => Ok(json!({"name": params["name"], "created": params["name"] != "raced" || params["dry_run"] == true})),
+    });
+    let meanwhile = "network `raced` was made by somebody else meanwhile";
+    let output = allod(&server.address, &["network", "apply", file.to_str().unwrap()]);
+    let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(output.status.code() == Some(1) && !said.contains("2 changes made"), "{said}");
+    assert!(said.contains(&format!("{meanwhile}; 1 of 2 changes were made before")), "{said}");
+    assert!(
+        said.ends_with("`allod network get raced` shows it; then the same command again goes on from there"),
+        "{said}"
+    );
+    let output = allod(&server.address, &["import", register.to_str().unwrap()]);
+    let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(output.status.code() == Some(1) && said.contains(meanwhile) && !said.contains("imported 1"), "{said}");
+    assert!(said.ends_with("then the same command again goes on from there"), "{said}");
 }

@@ -219,7 +219,7 @@ fn an_import_that_breaks_off_says_how_far_it_came_and_goes_on_when_it_is_said_ag
             )),
             "{said}"
         );
-        assert!(said.contains(&format!("hint: `allod import {path}` again goes on from there")), "{said}");
+        assert!(said.contains("hint: the same command again goes on from there"), "{said}");
     }
 }
 
@@ -347,9 +347,10 @@ fn a_command_that_fails_by_itself_tells_a_program_so_in_json() {
 #[test]
 fn a_value_that_begins_as_an_option_does_is_told_how_it_is_written() {
     for (line, joint) in [
-        ("ip allocate lan --owner -dash", "'--owner=-dash'"),
-        ("ip allocate lan --owner --dash", "'--owner=--dash'"),
-        ("history --network -x", "'--network=-x'"),
+        ("ip allocate lan --owner -dash", "`--owner=-dash`"),
+        ("ip allocate lan --owner --dash", "`--owner=--dash`"),
+        ("history --network -x", "`--network=-x`"),
+        ("ip allocate lan --owner --server 127.0.0.1:1", "`--owner=--server`"),
     ] {
         let output = allod("127.0.0.1:1", &line.split(' ').collect::<Vec<_>>());
         let words = text(&output.stderr);

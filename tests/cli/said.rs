@@ -206,4 +206,8 @@ fn a_plan_that_was_called_for_is_told_by_its_number() {
     let server = Responder::start(|_, _| Ok(json!({"plan": 1_795_000_000_007_u64, "instances": [], "obsolete": []})));
     let output = allod(&server.address, &["call", "deployment.apply", "deployment=shop", "instances=[]"]);
     assert_eq!(text(&output.stdout), "plan  1795000000007\n");
+    for line in [&["deployment.apply", "dry_run=true"][..], &["deployment.plan"]] {
+        let line = [&["call"], line, &["deployment=shop", "instances=[]"]].concat();
+        assert_eq!(text(&allod(&server.address, &line).stdout), "", "{line:?}");
+    }
 }

@@ -140,7 +140,7 @@ fn creation(table: &Table) -> Step {
     )];
     let subnets = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten();
     words.extend(subnets.map(|subnet| format!("+ subnet {}", subnet["cidr"].as_str().unwrap_or_default())));
-    // What is there by then, and is the same, was made by a try of which the answer was lost.
+    // A try of which the answer was lost may have made it. Without such a one, what is there by then is somebody else's.
     let mut params = table.members.clone();
     params.insert("if_absent".to_owned(), json!(true));
     Step::new(&table.name, "network.create", Value::Object(params), words)

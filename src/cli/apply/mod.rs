@@ -40,7 +40,6 @@ use super::failure::Failure;
 use super::network::Apply;
 use super::output::Format;
 use super::pages;
-use super::quote::shell;
 use super::session::{Done, Session};
 use super::shown;
 use crate::core::plural::counted;
@@ -110,10 +109,12 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
         if let Some(reason) = &args.reason {
             params.insert("reason".to_owned(), json!(reason));
         }
-        if let Err(error) = session.try_call(step.method, params).await {
-            let failure = Failure::of_method(step.method, &step.for_people(), &error).of_file();
-            return Err(broken_off(failure, done, steps.len(), &args.file).into());
-        }
+        let failure = match session.try_call(step.method, params).await {
+            Ok(answer) if session.found_made(&answer) => Failure::made_by_another(&step.for_people()),
+            Ok(_) => continue,
+            Err(error) => Failure::of_method(step.method, &step.for_people(), &error).of_file(),
+        };
+        return Err(broken_off(failure, done, steps.len(), &args.file).into());
     }
     session.say(&format!("{} made", counted(steps.len(), "change")));
     Ok(Exit::Success)
@@ -122,16 +123,7 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
 /// The failure of one change as that of the run: how far it came, and that it goes on when the file is applied again.
 fn broken_off(failure: Failure, done: usize, of: usize, file: &Path) -> Failure {
     let reason = format!("{}; {done} of {} made before", failure.reason, counted_were(of));
-    let again = if file.as_os_str() == "-" {
-        "apply the same lines again: that goes on from there".to_owned()
-    } else {
-        format!("`allod network apply {}` again goes on from there", shell(&file.to_string_lossy()))
-    };
-    let hint = match failure.exit {
-        Exit::Unreachable => format!("{again}; `allod server ping` tells when the server is back"),
-        _ => format!("{}; then {again}", failure.hint),
-    };
-    Failure { reason, hint, changes_made: Some(done), ..failure }
+    Failure { reason, ..failure }.broken_off(Some(done), file)
 }
 
 fn counted_were(changes: usize) -> String {

@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use super::super::apply::networks;
 use super::super::exit::Exit;
 use super::super::failure::Failure;
-use super::super::quote::shell;
 use super::super::session::{Done, Session, Stop};
 use super::super::shown;
 use super::Import;
@@ -69,7 +68,7 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
     let there = networks(session, None).await?;
     content.check(&there);
     let known: BTreeSet<&str> = names(&there).collect();
-    let unchanged = |stop| broken_off(stop, &asked, "nothing was changed yet", args);
+    let unchanged = |stop| broken_off(stop, &asked, ("nothing was changed yet", Some(0)), args);
     let checked = ask_server(session, &mut content, &known).await.map_err(unchanged)?;
     content.problems.extend(rehearse(session, &content, &known, &there).await.map_err(unchanged)?);
     if !content.problems.is_empty() {
@@ -94,7 +93,7 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
              `static_only`, `protected`, `limits` and `draining`, which come last"
         }
     };
-    let imported = plan.carry_out(session).await.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
+    let imported = plan.carry_out(session).await.map_err(|stop| broken_off(stop, &asked, (halfway, None), args))?;
     if !imported.refused.is_empty() {
         let hint = "the rest was imported; free these addresses (`allod who ADDRESS`) and import the same file again";
         return Err(Failure::new(asked, report(&imported.refused), hint).into());
@@ -152,10 +151,14 @@ impl<'a> Plan<'a> {
     async fn carry_out(&self, session: &mut Session) -> Done<Imported> {
         let mut imported = Imported::default();
         for network in self.content.networks.iter().filter(|network| self.is_new(network)) {
-            // What is there by then, and is the same, was made by a try of which the answer was lost.
+            // A try of which the answer was lost may have made it. Without such a one, what is there by then is somebody else's.
             let mut params = network.open.members.clone();
             params.insert("if_absent".to_owned(), json!(true));
-            session.call("network.create", Value::Object(params)).await?;
+            let params = Value::Object(params);
+            let answer = session.call("network.create", params.clone()).await?;
+            if session.found_made(&answer) {
+                return Err(Failure::made_by_another(&params).into());
+            }
             imported.networks += 1;
         }
         let missing = self.missing();
@@ -200,20 +203,13 @@ async fn close(session: &mut Session, content: &Content) -> Done<()> {
 }
 
 /// The failure of one call as that of the whole import, with how far it came, and that it goes on when it is repeated.
-fn broken_off(stop: Stop, asked: &str, how_far: &str, args: &Import) -> Stop {
+fn broken_off(stop: Stop, asked: &str, (how_far, made): (&str, Option<usize>), args: &Import) -> Stop {
     let Stop::Failed(failure) = stop else { return stop };
     let reason = format!("{how_far}: {}", failure.reason);
-    let again = match args.file.as_os_str() {
-        file if file == "-" => "import the same lines again: that goes on from there".to_owned(),
-        file => format!("`allod import {}` again goes on from there", shell(&file.to_string_lossy())),
-    };
-    let hint = match failure.exit {
-        Exit::Unreachable => format!("{again}; `allod server ping` tells when the server is back"),
-        _ => format!("{}; then {again}", failure.hint),
-    };
     // A program, too, is told how far it came.
-    let refused = failure.refused.map(|refused| Box::new(RpcError { message: reason.clone(), ..*refused }));
-    Stop::from(Failure { exit: failure.exit, refused, ..Failure::new(asked, reason, hint) }.of_file())
+    let refused = failure.refused.clone().map(|refused| Box::new(RpcError { message: reason.clone(), ..*refused }));
+    let failure = Failure { asked: asked.to_owned(), reason, refused, ..*failure };
+    Stop::from(failure.broken_off(made, &args.file).of_file())
 }
 
 fn text_of(args: &Import) -> std::io::Result<String> {

@@ -12,8 +12,9 @@ const PLAIN: [(&str, &str); 4] = [("SLOT", "0"), ("ADDRESS", ""), ("IN PLACE OF"
 /// Columns of what instances hold or are to hold.
 const HEADINGS: [&str; 7] = ["STATE", "!ADDRESS", "NETWORK", "INSTANCE", "SLOT", "!IN PLACE OF", "LIES IN"];
 
-/// `deployment.plan`, `deployment.apply`: every wish by what became of it, then what is let go.
-pub(super) fn planned(result: &Value, width: Option<usize>) -> String {
+/// `deployment.plan`, `deployment.apply`: every wish by what became of it, then what is let go. Only what `is_done` has a plan
+/// to commit or to revert.
+pub(super) fn planned(result: &Value, width: Option<usize>, is_done: bool) -> String {
     let mut table = Table::new(&HEADINGS);
     for instance in list(result, "instances") {
         for slot in list(instance, "networks") {
@@ -31,7 +32,8 @@ pub(super) fn planned(result: &Value, width: Option<usize>) -> String {
     for held in list(result, "obsolete") {
         table.row(holding("obsolete", &text(held, "owner"), held));
     }
-    below(fields(&[("plan", text(result, "plan"))]), drawn(table, width))
+    let plan = if is_done { text(result, "plan") } else { String::new() };
+    below(fields(&[("plan", plan)]), drawn(table, width))
 }
 
 /// `deployment.get`.

@@ -78,10 +78,14 @@ pub async fn run(session: &mut Session, args: &Top) -> Done<Exit> {
     let nodes = addresses(args.metrics.as_deref(), &session.options.server)?;
     // Metrics call it by its name, whoever named it by its id.
     let network = match &args.network {
-        Some(network) => {
-            let found = session.call("network.get", json!({"network": network})).await?;
-            Some(text(&found, "name").unwrap_or(network).to_owned())
-        }
+        Some(network) => match session.try_call("network.get", named(network)).await {
+            Ok(found) => Some(text(&found, "name").unwrap_or(network).to_owned()),
+            Err(error) if error.rpc().is_some_and(|error| error.kind == "not_found") => {
+                return Err(Failure::of_method("network.get", &Value::Object(named(network)), &error).into());
+            }
+            // Metrics may be there all the same.
+            Err(_) => Some(network.clone()),
+        },
         None => None,
     };
     let mut watched = Watched { nodes, network, timeout: session.options.timeout, looks: BTreeMap::new() };

@@ -71,7 +71,7 @@ fn shown(text: &str, rows: usize) -> Vec<String> {
     if lines.len() > rows {
         let more = lines.len() - rows.saturating_sub(1);
         lines.truncate(rows.saturating_sub(1));
-        lines.push(format!("… and {} more: `allod top --once` shows all", counted(more, "line")));
+        lines.push(format!("… and {} more: with `--once` they are shown", counted(more, "line")));
     }
     lines
 }
