@@ -6,8 +6,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Longest latency that is recorded, in nanoseconds: an hour. Nobody waits for capacity for longer than ten minutes; what took
-/// longer counts as this.
+/// Longest latency that is recorded, in nanoseconds: an hour. A request may wait for capacity for a day; what took longer than
+/// an hour counts as this.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
 /// Windows of a run, about; a plot has no more room.
 const WINDOWS: u32 = 200;

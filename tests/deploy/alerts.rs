@@ -41,6 +41,19 @@ fn every_alert_has_a_story_in_which_it_fires() {
     assert!(missing.is_empty(), "{missing:?} never fire in {STORIES}");
 }
 
+/// The windows of the rules are made for that: fewer scrapes are in them where somebody copies another interval.
+#[test]
+fn who_follows_the_page_scrapes_as_often_as_the_rules_want() {
+    let page = read("deploy/README.md");
+    let example = page.split("```").find(|part| part.starts_with("yaml\nscrape_configs:")).unwrap();
+    let example = &yaml(example.trim_start_matches("yaml"))[0]["scrape_configs"][0];
+    let compose = &yaml(&read("deploy/prometheus/prometheus.yml"))[0]["global"];
+    let monitor = &yaml(&read("deploy/kubernetes/monitoring/servicemonitor.yaml"))[0]["spec"]["endpoints"][0];
+    for every in [&example["scrape_interval"], &compose["scrape_interval"], &monitor["interval"]] {
+        assert_eq!(every, "15s");
+    }
+}
+
 /// Words of a text that begin as metrics do; what a histogram adds to its name is left out.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

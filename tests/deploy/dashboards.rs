@@ -78,6 +78,62 @@ fn dashboards_are_laid_out_as_grafana_wants_them() {
     }
 }
 
+/// Labels of each `by (…)` of an expression.
+fn grouped(expression: &str) -> Vec<Vec<&str>> {
+    let groups = expression.split("by (").skip(1).map(|rest| rest.split(')').next().unwrap());
+    groups.map(|labels| labels.split(',').map(str::trim).collect()).collect()
+}
+
+/// Two registers may have networks, subnets and pools of the same names.
+#[test]
+fn what_is_told_of_a_network_is_told_of_its_register() {
+    for (name, dashboard) in dashboards() {
+        for target in panels(&dashboard).flat_map(|panel| list(panel, "targets")) {
+            let expression = target["expr"].as_str().unwrap();
+            for labels in grouped(expression) {
+                let of_a_register = ["realm", "network", "subnet", "pool"].iter().any(|label| labels.contains(label));
+                assert!(!of_a_register || labels.contains(&"job"), "{name}: {expression}");
+            }
+        }
+    }
+}
+
+#[test]
+fn several_registers_have_an_owner_each_and_their_networks_together() {
+    let (_, overview) = dashboards().into_iter().find(|(name, _)| name == "overview.json").unwrap();
+    let target = |title: &str| {
+        let panel = panels(&overview).find(|panel| panel["title"] == title).unwrap();
+        list(panel, "targets")[0].clone()
+    };
+    let owners = target("Owners");
+    assert_eq!(owners["expr"], "sum by (job) (allod_owner{job=~\"$job\"})");
+    assert_eq!(owners["legendFormat"], "{{job}}");
+    assert_eq!(target("Networks")["expr"], "sum(max by (job) (allod_networks{job=~\"$job\"}))");
+}
+
+#[test]
+fn every_column_of_a_table_has_a_place_and_a_name() {
+    for (name, dashboard) in dashboards() {
+        for panel in panels(&dashboard).filter(|panel| panel["type"] == "table") {
+            let title = format!("{name}: {}", panel["title"]);
+            let columns = &list(panel, "transformations")[0]["options"];
+            for target in list(panel, "targets") {
+                let labels = grouped(target["expr"].as_str().unwrap()).swap_remove(0);
+                for column in labels.into_iter().chain(["Value"]) {
+                    assert!(columns["indexByName"][column].is_u64(), "{title}: {column}");
+                    assert!(columns["renameByName"][column].is_string(), "{title}: {column}");
+                }
+            }
+            // A share that is not free but grantable is not called so, and what is coloured is there.
+            let names = columns["renameByName"].as_object().unwrap();
+            assert!(names.values().all(|name| name != "Free"), "{title}");
+            for one in list(&panel["fieldConfig"], "overrides") {
+                assert!(names.values().any(|name| *name == one["matcher"]["options"]), "{title}: {one}");
+            }
+        }
+    }
+}
+
 /// What Grafana itself says a dashboard is: names of members and what they may be. `Plain` lets a text stand for an
 /// enumerated value, and members be left out, which have their defaults then.
 const SCHEMA: &str = "

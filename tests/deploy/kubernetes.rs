@@ -100,6 +100,10 @@ fn monitor_and_rules_fit_the_operators_schema_and_the_monitor_finds_the_metrics_
         assert!(!judge(&wrong).status.success());
         let endpoint = &monitor["spec"]["endpoints"][0];
         assert_eq!(endpoint["path"], "/metrics");
+        // The alerts look at jobs that begin so, each a register: that of its namespace.
+        let job =
+            json!({"sourceLabels": ["__meta_kubernetes_namespace"], "targetLabel": "job", "replacement": "allod-$1"});
+        assert_eq!(endpoint["relabelings"], json!([job]), "{setup}");
         let scraped = of_kind(&documents, "Service").into_iter().filter(|service| {
             chooses(&monitor["spec"]["selector"]["matchLabels"], &service["metadata"]["labels"])
                 && service["spec"]["ports"].as_array().unwrap().iter().any(|port| port["name"] == endpoint["port"])

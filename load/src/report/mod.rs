@@ -350,6 +350,28 @@ mod tests {
     }
 
     #[test]
+    fn the_answers_that_are_told_in_the_measured_time_make_its_rate() {
+        let shape = Shape {
+            servers: Vec::new(),
+            connections: 64,
+            depth: 16,
+            warmup: Duration::ZERO,
+            stop: crate::driver::Stop::After(Duration::from_secs(1)),
+            rate: None,
+            seed: 0,
+            patience: Duration::ZERO,
+        };
+        for (late, said) in
+            [(1_024, "17200 answers/s (17200 in 1.00 s, 1024 later)\n"), (0, "17200 answers/s (17200 in 1.00 s)\n")]
+        {
+            let mut measured = Measured::new(crate::meter::Meter::new(None, None));
+            (measured.answers, measured.late, measured.elapsed) = (17_200 + late, late, Duration::from_secs(1));
+            let text = Report::measured("fill", "", &shape, 1, &measured).text();
+            assert!(text.contains(said), "{text}");
+        }
+    }
+
+    #[test]
     fn a_distribution_ends_at_the_slowest_answer() {
         let mut latency = crate::meter::histogram();
         for nanos in 1..=1_000u64 {

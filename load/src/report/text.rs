@@ -15,9 +15,12 @@ impl Report {
         let target = if target.is_empty() { String::new() } else { format!(" of {target}") };
         lines.push(format!("{scenario}{target}: {connections} connections x {depth}, {networks} networks"));
         let arrivals = self.arrivals_per_second.map_or_else(String::new, |rate| format!(", {rate:.0}/s arrived"));
+        // The rate is that of those in time.
+        let in_time = self.answers.saturating_sub(self.late);
+        let late = if self.late > 0 { format!(", {} later", self.late) } else { String::new() };
         lines.push(format!(
-            "  {:>12.0} answers/s ({} in {:.2} s{arrivals})",
-            self.per_second, self.answers, self.elapsed_seconds
+            "  {:>12.0} answers/s ({in_time} in {:.2} s{late}{arrivals})",
+            self.per_second, self.elapsed_seconds
         ));
         lines.push(format!(
             "  p50 {:.3} ms, p99 {:.3} ms, p99.9 {:.3} ms, max {:.3} ms",
