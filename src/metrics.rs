@@ -51,6 +51,12 @@ pub struct Metrics {
     pub late_batches: IntGauge,
     /// What became of late claims that this node brought.
     pub late_claims: IntCounterVec,
+    /// Of connections and streams.
+    pub clients: ClientMetrics,
+}
+
+/// Those of connections, and of what is streamed on them.
+pub struct ClientMetrics {
     /// Requests handed to the node that owns the register.
     pub forwarded: IntCounter,
     /// Open connections.
@@ -83,27 +89,36 @@ impl Default for Metrics {
     }
 }
 
-fn histogram(name: &str, help: &str, buckets: &[f64]) -> Histogram {
-    Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))
-        .expect("names and buckets are constants")
-}
+/// Makes metrics and puts each into the registry. Names, labels and buckets are constants, and each name is there once.
+struct Maker<'a>(&'a Registry);
 
-/// By method.
-fn histograms(name: &str, help: &str, buckets: &[f64]) -> HistogramVec {
-    HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), &["method"])
-        .expect("names and buckets are constants")
-}
+impl Maker<'_> {
+    fn put<M: Collector + Clone + 'static>(&self, made: prometheus::Result<M>) -> M {
+        let metric = made.expect("names, labels and buckets are constants");
+        self.0.register(Box::new(metric.clone())).expect("each name is registered once");
+        metric
+    }
 
-fn gauge(name: &str, help: &str) -> IntGauge {
-    IntGauge::new(name, help).expect("names are constants")
-}
+    fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+        self.put(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())))
+    }
 
-fn counter(name: &str, help: &str) -> IntCounter {
-    IntCounter::new(name, help).expect("names are constants")
-}
+    /// By method.
+    fn histograms(&self, name: &str, help: &str, buckets: &[f64]) -> HistogramVec {
+        self.put(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), &["method"]))
+    }
 
-fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    IntCounterVec::new(Opts::new(name, help), labels).expect("names are constants")
+    fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.put(IntGauge::new(name, help))
+    }
+
+    fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.put(IntCounter::new(name, help))
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.put(IntCounterVec::new(Opts::new(name, help), labels))
+    }
 }
 
 /// Counts in a gauge while it is there, also where what has it panics.
@@ -124,156 +139,132 @@ impl Drop for Counted {
     }
 }
 
-/// Those of connections and streams, as they are in [`Metrics`].
-struct OfClients {
-    forwarded: IntCounter,
-    connections: IntGauge,
-    connections_accepted: IntCounter,
-    connections_closed: IntCounterVec,
-    connections_moved: IntCounterVec,
-    http_connections: IntGauge,
-    http_refused: IntCounterVec,
-    watches: IntGauge,
-    watches_ended: IntCounterVec,
-}
-
-fn of_clients() -> OfClients {
-    OfClients {
-        forwarded: counter(
+impl ClientMetrics {
+    fn new(make: &Maker<'_>) -> Self {
+        Self {
+        forwarded: make.counter(
             "allod_forwarded_requests_total",
             "Requests handed to the node that owns the register. Clients that ask that node itself save a hop.",
         ),
-        connections: gauge(
+        connections: make.gauge(
             "allod_connections",
             "Open client connections. A rise without more requests means clients that keep what they do not use; at server.max_connections more are refused.",
         ),
-        connections_accepted: counter(
+        connections_accepted: make.counter(
             "allod_connections_accepted_total",
             "Connections accepted. A rise without more open ones means clients that reconnect.",
         ),
-        connections_closed: counters(
+        connections_closed: make.counters(
             "allod_connections_closed_total",
             "Connections that the server closed, by reason. A rise of slow or limit means clients that do not read, or too many.",
             &["reason"],
         ),
-        connections_moved: counters(
+        connections_moved: make.counters(
             "allod_connections_moved_total",
             "Connections that went on on another reactor thread, by reason: full, because theirs was always busy and that one was not; follows, because the network that a quiet one asks is there. Some at the beginning of a load are normal; a steady rise of full means threads that are busy in turns.",
             &["reason"],
         ),
-        http_connections: gauge(
+        http_connections: make.gauge(
             "allod_http_connections",
             "Open connections to the HTTP port. A rise means scrapes or streams that are not ended; beyond their bound more are refused.",
         ),
-        http_refused: counters(
+        http_refused: make.counters(
             "allod_http_refused_total",
             "What was refused or cut off over HTTP, by reason. A rise of connections, bodies, bytes or streams means too many at once; of unfinished or slow, clients that do not send what they began or do not read.",
             &["reason"],
         ),
-        watches: gauge(
+        watches: make.gauge(
             "allod_watches",
             "Subscriptions to events, over TCP and HTTP. A rise means more listeners: each change is told to all of them.",
         ),
-        watches_ended: counters(
+        watches_ended: make.counters(
             "allod_watches_ended_total",
             "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a failover that lost changes, or a history that is damaged.",
             &["reason"],
         ),
+    }
     }
 }
 
 impl Metrics {
     /// A registry of its own: several servers may live in one process.
     pub fn new() -> Self {
-        let OfClients {
-            forwarded,
-            connections,
-            connections_accepted,
-            connections_closed,
-            connections_moved,
-            http_connections,
-            http_refused,
-            watches,
-            watches_ended,
-        } = of_clients();
+        let registry = Registry::new();
+        let make = Maker(&registry);
+        let build = Opts::new("allod_build_info", "Always 1; the labels tell what runs.")
+            .const_label("version", env!("CARGO_PKG_VERSION"));
+        make.put(Gauge::with_opts(build)).set(1.0);
+        let process = prometheus::process_collector::ProcessCollector::for_self();
+        registry.register(Box::new(process)).expect("each name is registered once");
         let metrics = Self {
-            registry: Registry::new(),
-            requests: counters(
+            requests: make.counters(
                 "allod_requests_total",
                 "Requests answered, by method and outcome (ok or the kind of error). A rise of overloaded or unavailable is felt by clients.",
                 &["method", "outcome"],
             ),
-            request_seconds: histograms(
+            request_seconds: make.histograms(
                 "allod_request_duration_seconds",
                 "From reading a request to its answer, of those that did not wait for capacity. A rise is felt by clients; compare with commit and queue time.",
                 SECONDS,
             ),
-            waited_seconds: histograms(
+            waited_seconds: make.histograms(
                 "allod_request_waited_duration_seconds",
                 "From reading a request to its answer, of those that waited for capacity (wait_seconds) and were granted. A rise means that less comes free than is asked for, not that the server is slow.",
                 WAITED_SECONDS,
             ),
-            queue_seconds: histogram(
+            queue_seconds: make.histogram(
                 "allod_queue_duration_seconds",
                 "How long requests waited for their network's actor. A rise means one reactor thread is busy.",
                 SECONDS,
             ),
-            batch_changes: histogram(
+            batch_changes: make.histogram(
                 "allod_batch_changes",
                 "Changes in one group commit. A rise means load; together with commit time it is the store's rate.",
                 CHANGES,
             ),
-            commit_seconds: histogram(
+            commit_seconds: make.histogram(
                 "allod_commit_duration_seconds",
                 "From handing a group to the store until it is durable. A rise means a slow disk or a busy store, felt by every client.",
                 SECONDS,
             ),
-            commits: counter(
+            commits: make.counter(
                 "allod_commits_total",
                 "Group commits that became durable. A rise is load; none beside requests means that nothing is changed, or that the store stands still.",
             ),
-            commit_failures: counters(
+            commit_failures: make.counters(
                 "allod_commit_failures_total",
                 "Commits that did not end well, by class. Any rise needs a look at the store and the log.",
                 &["class"],
             ),
-            restarts: counter(
+            restarts: make.counter(
                 "allod_network_reloads_total",
                 "Networks loaded again after a panic or a commit in doubt. Any rise needs a look at the log.",
             ),
-            turns_missed: counter(
+            turns_missed: make.counter(
                 "allod_turns_missed_total",
                 "Turns that a waiting request over several networks had and did not take in two seconds, in which its network decided nothing else. Any rise is a bug, or a server that stands still.",
             ),
-            panics: counter("allod_panics_total", "Panics caught. Any rise is a bug: the log has its id."),
-            owner: gauge(
+            panics: make.counter("allod_panics_total", "Panics caught. Any rise is a bug: the log has its id."),
+            owner: make.gauge(
                 "allod_owner",
                 "1 while this node owns the register, 0 while another one does or nobody. Over all nodes the sum is 1; 0 for long means that nobody serves.",
             ),
-            tenures: counter(
+            tenures: make.counter(
                 "allod_tenures_total",
                 "How often this node came to own the register. Over all nodes a rise without restarts means that the store or a node stands still at times.",
             ),
-            late_batches: gauge(
+            late_batches: make.gauge(
                 "allod_late_batches",
                 "Batches that this node acknowledged and that a failover of Redis cut off, not given back yet. Above 0 for long: the log says why.",
             ),
-            late_claims: counters(
+            late_claims: make.counters(
                 "allod_late_claims_total",
                 "Reservations that a failover of Redis cut off and this node brought back, by what became of them. Any conflict has an operator decide: allod cluster conflicts.",
                 &["became"],
             ),
-            forwarded,
-            connections,
-            connections_accepted,
-            connections_closed,
-            connections_moved,
-            http_connections,
-            http_refused,
-            watches,
-            watches_ended,
+            clients: ClientMetrics::new(&make),
+            registry,
         };
-        metrics.register();
         metrics.begin_at_zero();
         metrics
     }
@@ -282,10 +273,13 @@ impl Metrics {
     /// with it.
     fn begin_at_zero(&self) {
         let rows: [(&IntCounterVec, &[&str]); 5] = [
-            (&self.connections_closed, &["done", "reset", "slow", "idle", "unfinished_line", "limit", "not_served"]),
-            (&self.connections_moved, &["full", "follows"]),
-            (&self.http_refused, &["connections", "bodies", "bytes", "streams", "unfinished", "slow"]),
-            (&self.watches_ended, &["lagged", "cursor_lost"]),
+            (
+                &self.clients.connections_closed,
+                &["done", "reset", "slow", "idle", "unfinished_line", "limit", "not_served"],
+            ),
+            (&self.clients.connections_moved, &["full", "follows"]),
+            (&self.clients.http_refused, &["connections", "bodies", "bytes", "streams", "unfinished", "slow"]),
+            (&self.clients.watches_ended, &["lagged", "cursor_lost"]),
             (&self.late_claims, &["healed", "standing", "conflict", "gone"]),
         ];
         for (counters, labels) in rows {
@@ -295,50 +289,9 @@ impl Metrics {
         }
     }
 
-    /// Puts all of them into the registry.
-    fn register(&self) {
-        let build = Gauge::with_opts(
-            Opts::new("allod_build_info", "Always 1; the labels tell what runs.")
-                .const_label("version", env!("CARGO_PKG_VERSION")),
-        )
-        .expect("names are constants");
-        build.set(1.0);
-        let all: Vec<Box<dyn Collector>> = vec![
-            Box::new(self.requests.clone()),
-            Box::new(self.request_seconds.clone()),
-            Box::new(self.waited_seconds.clone()),
-            Box::new(self.queue_seconds.clone()),
-            Box::new(self.batch_changes.clone()),
-            Box::new(self.commit_seconds.clone()),
-            Box::new(self.commits.clone()),
-            Box::new(self.commit_failures.clone()),
-            Box::new(self.restarts.clone()),
-            Box::new(self.panics.clone()),
-            Box::new(self.turns_missed.clone()),
-            Box::new(self.owner.clone()),
-            Box::new(self.tenures.clone()),
-            Box::new(self.late_batches.clone()),
-            Box::new(self.late_claims.clone()),
-            Box::new(self.forwarded.clone()),
-            Box::new(self.connections.clone()),
-            Box::new(self.connections_accepted.clone()),
-            Box::new(self.connections_closed.clone()),
-            Box::new(self.connections_moved.clone()),
-            Box::new(self.http_connections.clone()),
-            Box::new(self.http_refused.clone()),
-            Box::new(self.watches.clone()),
-            Box::new(self.watches_ended.clone()),
-            Box::new(build),
-            Box::new(prometheus::process_collector::ProcessCollector::for_self()),
-        ];
-        for collector in all {
-            self.registry.register(collector).expect("each name is registered once");
-        }
-    }
-
     /// Something was refused or cut off over HTTP.
     pub fn refuses_http(&self, reason: &str) {
-        self.http_refused.with_label_values(&[reason]).inc();
+        self.clients.http_refused.with_label_values(&[reason]).inc();
     }
 
     /// The text that a scrape gets.

@@ -66,7 +66,7 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>, router: R
         }
         let (task, server, router) = (server.tasks.token(), Arc::clone(&server), router.clone());
         open.spawn(async move {
-            let counted = Counted::in_gauge(&server.metrics.http_connections);
+            let counted = Counted::in_gauge(&server.metrics.clients.http_connections);
             serve(stream, peer, &server, router, probe).await;
             drop((counted, place, task));
         });

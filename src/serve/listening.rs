@@ -65,10 +65,10 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
     let arrivals = Arrivals::new(listener, server.stop.clone(), "cannot accept");
     while let Some((stream, peer)) = arrivals.next().await {
         let metrics = &server.metrics;
-        metrics.connections_accepted.inc();
+        metrics.clients.connections_accepted.inc();
         // What else is under way, over HTTP, is bounded by itself.
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            metrics.connections_closed.with_label_values(&["limit"]).inc();
+            metrics.clients.connections_closed.with_label_values(&["limit"]).inc();
             connection::turn_away(&stream);
             continue;
         };

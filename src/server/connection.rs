@@ -94,7 +94,7 @@ pub fn serve(
         line_began: None,
         placed: server.balance.place(reactor),
         elsewhere: 0,
-        _counted: Counted::in_gauge(&server.metrics.connections),
+        _counted: Counted::in_gauge(&server.metrics.clients.connections),
         _held: Box::new(held),
         peer,
         server,
@@ -287,7 +287,7 @@ impl Connection {
             End::Idle => "idle",
             End::Unfinished => "unfinished_line",
         };
-        self.server.metrics.connections_closed.with_label_values(&[reason]).inc();
+        self.server.metrics.clients.connections_closed.with_label_values(&[reason]).inc();
         tracing::debug!(peer = %self.peer, reason, "connection closed");
     }
 

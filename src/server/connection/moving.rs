@@ -39,7 +39,7 @@ pub(super) fn go_on(reactor: usize, mut connection: Connection, stream: std::net
             Left::Moves(to, why) => match stream.into_std() {
                 Ok(stream) => {
                     connection.placed.moved(to);
-                    connection.server.metrics.connections_moved.with_label_values(&[why]).inc();
+                    connection.server.metrics.clients.connections_moved.with_label_values(&[why]).inc();
                     go_on(to, connection, stream);
                 }
                 Err(error) => connection.cannot_go_on(&error),
@@ -53,7 +53,7 @@ pub(super) fn go_on(reactor: usize, mut connection: Connection, stream: std::net
 impl Connection {
     /// It is not served any more, for no fault of its client.
     fn cannot_go_on(&self, error: &io::Error) {
-        self.server.metrics.connections_closed.with_label_values(&["not_served"]).inc();
+        self.server.metrics.clients.connections_closed.with_label_values(&["not_served"]).inc();
         tracing::warn!(peer = %self.peer, %error, "a connection cannot be served on its thread");
     }
 
@@ -116,7 +116,9 @@ mod tests {
         own.balance = Balance::of(&own.reactors);
         own.balance.looks_never();
         let moved = |times| {
-            until("it is moved", || server.metrics.connections_moved.with_label_values(&["full"]).get() == times);
+            until("it is moved", || {
+                server.metrics.clients.connections_moved.with_label_values(&["full"]).get() == times
+            });
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -158,7 +160,9 @@ mod tests {
         assert_eq!((answer(), server.balance.connections()), (pong(5), vec![1, 0]));
 
         drop((answers, client));
-        until("it is closed", || server.balance.connections() == [0, 0] && server.metrics.connections.get() == 0);
+        until("it is closed", || {
+            server.balance.connections() == [0, 0] && server.metrics.clients.connections.get() == 0
+        });
         for arbiter in arbiters {
             arbiter.stop();
             arbiter.join().unwrap();
@@ -181,9 +185,11 @@ mod tests {
         no_socket.set_nonblocking(true).unwrap();
         let held = Arc::new(());
         serve(no_socket, ([127, 0, 0, 1], 9).into(), Arc::clone(&server), 0, Arc::clone(&held));
-        until("it is counted", || server.metrics.connections_closed.with_label_values(&["not_served"]).get() == 1);
+        until("it is counted", || {
+            server.metrics.clients.connections_closed.with_label_values(&["not_served"]).get() == 1
+        });
         until("its place is free", || {
-            let open = server.metrics.connections.get();
+            let open = server.metrics.clients.connections.get();
             Arc::strong_count(&held) == 1 && server.balance.connections() == [0] && open == 0
         });
         arbiter.stop();

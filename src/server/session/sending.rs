@@ -110,7 +110,7 @@ impl Session {
         match &*self.role {
             Role::Owner(shared) => coordinator::spawn(shared, ticket, order, self.outlet.clone()),
             Role::Follower { link, .. } => {
-                self.server.metrics.forwarded.inc();
+                self.server.metrics.clients.forwarded.inc();
                 link.job(self.number, ticket, order, &self.outlet);
             }
             Role::Between | Role::Waiting { .. } => {} // Held or refused before.
@@ -213,7 +213,7 @@ impl Session {
                         NetworkRef::Name(name) => frame::NetworkRef::Name(name),
                         NetworkRef::Id(id) => frame::NetworkRef::Id(id),
                     };
-                    self.server.metrics.forwarded.inc_by(items.len() as u64);
+                    self.server.metrics.clients.forwarded.inc_by(items.len() as u64);
                     link.work(self.number, network, items, &self.outlet);
                 }
                 // The role does not change while anything is gathered (`sees_role`): it counts as sent.

@@ -104,7 +104,7 @@ impl Drop for Pages {
 impl Pages {
     /// Behind a cursor.
     pub(super) fn new(server: Arc<Server>, filter: Filter, cursor: Cursor) -> Self {
-        let counted = Counted::in_gauge(&server.metrics.watches);
+        let counted = Counted::in_gauge(&server.metrics.clients.watches);
         let number = server.sessions.fetch_add(1, Ordering::Relaxed);
         let (asked, told) = (Weak::new(), Instant::now());
         Self { server, number, asked, filter, cursor, last: None, told, damaged: None, _counted: counted }
@@ -133,7 +133,7 @@ impl Pages {
     }
 
     fn ended(&self, how: &'static str) {
-        self.server.metrics.watches_ended.with_label_values(&[how]).inc();
+        self.server.metrics.clients.watches_ended.with_label_values(&[how]).inc();
     }
 
     /// What is told next.
@@ -215,7 +215,7 @@ impl Pages {
                 // That it waits is said, so that it is known there by its number when it leaves.
                 let wait = Some(Wait::begins(wait_ms, Arc::default()));
                 let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false, wait };
-                self.server.metrics.forwarded.inc();
+                self.server.metrics.clients.forwarded.inc();
                 link.job(self.number, 0, order, &outlet);
                 drop(outlet);
                 match told.recv().await {
@@ -241,7 +241,7 @@ async fn begin(server: &Arc<Server>, job: Job) -> Result<(Filter, Cursor), Box<F
     match &*server.seat.settled().await {
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
         Role::Follower { link, .. } => {
-            server.metrics.forwarded.inc();
+            server.metrics.clients.forwarded.inc();
             link.job(NO_CLIENT, 0, order, &outlet);
             drop(outlet);
         }
