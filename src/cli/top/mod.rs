@@ -64,9 +64,9 @@ pub struct Top {
 
 const AFTER_HELP: &str = "\
 On a terminal: q ends it, s sorts by something else, and networks and scopes for
-which there are no rows are counted. IPV4 and IPV6 are what is
-not free of all addresses; FULL IN is told where a network fills, by what a
-minute and more have shown.
+which there are no rows are counted. IPV4 and IPV6 are what is taken of what can
+be granted; FULL IN is told where a network fills, by what a minute and more
+have shown.
 
 Networks are told by the node that owns the register, requests by the node that
 is asked; of several nodes name all: --metrics a:7401,b:7401. `refused` are
@@ -116,7 +116,8 @@ async fn once(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
     if args.scopes {
         beside.scopes = Some(scopes(session, args).await?);
     }
-    order(&mut view, args.sort, args.limit);
+    args.sort.sort(&mut view.networks);
+    keep(&mut view, args.limit);
     if session.options.style.format == Format::Table {
         print(&screen::text(&view, &beside, args.limit))?;
         return Ok(Exit::Success);
@@ -190,10 +191,10 @@ fn named(network: &str) -> Map<String, Value> {
 
 /// The view with so many networks, and scopes, that it has no more lines than there are rows; no fewer than one of each.
 fn fitted(view: &View, beside: &Beside, sort: Sort, most: usize, rows: usize) -> String {
-    let mut limit = most.min(rows);
+    let (mut shown, mut limit) = (view.clone(), most.min(rows));
+    sort.sort(&mut shown.networks);
     loop {
-        let mut shown = view.clone();
-        order(&mut shown, sort, limit);
+        keep(&mut shown, limit);
         let text = screen::text(&shown, beside, limit);
         if limit <= 1 || text.lines().count() <= rows {
             return text;
@@ -202,10 +203,9 @@ fn fitted(view: &View, beside: &Beside, sort: Sort, most: usize, rows: usize) ->
     }
 }
 
-/// Sorts networks and keeps so many.
-fn order(view: &mut View, sort: Sort, limit: usize) {
-    sort.sort(&mut view.networks);
-    view.networks_more = view.networks.len().saturating_sub(limit);
+/// Keeps so many networks, and counts the others.
+fn keep(view: &mut View, limit: usize) {
+    view.networks_more += view.networks.len().saturating_sub(limit);
     view.networks.truncate(limit);
 }
 
