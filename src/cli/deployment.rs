@@ -16,7 +16,6 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Change, params_of};
 use super::document::{self, Form};
-use super::doubt;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::list;
@@ -169,7 +168,7 @@ pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit
     params.extend(params_of(&change));
     let ask = Ask { method, params, destructive: false, contradicted: None };
     let result = session.make(&ask).await.map_err(Stop::of_file)?;
-    let doubted = if session.is_after_doubt() { doubt::words(method, &ask.params, &result) } else { None };
+    let doubted = session.doubts(method, &ask.params, &result);
     session.print(method, &ask.params, &result)?;
     let name = ask.text("deployment").unwrap_or_default();
     let applied = method == "deployment.apply" && !change.dry_run;

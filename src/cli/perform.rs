@@ -67,7 +67,7 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
         }
         _ => session.make(&ask).await?,
     };
-    let doubted = if session.is_after_doubt() { doubt::words(ask.method, &ask.params, &result) } else { None };
+    let doubted = session.doubts(ask.method, &ask.params, &result);
     // What a program reads is the answer as it is.
     let shown = match ask.method {
         _ if session.options.style.format != Format::Table => None,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::args::Ask;
+use super::doubt;
 use super::failure::{Failure, of_output};
 use super::output::{self, Style, words};
 use crate::client::{self, Client, ClientError, Trouble};
@@ -129,6 +130,11 @@ impl Session {
     /// Is the last answer that of a repeat, so that what it says was there before may be the work of an earlier try?
     pub fn is_after_doubt(&self) -> bool {
         self.after_doubt
+    }
+
+    /// What is not known of the last answer, to `method`, as it is that of a repeat; none where everything is.
+    pub fn doubts(&self, method: &str, params: &Map<String, Value>, result: &Value) -> Option<String> {
+        if self.after_doubt { doubt::words(method, params, result) } else { None }
     }
 
     /// Does this answer, the last one, say that what was to be made was there, although no earlier try of ours can have made it?

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::args::Ask;
-use super::doubt;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::history::{PAGE, Pages};
@@ -38,7 +37,7 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
         session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
     }
     let result = session.make(&ask).await?;
-    let doubted = if session.is_after_doubt() { doubt::words(ask.method, &ask.params, &result) } else { None };
+    let doubted = session.doubts(ask.method, &ask.params, &result);
     session.print(ask.method, &ask.params, &result)?;
     // It is done, whatever a look at what moved comes to.
     let after = if dry_run || before.is_none() { Ok(None) } else { deployment(session, &ask).await };

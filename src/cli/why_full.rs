@@ -11,7 +11,7 @@ use super::output::table::{Table, wrapped};
 use super::output::{Format, list, number_of, print, short_range, text_of, usage};
 use super::quote::shell;
 use super::session::{Done, Session};
-use crate::core::plural::counted;
+use crate::core::plural::{counted, counted_were};
 
 /// Scopes that are shown.
 const SCOPES_MAX: usize = 10;
@@ -92,7 +92,10 @@ async fn next_free(session: &mut Session, network: &str, counts: &Value) -> Opti
                 || "no address is free by itself".to_owned(),
                 |at| format!("the next address is free by itself at {at}"),
             );
-            Some(format!("{when}, of the first {POOLS_MAX} that are full; {} not asked about", more_were(left_out)))
+            Some(format!(
+                "{when}, of the first {POOLS_MAX} that are full; {} not asked about",
+                counted_were(left_out, "more pool")
+            ))
         }
     }
 }
@@ -111,15 +114,10 @@ async fn free_blocks(session: &mut Session, network: &str, counts: &Value) -> Ve
         let named = shell(network);
         lines.push(format!(
             "- {} not looked at: `allod network map {named} --pool RANGE` draws one",
-            more_were(left_out)
+            counted_were(left_out, "more pool")
         ));
     }
     lines
-}
-
-/// `1 more pool was`, `2 more pools were`.
-fn more_were(pools: usize) -> String {
-    format!("{} {}", counted(pools, "more pool"), if pools == 1 { "was" } else { "were" })
 }
 
 /// Is the pool of this family, 4 or 6?

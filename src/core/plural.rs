@@ -22,6 +22,15 @@ where
     format!("{count} {}", plural(many, noun))
 }
 
+/// The same with what becomes of it in the past: `1 network was`.
+pub fn counted_were<N>(count: N, noun: &str) -> String
+where
+    N: TryInto<u64> + Display + Copy,
+{
+    let many = count.try_into().unwrap_or(u64::MAX);
+    format!("{} {}", counted(count, noun), if many == 1 { "was" } else { "were" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,6 +41,7 @@ mod tests {
             assert_eq!(counted(count, "network"), text);
         }
         assert_eq!(counted(2, "batch"), "2 batches");
+        assert_eq!([1, 2].map(|count| counted_were(count, "pool")), ["1 pool was", "2 pools were"]);
         assert_eq!(counted(u128::MAX, "address"), format!("{} addresses", u128::MAX));
     }
 }

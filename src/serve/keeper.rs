@@ -361,15 +361,17 @@ impl Keeper {
             return Some(Over::Failed(unrelated.problem));
         }
         // Whoever has it in the store need not have it in memory, too.
-        if self.memory.is_some() && (!self.shares_with_nobody() || self.store.holder().await.is_ok()) {
+        if self.memory.is_some() && self.store.holder().await.is_ok() {
             self.memory = None;
         }
         let others_first = self.card.draining || self.stays_off();
         // The role says what came of it.
         let found = if others_first { self.look().await } else { self.contend().await };
         self.tell_reach();
+        if !self.shares_with_nobody() {
+            self.memory = None;
+        }
         if self.store.was_emptied()
-            && self.shares_with_nobody()
             && let Some(memory) = self.memory.take()
         {
             let problem = "the store was emptied while it could not be reached".to_owned();

@@ -42,7 +42,7 @@ use super::output::Format;
 use super::pages;
 use super::session::{Done, Session};
 use super::shown;
-use crate::core::plural::counted;
+use crate::core::plural::{counted, counted_were};
 use diff::Step;
 
 /// Lines about what is not asked for; the rest is counted.
@@ -122,12 +122,8 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
 
 /// The failure of one change as that of the run: how far it came, and that it goes on when the file is applied again.
 fn broken_off(failure: Failure, done: usize, of: usize, file: &Path) -> Failure {
-    let reason = format!("{}; {done} of {} made before", failure.reason, counted_were(of));
+    let reason = format!("{}; {done} of {} made before", failure.reason, counted_were(of, "change"));
     Failure { reason, ..failure }.broken_off(Some(done), file)
-}
-
-fn counted_were(changes: usize) -> String {
-    format!("{} {}", counted(changes, "change"), if changes == 1 { "was" } else { "were" })
 }
 
 /// Whether `--prune` adds anything to these changes: all that it adds takes away, also where a setting gets its default back.

@@ -4,6 +4,7 @@
 //! Called by `tls` and `connect`; `failed` looks whether an error is one of these.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 
@@ -89,6 +90,11 @@ pub(super) fn without_tls(error: RedisError, address: &ConnectionAddr) -> RedisE
     }
 }
 
+/// A host with its port, as it stands in a URL.
+pub(super) fn joined(host: &str, port: impl Display) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// A server, as it is named in the URL or by others, and the files by which it is judged.
 pub(super) struct Whom<'a> {
     pub(super) host: &'a str,
@@ -99,7 +105,7 @@ pub(super) struct Whom<'a> {
 impl Whom<'_> {
     pub(super) fn at(&self) -> String {
         let Self { host, port, .. } = self;
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        joined(host, port)
     }
 
     /// No certificate can be for such a host.

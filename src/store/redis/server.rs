@@ -12,6 +12,7 @@ use redis::{Cmd, Value};
 use super::failed::Failed;
 use super::keys::Keys;
 use super::link::Link;
+use super::refusal::joined;
 use super::replicas::ReplicaWait;
 use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
@@ -188,8 +189,7 @@ impl ServerFacts {
         let follower = |at: u32| {
             let facts = self.fact(&format!("slave{at}"))?;
             let fact = |name: &str| facts.split(',').find_map(|fact| fact.strip_prefix(name)?.strip_prefix('='));
-            let (host, port) = (fact("ip")?, fact("port")?);
-            let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            let address = joined(fact("ip")?, fact("port")?);
             let offset = fact("offset").and_then(|offset| offset.parse::<u64>().ok());
             let behind = end.zip(offset).map(|(end, offset)| end.saturating_sub(offset));
             Some(FollowingReplica { address, state: fact("state").unwrap_or("unknown").to_owned(), behind })
