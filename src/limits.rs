@@ -10,6 +10,8 @@ pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// each other, with room for what stands around it. As many wishes as there may be come to a third or two of it, unless much is said
 /// of each. What would be longer is refused before anything is changed.
 pub const WHOLE_ANSWER_BYTES_MAX: usize = 63 << 20;
+/// What a reservation takes of it but for its texts, by an upper estimate: names of members, numbers, times, addresses and ids.
+pub const ANSWERED_RESERVATION_BYTES: usize = 1_000;
 /// Members of one JSON-RPC batch.
 pub const RPC_BATCH_MEMBERS_MAX: usize = 1_000;
 /// Requests of one connection that are read and not answered; beyond it the server stops reading.
@@ -128,6 +130,9 @@ pub const RESERVED_RANGES_MAX: usize = 16_384;
 pub const ACQUIRE_IPS_MAX: usize = 256;
 /// Instances of one deployment's request.
 pub const INSTANCES_MAX: usize = 10_000;
+/// Instances of one plan that are committed or reverted by themselves: those that it lists, and as many that it does not list any
+/// more. Each is remembered in the deployment's record.
+pub const SETTLED_INSTANCES_MAX: usize = 2 * INSTANCES_MAX;
 /// How often a list, or what was dealt of it, is looked at in one network to deal addresses to one deployment: some tenths of a
 /// second, for which nothing else of the network is done.
 pub const DEAL_LOOKS_MAX: u64 = 1 << 24;

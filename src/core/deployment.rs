@@ -21,9 +21,10 @@ use serde::{Deserialize, Serialize};
 use super::address::{Address, Range};
 use super::command::Wish;
 use super::outcome::View;
+use super::refusal::Refusal;
 use super::state::Obsolete;
 use super::types::{NetworkId, Owner, Scope, Slot, Version, WallTime};
-use crate::limits::INSTANCES_MAX;
+use crate::limits::{SETTLED_INSTANCES_MAX, WHOLE_ANSWER_BYTES_MAX};
 
 /// Identity of a deployment's record: made of its name, so that two acts on one name meet before there is a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,13 +95,29 @@ impl Deployment {
         self.settled.iter().filter(|settled| settled.reverted).map(|settled| settled.instance).collect()
     }
 
-    /// Notes that these were.
-    pub fn settle<'a>(&mut self, instances: impl IntoIterator<Item = &'a Owner>, reverted: bool) {
+    /// Notes that these were. More of one plan than are remembered are a refusal, as one that is forgotten could end both ways.
+    ///
+    /// # Errors
+    /// `invalid_argument`, saying what to do.
+    pub fn settle<'a>(
+        &mut self,
+        instances: impl IntoIterator<Item = &'a Owner>,
+        reverted: bool,
+    ) -> Result<(), Refusal> {
         let new = instances.into_iter().map(|instance| SettledInstance { instance: number_of(instance), reverted });
         self.settled.extend(new);
         self.settled.sort_unstable();
         self.settled.dedup_by_key(|settled| settled.instance);
-        self.settled.truncate(INSTANCES_MAX);
+        let count = self.settled.len();
+        if count <= SETTLED_INSTANCES_MAX {
+            return Ok(());
+        }
+        let problem = format!(
+            "would make {count} that were committed or reverted by themselves under plan {}, and at most {SETTLED_INSTANCES_MAX} of one \
+             plan may be; end it for the rest together, without `instances`",
+            self.plan
+        );
+        Err(Refusal::invalid("instances", problem))
     }
 }
 
@@ -218,6 +235,22 @@ pub struct Deployed {
     pub replaces: Option<Address>,
 }
 
+/// What is answered in place of a plan of which more than one answer can tell: `bytes` at least by an upper estimate, of which
+/// `let_go` reservations that nobody wishes any more.
+pub(crate) fn too_long_to_tell(bytes: usize, let_go: usize) -> Refusal {
+    let also = if let_go > 0 {
+        format!(
+            ", which tells of {let_go} that are wished no more, too: let go of those first (owner.release, ip.release), or"
+        )
+    } else {
+        ";".to_owned()
+    };
+    let problem = format!(
+        "would be answered with some {bytes} bytes, and an answer has at most {WHOLE_ANSWER_BYTES_MAX}{also} make several deployments of it"
+    );
+    Refusal::invalid("instances", problem)
+}
+
 /// The part of a `deployment.commit` or `deployment.revert` that falls on one network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settle {
@@ -279,5 +312,29 @@ impl Settle {
     /// millisecond.
     pub fn waits_since_earlier(&self, obsolete: &Obsolete) -> bool {
         obsolete.plan != self.plan && self.uncommitted_since.is_some_and(|since| obsolete.plan >= since.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_instance_that_was_settled_by_itself_is_forgotten_and_more_than_are_remembered_are_refused() {
+        let owner = |at: usize| format!("web/{at}").parse::<Owner>().unwrap();
+        let all: Vec<Owner> = (0..=SETTLED_INSTANCES_MAX).map(owner).collect();
+        let mut record = Deployment {
+            name: "shop".parse().unwrap(),
+            plan: 7,
+            wishes: 1,
+            stage: Stage::Open,
+            uncommitted_since: None,
+            settled: Vec::new(),
+            version: Version(1),
+        };
+        record.settle(&all[1..], false).unwrap();
+        assert!(all[1..].iter().all(|one| record.how_settled(one) == Some(Stage::Committed)));
+        let refused = record.settle(&all[..1], true).unwrap_err().to_string();
+        assert!(refused.contains("of one plan may be; end it for the rest together"), "{refused}");
     }
 }

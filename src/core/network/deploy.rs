@@ -22,13 +22,14 @@ use super::holdings::Holding;
 use super::refused::WishRefusals;
 use crate::core::address::{Address, Range};
 use crate::core::command::{Context, GrantOptions, Wish};
-use crate::core::deployment::{Deploy, DeployWish, Deployed, SlotState, Wanted};
+use crate::core::deployment::{Deploy, DeployWish, Deployed, SlotState, Wanted, too_long_to_tell};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Refusal, members};
 use crate::core::state::{
     Entry, EventKind, NetworkKind, Obsolete, Planned, PoolKind, Promise, Reservation, ReservationKind,
 };
 use crate::core::types::{Generation, Owner, Scope, Slot, SlotKey};
+use crate::limits::{ANSWERED_RESERVATION_BYTES, WHOLE_ANSWER_BYTES_MAX};
 
 /// What is to be done about a wish.
 enum Course<'a> {
@@ -66,10 +67,13 @@ struct Fates {
 pub(super) struct LetGo<'a>(HashMap<&'a SlotKey, Vec<Holding<'a>>>);
 
 impl<'a> LetGo<'a> {
-    /// Of a scope. Cost: O(what the scope holds).
+    /// Of a scope. Cost: O(what the scope holds), where anything of it is obsolete.
     pub(super) fn of_scope(network: &'a Network, scope: &Scope) -> Self {
         let mut by_slot: HashMap<&SlotKey, Vec<Holding<'_>>> = HashMap::new();
-        for (address, held) in network.holdings.of_scope(scope).filter(|(_, held)| held.obsolete.is_some()) {
+        let holdings = &network.holdings;
+        let any = holdings.scope_held(scope) > holdings.scope_count(scope);
+        let all = any.then(|| holdings.of_scope(scope)).into_iter().flatten();
+        for (address, held) in all.filter(|(_, held)| held.obsolete.is_some()) {
             by_slot.entry(&held.holder).or_default().push((address, held));
         }
         Self(by_slot)
@@ -84,6 +88,7 @@ impl<'a> LetGo<'a> {
 impl Network {
     /// Decides what a deployment wishes of this network.
     pub(super) fn deploy(&self, ask: &Deploy, context: Context) -> Result<Decision, Refusal> {
+        self.little_enough_to_tell(ask)?;
         let mut refused = WishRefusals::default();
         let let_go = &LetGo::of_scope(self, &ask.scope);
         let (ask, dealt) = self.deal(ask, let_go, &mut refused);
@@ -139,6 +144,23 @@ impl Network {
             views.push(draft.view(address, held));
         }
         Ok(draft.finish(Outcome::Deployed { slots: deployed, obsolete: views, changed, dealt }))
+    }
+
+    /// Refuses a plan that lets go of more than an answer tells of, before anything is made of it: one mistyped name of a
+    /// deployment is the scope of all that names none.
+    ///
+    /// Cost: O(1) where the scope holds no more than an answer tells of.
+    fn little_enough_to_tell(&self, ask: &Deploy) -> Result<(), Refusal> {
+        // A wish keeps one at most, and what its slot holds until it has another one.
+        let least = |held: u64| held.saturating_sub(2 * ask.wishes.len() as u64) as usize;
+        let bytes = |let_go: usize| let_go.saturating_mul(ANSWERED_RESERVATION_BYTES);
+        let fits = |held: u64| bytes(least(held)) <= WHOLE_ANSWER_BYTES_MAX;
+        if fits(self.holdings.scope_held(&ask.scope)) {
+            return Ok(());
+        }
+        let told = |held: &Reservation| held.obsolete.is_some() || !held.transient;
+        let held = self.holdings.of_scope(&ask.scope).filter(|(_, held)| told(held)).count() as u64;
+        if fits(held) { Ok(()) } else { Err(too_long_to_tell(bytes(least(held)), least(held))) }
     }
 
     /// What is to be done about a wish, as far as it can be said without the others.
@@ -351,14 +373,7 @@ impl Network {
                 }
                 let new = ask.again && ask.open && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
                 let view = draft.view(*address, Arc::new(held_on(held, wish.named().is_some())));
-                let left_by_it = |(at, held): &Holding<'_>| {
-                    !fates.stays.contains_key(at)
-                        && held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan)
-                };
-                // Of several that this plan left one after the other, the last: what was there when this one was granted.
-                let left = let_go.of(&holder).filter(|_| new).filter(left_by_it);
-                let replaced = left.max_by_key(|(_, held)| held.generation);
-                let replaces = replaced.map(|(address, _)| address);
+                let replaces = if new { left_by_plan(ask, &holder, fates, let_go) } else { None };
                 let state = if new { SlotState::New } else { SlotState::Kept };
                 Ok(Deployed { place, state, view: Some(view), replaces })
             }
@@ -385,7 +400,9 @@ impl Network {
                     Wanted::Dealt(_) => return Err(Refusal::invalid("groups", "has a wish that was not dealt")),
                 };
                 let view = Some(granted.view);
-                Ok(Deployed { place, state: SlotState::New, view, replaces: *replaces })
+                // What it replaced when this plan was made is still to be let go, whatever became of what was granted then.
+                let replaces = replaces.or_else(|| left_by_plan(ask, &holder, fates, let_go));
+                Ok(Deployed { place, state: SlotState::New, view, replaces })
             }
         }
     }
@@ -448,6 +465,16 @@ fn differences(one: &DeployWish, other: &DeployWish) -> Vec<&'static str> {
         ("pool", a.pool != b.pool),
     ];
     differ.into_iter().filter(|(_, differ)| *differ).map(|(member, _)| member).collect()
+}
+
+/// What a plan that comes again while it is open made obsolete of a slot. Of several that it left one after the other the last.
+fn left_by_plan(ask: &Deploy, holder: &SlotKey, fates: &Fates, let_go: &LetGo<'_>) -> Option<Address> {
+    let left_by_it = |(at, held): &Holding<'_>| {
+        let by_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
+        ask.again && ask.open && by_it && !fates.stays.contains_key(at)
+    };
+    let left = let_go.of(holder).filter(left_by_it);
+    left.max_by_key(|(_, held)| held.generation).map(|(address, _)| address)
 }
 
 pub(super) fn holder_of(ask: &Deploy, wish: &DeployWish) -> SlotKey {

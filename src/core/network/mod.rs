@@ -396,9 +396,10 @@ impl Network {
         self.holdings.standing_in(range)
     }
 
-    /// Is anything of the range reserved? Cost: O(log n) where the first entry is, and one look at each that cools before.
-    pub(super) fn holds_in(&self, range: Range) -> bool {
-        self.holdings.overlapping(range).any(|(_, entry)| matches!(entry, Entry::Held(_)))
+    /// Where the first reservation of the range begins. Cost: O(log n), and one look at each entry that cools before it.
+    pub(super) fn first_held_in(&self, range: Range) -> Option<Address> {
+        let mut over = self.holdings.overlapping(range);
+        over.find(|(_, entry)| matches!(entry, Entry::Held(_))).map(|(address, _)| address)
     }
 
     /// MAC of the reservation that begins at an address.

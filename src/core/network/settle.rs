@@ -29,8 +29,12 @@ impl Network {
     /// `in_use` for a promise in a deleted network; `conflict` where one cannot be kept, or must be.
     pub(super) fn settle(&self, ask: &Settle, context: Context) -> Result<Decision, Refusal> {
         let mut draft = Draft::new(self, context);
-        let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
-        all.sort_unstable_by_key(|(address, _)| *address);
+        let mut instances = BTreeSet::new();
+        let all = self.concerned(ask, |owner| {
+            if ask.names(owner) && !instances.contains(owner) {
+                instances.insert(owner.clone());
+            }
+        });
         let Settled { released, decided, earlier } =
             if ask.revert { revert(ask, &all, &mut draft)? } else { commit(ask, &all, &mut draft)? };
         let open = |held: &Reservation| {
@@ -48,18 +52,29 @@ impl Network {
         let still_open = all.iter().filter(|(address, held)| open(held) && !decided.contains(address));
         let left = still_open.count() as u64 + draft.displaced;
         // Whoever waits for what is promised to him is meant also where he holds nothing yet.
-        let taker = |held: &Reservation| held.promise().map(|promise| promise.owner.clone());
-        let meant = all.iter().flat_map(|(_, held)| [Some(held.holder.owner.clone()), taker(held)]).flatten();
-        let instances = meant.filter(|owner| ask.names(owner)).collect();
+        let takers = all.iter().filter_map(|(_, held)| Some(&held.promise()?.owner));
+        instances.extend(takers.filter(|owner| ask.names(owner)).cloned());
         Ok(self.and_vanish(draft, Outcome::Settled { released, left, earlier, instances }))
     }
 }
 
 impl Network {
+    /// What plans have to do with of a scope, ascending: nothing else is changed by the end of one. `meet` is told the owner of
+    /// everything that the scope holds.
+    ///
+    /// Cost: a look at all that the scope holds.
+    fn concerned(&self, ask: &Settle, mut meet: impl FnMut(&Owner)) -> Vec<Holding<'_>> {
+        let by_a_plan =
+            |held: &Reservation| held.planned.is_some() || held.obsolete.is_some() || granted_by(held, ask.plan);
+        let met = self.holdings.of_scope(&ask.scope).inspect(|(_, held)| meet(&held.holder.owner));
+        let mut all: Vec<Holding<'_>> = met.filter(|(_, held)| by_a_plan(held)).collect();
+        all.sort_unstable_by_key(|(address, _)| *address);
+        all
+    }
+
     /// Why a commit would be refused.
     pub(super) fn hindered(&self, ask: &Settle) -> Decision {
-        let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
-        all.sort_unstable_by_key(|(address, _)| *address);
+        let all = self.concerned(ask, |_| {});
         let refused = keeps_promises(self, ask, &all, &stranded_of(&all)).err();
         read(Outcome::Hindered(refused.map(|refusal| refusal.to_string())))
     }

@@ -452,3 +452,23 @@ fn what_is_reserved_for_an_instance_is_kept_in_a_static_pool_too() {
     assert_eq!(shop.commit(&first), ["10.0.0.57"]);
     assert_eq!(slots(&shop.apply(&listed)), with(["kept", "kept", "kept"]));
 }
+
+#[test]
+fn what_a_plan_grants_again_replaces_what_it_replaced_the_first_time() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("web/0", "10.0.0.5")]));
+    shop.commit(&first);
+    let moves = named(&[("web/0", "10.0.0.6")]);
+    let applied = shop.apply(&moves);
+    let replaces = |answer: &Value| answer["instances"][0]["networks"][0]["replaces"].clone();
+    assert_eq!((slots(&applied), replaces(&applied)), (vec![is("new", "6")], json!("10.0.0.5")));
+    shop.client.ok("ip.release", json!({"network": "lan", "address": "10.0.0.6", "force": true}));
+    for _ in 0..2 {
+        let again = shop.apply(&moves);
+        assert_eq!((slots(&again), replaces(&again)), (vec![is("new", "6")], json!("10.0.0.5")));
+        assert_eq!(again["plan"], applied["plan"]);
+    }
+    assert_eq!(shop.commit(&applied), ["10.0.0.5"]);
+}

@@ -1,17 +1,17 @@
 //! How long an answer that tells of a whole deployment becomes, by an upper estimate: it is known before anything is changed, so
 //! that nothing is done that nobody can be told.
 //!
-//! Before: `deploy` and `record`. Review notes: does a new member of a reservation fit into [`RESERVATION`]?
+//! Before: `deploy` and `record`. Review notes: does a new member of a reservation fit into [`ANSWERED_RESERVATION_BYTES`]? Does
+//! `core::network::deploy` refuse nothing that this would not?
 
 use std::sync::Arc;
 
+use crate::core::deployment::too_long_to_tell;
 use crate::core::outcome::{Outcome, View};
 use crate::core::refusal::Refusal;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::limits::WHOLE_ANSWER_BYTES_MAX;
+use crate::limits::{ANSWERED_RESERVATION_BYTES, WHOLE_ANSWER_BYTES_MAX};
 
-/// Everything of a reservation but its texts: names of members, numbers, times, addresses and ids.
-const RESERVATION: usize = 1_000;
 /// Everything of a wish but its reservation and texts.
 const WISH: usize = 256;
 /// An address or a text in a list, with what stands around it.
@@ -51,7 +51,7 @@ impl AnswerLength {
         });
         let names = text(holder.scope.as_str()) + text(holder.owner.as_str()) + text(holder.slot.as_str());
         let claimant = optional(held.claimant.as_ref().map(|claimant| claimant.as_str()));
-        self.bytes += RESERVATION + self.of_place(view) + names + claimant + details;
+        self.bytes += ANSWERED_RESERVATION_BYTES + self.of_place(view) + names + claimant + details;
     }
 
     fn of_place(&mut self, view: &View) -> usize {
@@ -96,18 +96,7 @@ pub(super) fn can_be_told<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Re
     if length.fits() {
         return Ok(());
     }
-    let also = if let_go > 0 {
-        format!(
-            ", which tells of {let_go} that are wished no more, too: let go of those first (owner.release, ip.release), or"
-        )
-    } else {
-        ";".to_owned()
-    };
-    let problem = format!(
-        "would be answered with some {} bytes, and an answer has at most {WHOLE_ANSWER_BYTES_MAX}{also} make several deployments of it",
-        length.bytes
-    );
-    Err(Refusal::invalid("instances", problem))
+    Err(too_long_to_tell(length.bytes, let_go))
 }
 
 /// A deployment that holds more than one answer tells of.

@@ -76,9 +76,12 @@ impl PlanEnd<'_> {
     }
 
     /// The record once the networks' parts are durable.
-    fn record_after(&self, record: &Deployment, decided: &DecidedEnd) -> Deployment {
+    ///
+    /// # Errors
+    /// `invalid_argument` where it would have to remember too many instances.
+    fn record_after(&self, record: &Deployment, decided: &DecidedEnd) -> Result<Deployment, Refusal> {
         let mut after = record.clone();
-        after.settle(&decided.instances, self.revert);
+        after.settle(&decided.instances, self.revert)?;
         // The last of many partial ones ends the plan as one for all would.
         if self.instances.is_none() || decided.left == 0 {
             after.stage = self.stage();
@@ -88,7 +91,7 @@ impl PlanEnd<'_> {
         if after != *record {
             after.version = Version(after.version.0 + 1);
         }
-        after
+        Ok(after)
     }
 }
 
@@ -135,7 +138,13 @@ impl Coordinator {
                 return Err(self.seen_durably(seen, fault).await);
             }
         };
-        let record = end.record_after(&record, &decided);
+        let record = match end.record_after(&record, &decided) {
+            Ok(record) => record,
+            Err(refusal) => {
+                drop(holds);
+                return Err(self.seen_durably(seen, refusal.into()).await);
+            }
+        };
         if self.dry_run {
             drop(holds);
             self.durable(seen).await?;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{ConfigDraft, FirstRefusal, empty_set, patch, patch_option};
-use crate::core::address::{Cidr, Range};
+use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::{PoolInput, PoolPatch, PoolRef, PoolRemoval, SubnetRef};
 use crate::core::disjoint::Disjoint;
 use crate::core::network::Network;
@@ -232,9 +232,34 @@ pub(super) fn replace(network: &Network, subnet: &mut SubnetConfig, mut pools: V
         since: old.since,
         until: now,
     }));
-    subnet.past_pools.retain(|past| network.holds_in(past.range));
+    let ranges: Vec<Range> = subnet.past_pools.iter().map(|past| past.range).collect();
+    let mut used = which_hold(&ranges, |range| network.first_held_in(range)).into_iter();
+    subnet.past_pools.retain(|_| used.next().unwrap_or(true));
     let oldest = subnet.past_pools.len().saturating_sub(limits::PAST_POOLS_MAX);
     subnet.past_pools.drain(..oldest);
+}
+
+/// Of each range, is anything of it reserved? `first_held` tells where the first reservation of a range begins. Past pools lie
+/// over each other, and much may cool in them: of what is looked at in vain for one nothing is looked at again for another.
+pub(super) fn which_hold(ranges: &[Range], mut first_held: impl FnMut(Range) -> Option<Address>) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..ranges.len()).collect();
+    order.sort_unstable_by_key(|at| ranges[*at].first());
+    let mut hold = vec![false; ranges.len()];
+    // Up to where nothing is reserved, from where a look began: the next one begins no earlier, and goes on behind it.
+    let mut free: Option<Address> = None;
+    for at in order {
+        let range = ranges[at];
+        let from = match free.filter(|last| *last >= range.first()) {
+            Some(last) => last.next(),
+            None => Some(range.first()),
+        };
+        let Some(rest) = from.and_then(|first| Range::new(first, range.last())) else { continue };
+        let found = first_held(rest);
+        hold[at] = found.is_some();
+        let looked_at = found.map_or(Some(range.last()), Address::previous).filter(|last| *last >= rest.first());
+        free = free.max(looked_at);
+    }
+    hold
 }
 
 /// Makes the pools of a subnet that arrives from another network as young as `now`: what was granted there was granted in

@@ -49,7 +49,7 @@ fn edit(net: &mut Net, at: Address, change: impl FnOnce(&mut Reservation)) {
     net.network.apply(&step, ShardTime(net.now));
 }
 
-fn make_obsolete(net: &mut Net, owner: &str) {
+pub(super) fn make_obsolete(net: &mut Net, owner: &str) {
     let at = net.network.slot_holder(&holder(owner)).unwrap();
     edit(net, at, |held| held.obsolete = Some(Box::new(Obsolete { since: WallTime(1), plan: 1 })));
 }

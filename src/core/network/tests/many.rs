@@ -3,9 +3,10 @@
 use super::super::draft::Draft;
 use super::super::layout::Layout;
 use super::super::pool_space::LOOKS;
-use super::corners::run_acquire;
+use super::corners::{make_obsolete, run_acquire};
 use super::*;
 use crate::core::deployment::*;
+use crate::limits::{ANSWERED_RESERVATION_BYTES, WHOLE_ANSWER_BYTES_MAX};
 
 /// A /24 with a pool for each of so many addresses.
 fn scattered(count: u8, change: impl FnOnce(&mut NetworkConfig)) -> Net {
@@ -144,4 +145,73 @@ fn a_pool_looks_at_nothing_that_lies_in_others_when_it_is_built() {
     let layout = Layout::build(&config, &network.subnets, &network.holdings, network.layout);
     assert!((POOLS..=2 * POOLS + 8).contains(&LOOKS.get()), "{} looks", LOOKS.get());
     assert_eq!(layout.pools.iter().map(|pool| pool.rests().1).sum::<usize>(), POOLS / 4);
+}
+
+/// All that names no scope lies in one, and a mistyped name is enough to let go of it.
+#[test]
+fn a_plan_that_lets_go_of_more_than_can_be_told_is_refused_before_anything_is_made_of_it() {
+    const TOLD: usize = WHOLE_ANSWER_BYTES_MAX / ANSWERED_RESERVATION_BYTES;
+    let mut net = Net::new(&["10.0.0.0/14"]);
+    let plan = |instances: &[&str]| {
+        let wish = |(place, owner): (usize, &&str)| DeployWish {
+            place,
+            owner: owner.parse().unwrap(),
+            slot: Slot::default(),
+            zone: None,
+            fresh: false,
+            wanted: Wanted::Automatic(Box::default()),
+        };
+        let wishes = instances.iter().enumerate().map(wish).collect();
+        let listed = Arc::new(instances.iter().map(|owner| owner.parse().unwrap()).collect());
+        let (again, open, lists) = (false, false, Vec::new());
+        Command::Deploy(Box::new(Deploy { scope: Scope::default(), plan: 1, again, open, wishes, lists, listed }))
+    };
+    let decide = |net: &mut Net, instances: &[&str]| {
+        let context = net.context();
+        net.network.decide(&plan(instances), context).map(|decision| decision.steps.len())
+    };
+    for at in 0..TOLD {
+        // Not by `allocate`, which checks the whole network each time.
+        let context = net.context();
+        let granted = net.network.decide(&Command::Allocate(Box::new(wish(&format!("o{at}")))), context).unwrap();
+        granted.steps.iter().for_each(|step| net.network.apply(step, context.now));
+    }
+    assert_eq!(decide(&mut net, &[]).unwrap(), TOLD);
+    net.allocate("one too many");
+    let refused = decide(&mut net, &[]).unwrap_err();
+    let told = format!("tells of {} that are wished no more, too: let go of those first", TOLD + 1);
+    assert!(matches!(&refused, Refusal::InvalidArgument { field, .. } if field == "instances"), "{refused:?}");
+    assert!(refused.to_string().contains(&told), "{refused}");
+    assert!(decide(&mut net, &["one too many"]).is_ok());
+    // What its owner let go of by itself is told of no more.
+    net.release("o1");
+    assert!(decide(&mut net, &[]).is_ok());
+}
+
+#[test]
+fn the_end_of_a_plan_notes_only_what_plans_have_to_do_with_and_tells_whom_it_means() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    for owner in ["a", "b", "c"] {
+        net.allocate(owner);
+    }
+    make_obsolete(&mut net, "b");
+    let settle = |names: Option<&[&str]>| Settle {
+        scope: Scope::default(),
+        plan: 1,
+        instances: names.map(|names| Arc::new(names.iter().map(|owner| owner.parse().unwrap()).collect())),
+        committed: Arc::default(),
+        reverted: Arc::default(),
+        uncommitted_since: None,
+        revert: false,
+    };
+    let mut decide = |names: Option<&[&str]>| {
+        let context = net.context();
+        let decision = net.network.decide(&Command::Settle(Box::new(settle(names))), context).unwrap();
+        let Outcome::Settled { released, left, instances, .. } = decision.outcome else { panic!("another outcome") };
+        let names: Vec<String> = instances.iter().map(ToString::to_string).collect();
+        (released.len(), decision.steps.len(), left, names.join(" "))
+    };
+    assert_eq!(decide(None), (1, 1, 0, String::new()));
+    assert_eq!(decide(Some(&["a", "b", "nobody"])), (1, 1, 0, "a b".to_owned()));
+    assert_eq!(decide(Some(&["a"])), (0, 0, 1, "a".to_owned()));
 }

@@ -1,6 +1,10 @@
 //! Pools: adding, changing, splitting, and what is remembered of them.
 
+use proptest::prelude::*;
+
+use super::super::pool::which_hold;
 use super::*;
+use crate::core::address::Address;
 use crate::core::state::{PastPool, PoolKind};
 
 fn remove_range(text: &str) -> Configure {
@@ -261,4 +265,27 @@ fn a_split_that_makes_too_many_pools_is_refused() {
     assert_refused!(&network, remove_range("10.0.0.1"), Refusal::InvalidArgument { problem, .. } if problem.contains("16385 pools"));
     assert!(decide(&network, &remove_range("10.0.0.0")).is_ok());
     assert_refused!(&network, pool_add("10.9.0.0"), Refusal::InvalidArgument { .. });
+}
+
+proptest! {
+    /// Past pools lie over each other, and all that cools before the first reservation of each would be looked at for each.
+    #[test]
+    fn of_ranges_that_lie_over_each_other_nothing_is_looked_at_twice_in_vain(
+        asked in proptest::collection::vec((0u128..200, 0u128..200), 0..12),
+        held in proptest::collection::btree_set(0u128..400, 0..6),
+    ) {
+        let range_of = |(first, size): (u128, u128)| Range::of_bits(Family::V4, first, first + size);
+        let ranges: Vec<Range> = asked.into_iter().map(range_of).collect();
+        let first_in = |range: Range| held.range(range.first().bits()..=range.last().bits()).next().copied();
+        let mut looks = vec![0; 400];
+        let hold = which_hold(&ranges, |range| {
+            let found = first_in(range);
+            let in_vain = range.first().bits()..found.unwrap_or(range.last().bits() + 1);
+            in_vain.for_each(|bits| looks[bits as usize] += 1);
+            found.map(|bits| Address::new(Family::V4, bits))
+        });
+        let by_itself: Vec<bool> = ranges.iter().map(|range| first_in(*range).is_some()).collect();
+        prop_assert_eq!(hold, by_itself);
+        prop_assert!(looks.iter().all(|times| *times <= 1), "{:?}", looks);
+    }
 }
