@@ -94,6 +94,7 @@
 //! one does not know that there is something to give back, and the line of the next one begins behind it.* So whoever takes a
 //! shard remembers the last batches that it found there, too; shown by
 //! `a_batch_that_was_under_way_when_its_owner_was_cut_off_is_given_back_by_who_went_on_from_it`,
+//! `a_batch_that_was_under_way_when_its_process_ended_is_given_back_by_the_next_one_of_its_node`,
 //! `what_was_under_way_when_its_node_was_cut_off_is_given_back_by_who_went_on_from_it`. *Redis is down, and everything is started
 //! again: whoever knew what it lost is gone.* So a process that is asked to stop, and cannot know that the register has what it
 //! acknowledged, leaves that on its disk, and the next one has it as if it had sent it; shown by

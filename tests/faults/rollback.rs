@@ -279,6 +279,43 @@ async fn a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_
     assert_eq!(nodes.cluster.log(0).matches("the next start gives back").count(), 1, "{}", nodes.logs());
 }
 
+/// What Redis did of it when it had ended is in nobody's memory: neither in that which it left, nor among what the next process did.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_was_under_way_when_its_process_ended_is_given_back_by_the_next_one_of_its_node() {
+    let Some(mut nodes) = Nodes::set(Setting { wired: true, ..SNAPSHOTS }) else { return };
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
+    nodes.redis.ask(&["SAVE"]);
+    let mut granted = Vec::new();
+    grant(&mut client, "a", 5, &mut granted).await;
+    nodes.to_redis(0).hold(Way::Back);
+    let before = nodes.redis.of_heads("seq");
+    let under_way = tokio::spawn(async move { client.call("ip.allocate", wish("under way")).await });
+    let redis = &nodes.redis;
+    eventually("Redis has applied it", || redis.of_heads("seq") > before).await;
+    nodes.to_redis(0).hold(Way::Both);
+    nodes.cluster.stop(0);
+    assert!(nodes.cluster.log(0).contains("the next start gives back what is missing"), "{}", nodes.logs());
+    under_way.abort();
+    nodes.to_redis(0).release();
+    for (time, name) in ["b", "c"].into_iter().enumerate() {
+        nodes.cluster.again(0);
+        let mut client = nodes.client(0).await;
+        grant(&mut client, name, 5, &mut granted).await;
+        nodes.redis.crash();
+        nodes.to_redis(0).cut();
+        have_what_they_were_told(&nodes, &mut client, &granted).await;
+        let listed = insist(&mut client, "ip.list", &json!({"network": "lan"})).await;
+        let held = listed["reservations"].as_array().map_or(0, Vec::len);
+        assert_eq!(held, granted.len() + 1, "what was under way is there, too ({time}): {listed}");
+        // The third process has it from the second.
+        nodes.redis.end();
+        nodes.cluster.stop(0);
+        nodes.redis.begin();
+    }
+    assert!(!nodes.logs().contains("which are put aside"), "{}", nodes.logs());
+}
+
 /// Nor can it give back the very changes once another one has gone on: those are claims.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_meanwhile() {

@@ -105,7 +105,7 @@ pub(super) async fn wait(
     // What moves several shards waits for the one that others bring there first, and what follows it waits with it.
     let mut stand: HashMap<ShardId, Point> = points.iter().copied().collect();
     missing.retain(|Forgotten { moves, deed }| {
-        let fits = !deed.is_left() && moves.iter().all(|one| stand.get(&one.shard) == Some(&one.before));
+        let fits = !deed.is_found() && moves.iter().all(|one| stand.get(&one.shard) == Some(&one.before));
         if fits {
             stand.extend(moves.iter().map(|one| (one.shard, one.after)));
         }

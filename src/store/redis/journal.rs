@@ -69,15 +69,32 @@ pub(super) enum Deed {
 pub(super) struct LoneBatch {
     pub(super) bytes: Vec<u8>,
     pub(super) epoch: Epoch,
-    /// The owner before left it; else it is this process's, and what was sent together with it is put aside.
-    pub(super) is_left: bool,
+    pub(super) author: Author,
+}
+
+/// Whose a batch without its call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Author {
+    /// This process's: what was sent together with it is put aside.
+    Own,
+    /// A process's before this one, whose memory this one has: Redis did it when that had ended, so it was not kept. Nobody else
+    /// has it.
+    Before,
+    /// Another owner's, which may not know that it was done.
+    Other,
 }
 
 impl Deed {
-    /// Is it another owner's? Such is played where every shard can be brought to where it stood, or not at all: that owner has it
-    /// in calls that change several shards, and those fit nowhere once one of the shards has gone on.
+    /// Is it another owner's?
     pub(super) fn is_left(&self) -> bool {
-        matches!(self, Self::Batch(batch) if batch.is_left)
+        matches!(self, Self::Batch(batch) if batch.author == Author::Other)
+    }
+
+    /// Was it found in the log of its shard, without what was sent together with it? Such is played where every shard can be
+    /// brought to where it stood, or not at all: its owner has it in calls that change several shards, and those fit nowhere once
+    /// one of the shards has gone on.
+    pub(super) fn is_found(&self) -> bool {
+        matches!(self, Self::Batch(batch) if batch.author != Author::Own)
     }
 
     /// In which epoch it changes a shard that it changes.
@@ -134,7 +151,7 @@ impl JournalEntry {
         let rest = batches.into_iter().filter_map(|(bytes, _)| {
             let batch = codec::decode_batch(bytes).ok()?;
             let one = *self.moves.iter().find(|one| one.shard == batch.shard && !shards.contains(&one.shard))?;
-            let lone = LoneBatch { bytes: bytes.to_vec(), epoch: batch.epoch, is_left: false };
+            let lone = LoneBatch { bytes: bytes.to_vec(), epoch: batch.epoch, author: Author::Own };
             let entry = Self::new(Deed::Batch(Arc::new(lone)), vec![one], self.applied);
             Some(Self { number: self.number, kept: self.kept, ..entry })
         });
@@ -293,13 +310,20 @@ impl Journal {
         }
     }
 
-    /// A shard is about to be taken for taken over: this is what the owner before left there last, in order. None of it is for
-    /// this process to prove, nor to keep on its disk.
+    /// A shard is about to be taken for taken over: this is what the owner before left there last, in order. None of what is
+    /// another one's is for this process to prove, nor to keep on its disk; what a process before this one did is its own to keep,
+    /// unless that had kept it.
     pub(super) fn left(&mut self, left: Vec<(Move, LoneBatch)>) {
         for (one, batch) in left {
+            let is_others = batch.author == Author::Other;
             let entry = JournalEntry::new(Deed::Batch(Arc::new(batch)), vec![one], true);
-            self.bytes += entry.bytes;
-            self.entries.push_back(entry);
+            if is_others {
+                self.bytes += entry.bytes;
+                self.entries.push_back(entry);
+            } else if !self.knows(one.shard, one.after) {
+                self.push(entry);
+                self.applied = self.sent;
+            }
         }
     }
 

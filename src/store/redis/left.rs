@@ -3,7 +3,8 @@
 //! *A batch is under way when its owner is cut off: Redis applies it, the next owner finds it and goes on from it, and then Redis
 //! goes back to before it. The first owner does not know that it was applied, and the line of the next one begins behind it: it
 //! was given back by nobody, and nothing that followed could be.* So the next owner plays it, too, on condition of exactly the
-//! head before it, as all else. Also where the owner before has ended, and its memory with it.
+//! head before it, as all else. Also where the owner before has ended, and its memory with it: then, too, where it left that memory to
+//! this process (`redo`), which has what it was told of, and not what was under way when it ended.
 //!
 //! Enough for what may be under way at once, and no more: what was acknowledged before, its owner has, and gives back first. It
 //! is played in all shards or in none: that owner has it in calls that change several at once.
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use super::history::{LogEntry, entry_of};
-use super::journal::{Deed, Forgotten, LoneBatch, Move, Point};
+use super::journal::{Author, Deed, Forgotten, LoneBatch, Move, Point};
 use super::scripts::{LoadedScript, ScriptCall};
 use super::shared::RedisShared;
 use super::written;
@@ -40,11 +41,11 @@ pub(super) fn command(shared: &RedisShared, shard: ShardId) -> Cmd {
     call.command
 }
 
-/// The last batches before a point, under the token of that, in order, by what [`command`] was answered. None where that was
-/// refused: the take-over stands without.
+/// The last batches before a point, under the token of that, in order, by what [`command`] was answered, and whose they are. None
+/// where that was refused: the take-over stands without.
 pub(super) fn read(
     shard: ShardId,
-    until: Point,
+    (until, author): (Point, Author),
     answer: Result<Value, impl std::fmt::Display>,
 ) -> Vec<(Move, LoneBatch)> {
     let entries = match answer {
@@ -73,7 +74,7 @@ pub(super) fn read(
         if !is_next || batch.token != until.token {
             break;
         }
-        let lone = LoneBatch { bytes, epoch: batch.epoch, is_left: true };
+        let lone = LoneBatch { bytes, epoch: batch.epoch, author };
         left.push_front((Move { shard, before, after: stands }, lone));
         stands = before;
     }
@@ -81,17 +82,20 @@ pub(super) fn read(
 }
 
 /// In place of lone batches the calls that commit them, each line in its order. What was changed by one act is in one call, as it
-/// was: where what other owners left is played in one shard, it is in all of them (see `Journal::missing`). It comes before all
-/// else, as it is older than what this process did in its shards.
+/// was: where what was found in the logs is played in one shard, it is in all of them (see `Journal::missing`). All of it comes where
+/// the first of it does: it is older than what this process did in its shards, and newer than what that has of one before it.
 ///
 /// # Errors
 /// A batch cannot be read.
 pub(super) fn together(shared: &RedisShared, missing: &[Forgotten]) -> Result<Vec<Forgotten>, StoreError> {
     let mut lines: Vec<VecDeque<Bound>> = Vec::new();
-    let mut rest = Vec::new();
+    let (mut calls, mut rest) = (Vec::new(), Vec::new());
     for part in missing {
+        if lines.is_empty() {
+            calls.append(&mut rest);
+        }
         match (&part.deed, part.moves.first()) {
-            (Deed::Batch(batch), Some(&one)) if batch.is_left => {
+            (Deed::Batch(batch), Some(&one)) if part.deed.is_found() => {
                 let bound = Bound::new(one, batch)?;
                 match lines.iter_mut().find(|line| line.front().is_some_and(|first| first.one.shard == one.shard)) {
                     Some(line) => line.push_back(bound),
@@ -102,7 +106,6 @@ pub(super) fn together(shared: &RedisShared, missing: &[Forgotten]) -> Result<Ve
             (Deed::Batch(_) | Deed::Commit(_) | Deed::Take(_), _) => rest.push(part.clone()),
         }
     }
-    let mut calls = Vec::with_capacity(missing.len());
     for bound in grouped(lines) {
         calls.push(committed(shared, &bound)?);
     }
@@ -184,7 +187,7 @@ mod tests {
     fn bound(shard: u16, seq: u64, acts: &[u128]) -> Bound {
         let point = |seq| Point { token: Token(1), seq: Seq(seq), digest: Digest(u128::from(seq)) };
         let one = Move { shard: ShardId(shard), before: point(seq - 1), after: point(seq) };
-        let batch = LoneBatch { bytes: Vec::new(), epoch: Epoch(1), is_left: true };
+        let batch = LoneBatch { bytes: Vec::new(), epoch: Epoch(1), author: Author::Other };
         Bound { one, batch: Arc::new(batch), acts: acts.iter().map(|act| TransactionId(*act)).collect() }
     }
 
@@ -220,7 +223,7 @@ mod tests {
         let until = |seq| Point { token: Token(7), seq: Seq(seq), digest: Digest(u128::from(seq)) };
         let left = |seqs: std::ops::RangeInclusive<u64>| {
             let end = *seqs.end();
-            let left = read(ShardId(3), until(end), Ok::<_, StoreError>(logged(seqs)));
+            let left = read(ShardId(3), (until(end), Author::Other), Ok::<_, StoreError>(logged(seqs)));
             left.into_iter().map(|(one, _)| (one.before.seq.0, one.after.seq.0)).collect::<Vec<_>>()
         };
         assert_eq!(left(1..=3), [(0, 1), (1, 2), (2, 3)]);

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::checks::{self, RegisterOwner, newer};
 use super::failed::{self, Failed};
 use super::heal;
-use super::journal::{Move, Point};
+use super::journal::{Author, Move, Point};
 use super::late;
 use super::left;
 use super::link::{Link, PendingReads};
@@ -240,10 +240,12 @@ pub(super) async fn take_once(
         let mut journal = shared.journal();
         journal.found(shard, &past);
         if let Some(found) = found
-            && !journal.is_own(shard, before.token)
+            && !journal.knows(shard, before)
             && !journal.knows(shard, after)
         {
-            journal.left(left::read(shard, before, found));
+            // A process before this one may have left its memory, and Redis have done one more thing of it.
+            let author = if journal.is_own(shard, before.token) { Author::Before } else { Author::Other };
+            journal.left(left::read(shard, (before, author), found));
         }
         journal.took(Move { shard, before, after }, head.epoch);
     }

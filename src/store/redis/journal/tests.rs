@@ -49,7 +49,7 @@ fn the_suffix_behind_the_head_is_missing_and_nothing_that_redis_did_not_acknowle
 
 /// A batch that was left.
 fn lone() -> LoneBatch {
-    LoneBatch { bytes: vec![0; 9], epoch: Epoch(1), is_left: true }
+    LoneBatch { bytes: vec![0; 9], epoch: Epoch(1), author: Author::Other }
 }
 
 #[test]
@@ -86,6 +86,34 @@ fn what_the_owner_before_left_is_missing_where_redis_went_back_before_it() {
     assert_eq!((missing(&journal, other), missing(&journal, point(1, 2))), (None, None));
     // Whoever was owner then may bring it to where that begins.
     assert_eq!(journal.begins(ShardId(0), point(2, 6)), Some((point(1, 3), Epoch(1))));
+}
+
+/// The memory of the process before ends at batch 3; the fourth was under way when it ended.
+#[test]
+fn what_a_process_before_had_under_way_leads_on_from_its_memory_and_is_kept_like_that() {
+    let begun = |shard| {
+        let mut journal = Journal::new(1 << 20);
+        journal.restore(Deed::Commit(call()), vec![step(0, 1, 3), step(1, 1, 3)], true);
+        for shard in shard {
+            let found = LoneBatch { author: Author::Before, ..lone() };
+            let known = LoneBatch { author: Author::Before, ..lone() };
+            journal.left(vec![(step(shard, 1, 3), known), (step(shard, 1, 4), found)]);
+            let (before, after) = (point(1, 4), point(2, 4));
+            journal.took(Move { shard: ShardId(shard), before, after }, Epoch(2));
+        }
+        journal
+    };
+    let journal = begun(0..2);
+    assert!(journal.knows(ShardId(0), point(1, 4)) && journal.is_own(ShardId(0), Token(1)));
+    assert_eq!(missing(&journal, point(1, 2)).unwrap(), [3, 4, 4]);
+    let remembered: Vec<u64> = journal.remembered().iter().map(|one| one.moves[0].after.seq.0).collect();
+    assert_eq!(remembered, [4; 4], "for the next process, which has the rest");
+    assert_eq!(journal.unkept().unwrap().len(), 4, "also before this one ends");
+    // One call changed both shards: where one of them went on otherwise, no part of it is given back.
+    let other = Point { digest: Digest(1), ..point(1, 4) };
+    let heads = [(ShardId(0), point(1, 3)), (ShardId(1), other)];
+    let found = journal.missing(&heads, &journal.standing());
+    assert!(found.missing.is_empty() && found.elsewhere == [ShardId(1)], "{found:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Deed, Forgotten, Journal, JournalEntry, Point, ToReplay};
+use super::{Author, Deed, Forgotten, Journal, JournalEntry, Point, ToReplay};
 use crate::store::{Epoch, ShardId, Token};
 
 impl Journal {
@@ -41,8 +41,8 @@ impl Journal {
         let mut closed = elsewhere.clone();
         let mut missing = Vec::new();
         for (entry, _) in self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
-            let is_his = entry.deed.is_left() && !elsewhere.is_empty();
-            if is_his || entry.moves.iter().any(|one| closed.contains(&one.shard)) {
+            let is_parted = entry.deed.is_found() && !elsewhere.is_empty();
+            if is_parted || entry.moves.iter().any(|one| closed.contains(&one.shard)) {
                 // Nor what follows it.
                 closed.extend(entry.moves.iter().map(|one| one.shard));
             } else {
@@ -111,7 +111,7 @@ impl Journal {
         }
         match self.entries.get(first?).deed {
             Deed::Take(epoch) => Some((stands, Epoch(epoch.0.checked_sub(1)?))),
-            Deed::Batch(ref batch) if batch.is_left => Some((stands, batch.epoch)),
+            Deed::Batch(ref batch) if batch.author == Author::Other => Some((stands, batch.epoch)),
             Deed::Commit(_) | Deed::Batch(_) => None,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Found;
 use super::frames::Redone;
-use crate::store::redis::journal::{Deed, LoneBatch, Move, Point};
+use crate::store::redis::journal::{Author, Deed, LoneBatch, Move, Point};
 use crate::store::redis::scripts::LoadedScript;
 use crate::store::redis::shared::RedisShared;
 use crate::store::redis::written::{self, Digests};
@@ -54,7 +54,7 @@ fn deeds(shared: &RedisShared, redone: Redone, moves: Moves) -> Result<Vec<(Deed
             let shards: Vec<ShardId> = decoded(&batches)?.iter().map(|batch| batch.shard).collect();
             let alone = |(shard, (bytes, _)): (ShardId, (Vec<u8>, Digests))| {
                 let &(one, epoch) = moves.iter().find(|(one, _)| one.shard == shard)?;
-                Some((Deed::Batch(Arc::new(LoneBatch { bytes, epoch, is_left: false })), vec![one]))
+                Some((Deed::Batch(Arc::new(LoneBatch { bytes, epoch, author: Author::Own })), vec![one]))
             };
             shards.into_iter().zip(batches).filter_map(alone).collect()
         }
