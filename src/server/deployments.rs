@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use compact_str::CompactString;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::input;
 use crate::actors::coordinator::{DeployOrder, DeployPart, Job};
@@ -48,6 +49,7 @@ pub(super) fn order(
 ) -> Result<Job, RpcError> {
     let mut instances = instances.map(Instances::into_vec).unwrap_or_default();
     let mut groups = groups.map(Groups::into_vec).unwrap_or_default();
+    few_enough(&instances, &groups)?;
     leave_out_defaults(&mut instances, &mut groups);
     let wishes = hash_of(&instances, &groups);
     let mut building = Building::default();
@@ -70,7 +72,6 @@ pub(super) fn order(
             let field = format!("instances[{at}].networks[{which}]");
             let of_it = |refused: RpcError| refused.with(|data| data.instance = Some(instance.id.clone()));
             let wanted = wanted(&network, &field).map_err(of_it)?;
-            building.expect(1, || field).map_err(of_it)?;
             building.wish(&network.network, &instance.id, network.slot, |_| wanted);
         }
     }
@@ -80,12 +81,40 @@ pub(super) fn order(
             if let Some(ranges) = &network.static_ips {
                 enough(ranges, members.len(), || format!("groups[{at}].networks[{which}].static_ips"))?;
             }
-            building.expect(members.len(), || format!("groups[{at}].networks[{which}]"))?;
             building.wish_alike(&members, network, (at, which));
         }
     }
     let Building { instances, parts, zones, .. } = building;
     Ok(Job::Deploy(Box::new(DeployOrder { name, instances, parts, zones, wishes, apply })))
+}
+
+/// Refuses what would be more wishes than an order may have, before anything is made of them.
+fn few_enough(instances: &[InstanceWishes], groups: &[GroupWishes]) -> Result<(), RpcError> {
+    let mut wishes = 0;
+    let mut expect = |more: usize, field: &dyn Fn() -> String| {
+        wishes += more;
+        if wishes <= DEPLOYMENT_WISHES_MAX {
+            return Ok(());
+        }
+        let field = field();
+        let message = format!(
+            "`{field}` makes more than {DEPLOYMENT_WISHES_MAX} wishes (instances, each as often as it has networks); make \
+             several deployments of it"
+        );
+        Err(RpcError::invalid(field, message))
+    };
+    for (at, instance) in instances.iter().enumerate() {
+        for which in 0..instance.networks.len() {
+            expect(1, &|| format!("instances[{at}].networks[{which}]"))
+                .map_err(|refused| refused.with(|data| data.instance = Some(instance.id.clone())))?;
+        }
+    }
+    for (at, group) in groups.iter().enumerate() {
+        for which in 0..group.networks.len() {
+            expect(group.instances.len(), &|| format!("groups[{at}].networks[{which}]"))?;
+        }
+    }
+    Ok(())
 }
 
 /// What is so anyway is the same whether or not it is said.
@@ -102,18 +131,36 @@ fn leave_out_defaults(instances: &mut [InstanceWishes], groups: &mut [GroupWishe
 }
 
 /// The same wishes have the same hash, in whatever order they are listed. The lists of a group are as they are: by their order
-/// addresses and zones are dealt.
+/// addresses and zones are dealt. Made piece by piece, as all of it is written: `[[INSTANCE,…],[GROUP,…]]`.
 fn hash_of(instances: &[InstanceWishes], groups: &[GroupWishes]) -> u128 {
-    let (mut instances, mut groups) = (instances.to_vec(), groups.to_vec());
-    for instance in &mut instances {
+    let mut instances: Vec<&InstanceWishes> = instances.iter().collect();
+    instances.sort_by(|one, other| one.id.cmp(&other.id));
+    let instances = instances.into_iter().cloned().map(|mut instance| {
         instance.networks.sort_by_key(written);
-    }
-    instances.sort_by(|a, b| a.id.cmp(&b.id));
-    for group in &mut groups {
+        written(&instance)
+    });
+    let groups = groups.iter().cloned().map(|mut group| {
         group.networks.sort_by_key(written);
+        written(&group)
+    });
+    let mut groups: Vec<Vec<u8>> = groups.collect();
+    groups.sort();
+    let mut hash = Xxh3::new();
+    hash.update(b"[");
+    add_list(&mut hash, instances);
+    hash.update(b",");
+    add_list(&mut hash, groups.into_iter());
+    hash.update(b"]");
+    hash.digest128()
+}
+
+fn add_list(hash: &mut Xxh3, entries: impl Iterator<Item = Vec<u8>>) {
+    hash.update(b"[");
+    for (at, entry) in entries.enumerate() {
+        hash.update(if at == 0 { b"" } else { b"," });
+        hash.update(&entry);
     }
-    groups.sort_by_cached_key(written);
-    xxhash_rust::xxh3::xxh3_128(&written(&(instances, groups)))
+    hash.update(b"]");
 }
 
 /// As it is sent.
@@ -201,19 +248,6 @@ impl Building {
         Ok(())
     }
 
-    /// Refuses what would be more wishes than an order may have, before they are made.
-    fn expect(&self, more: usize, field: impl FnOnce() -> String) -> Result<(), RpcError> {
-        if self.wishes + more <= DEPLOYMENT_WISHES_MAX {
-            return Ok(());
-        }
-        let field = field();
-        let message = format!(
-            "`{field}` makes more than {DEPLOYMENT_WISHES_MAX} wishes (instances, each as often as it has networks); make \
-             several deployments of it"
-        );
-        Err(RpcError::invalid(field, message))
-    }
-
     fn part(&mut self, network: &NetworkRef) -> &mut DeployPart {
         let network = input::network_text(network);
         let parts = &mut self.parts;
@@ -264,4 +298,32 @@ pub(super) fn list(ask: params::DeploymentList) -> Result<Job, RpcError> {
     let after = ask.after.map(|after| Scope::new(after.as_str().into())).transpose().map_err(no_cursor)?;
     let limit = ask.limit.map_or(LIST_PAGE_RECORDS_DEFAULT, |limit| limit.get() as usize);
     Ok(Job::Deployments { after, limit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is stored with the plan: what was wished once is to be the same plan for ever.
+    #[test]
+    fn the_hash_of_wishes_is_that_of_all_of_them_as_they_are_written_in_order() {
+        let (instances, groups) = (
+            r#"[{"id":"a","networks":[{"network":"l"},{"network":"k"}]},{"id":"b","fresh":true,"networks":[]}]"#,
+            r#"[{"name":"h","instances":["b","a"],"zones":["z"],"networks":[{"network":"m"},
+                {"network":"l","static_ips":["10.0.0.9","10.0.0.2-10.0.0.3"]}]},{"name":"g","instances":[],"networks":[]}]"#,
+        );
+        let (instances, groups): (Vec<InstanceWishes>, Vec<GroupWishes>) =
+            (serde_json::from_str(instances).unwrap(), serde_json::from_str(groups).unwrap());
+        let whole = concat!(
+            r#"[[{"id":"a","networks":[{"network":"k"},{"network":"l"}]},{"id":"b","fresh":true,"networks":[]}],"#,
+            r#"[{"name":"g","instances":[],"networks":[]},{"name":"h","instances":["b","a"],"zones":["z"],"networks":["#,
+            r#"{"network":"l","static_ips":["10.0.0.9-10.0.0.9","10.0.0.2-10.0.0.3"]},{"network":"m"}]}]]"#,
+        );
+        let (mut backwards, groups_backwards) = (instances.clone(), groups.iter().rev().cloned().collect::<Vec<_>>());
+        backwards.reverse();
+        for (instances, groups) in [(&instances, &groups), (&backwards, &groups_backwards)] {
+            assert_eq!(hash_of(instances, groups), xxhash_rust::xxh3::xxh3_128(whole.as_bytes()));
+        }
+        assert_eq!(hash_of(&[], &[]), xxhash_rust::xxh3::xxh3_128(b"[[],[]]"));
+    }
 }

@@ -1,14 +1,17 @@
 //! Why params were refused: from serde's words to a member's path and a sentence for people.
 //!
-//! Only the error path comes here: the params are parsed a second time with the path tracked. The wordings taken apart
+//! Only the error path comes here: the params are parsed a second time with the path tracked, and of a deployment passed over
+//! once more for the id of the instance. Nothing is kept of what is right, so who asks wrongly at length costs no more than who
+//! asks rightly. The wordings taken apart
 //! are serde's own (stable since 1.0, and tested here) and those of `values`, which are fragments that follow the
 //! name of the member.
+
+mod instance;
 
 use serde::de::DeserializeOwned;
 
 use super::errors::RpcError;
 use super::values::text::shortened;
-use crate::core::types::Owner;
 
 /// Parses params that are known to be wrong once more, and says what is wrong with them.
 pub(super) fn explain<T: DeserializeOwned>(method: &str, params: &str) -> RpcError {
@@ -20,14 +23,7 @@ pub(super) fn explain<T: DeserializeOwned>(method: &str, params: &str) -> RpcErr
     let path = error.path().to_string();
     let (field, problem) = member_and_problem(&path, &text_of(error.inner()));
     RpcError::invalid(field.as_str(), format!("{method}: `{}` {problem}", shortened(&field)))
-        .with(|data| data.instance = instance_at(&field, params))
-}
-
-/// The instance of a deployment in whose wishes a member is, if its id can be read.
-fn instance_at(field: &str, params: &str) -> Option<Owner> {
-    let at: usize = field.strip_prefix("instances[")?.split_once(']')?.0.parse().ok()?;
-    let params: serde_json::Value = serde_json::from_str(params).ok()?;
-    params["instances"][at]["id"].as_str()?.parse().ok()
+        .with(|data| data.instance = instance::instance_at(&field, params))
 }
 
 /// The text of an error without the place in the line, which means nothing to who built the request with a library.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::server::{Server, Starting};
+use crate::server::{Server, Starting, http_post};
 
 /// Enough for a page as long as an answer may be.
 const RESERVATIONS: usize = 4_200;
@@ -321,4 +321,26 @@ fn a_batch_that_waits_with_long_answers_keeps_no_other_from_being_answered() {
         lines.iter().any(|line| line.len() > 15 * MIB),
         "the first batch is answered when what it waits for is there"
     );
+}
+
+/// Whoever asks wrongly is told so, and of which instance, out of what he sent: nothing is made of the rest.
+#[test]
+fn a_long_body_that_is_refused_costs_a_few_times_its_length() {
+    const WISHES: usize = 1 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _client) = empty(directory.path());
+    for (wrong, instance) in [(r#""id":"i""#, Some("i")), (r#""id":5"#, None)] {
+        let entry = format!(r#"{{{wrong},"zone":[]}}"#);
+        let instances = format!("{entry}{}", r#",{"":0}"#.repeat(WISHES));
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"deployment.plan","params":{{"deployment":"d","instances":[{instances}]}}}}"#
+        );
+        let before = most(&server);
+        let (status, answer) = http_post(server.http, "/rpc", &body);
+        let data = &serde_json::from_str::<Value>(&answer).unwrap()["error"]["data"];
+        assert_eq!((status, data["kind"].as_str()), (200, Some("invalid_argument")), "{answer}");
+        assert_eq!(data["instance"].as_str(), instance, "{answer}");
+        let grown = most(&server) - before;
+        assert!(grown < 8 * body.len(), "{} MiB for {} MiB", grown / MIB, body.len() / MIB);
+    }
 }
