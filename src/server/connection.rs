@@ -161,13 +161,18 @@ struct Connection {
 
 impl Connection {
     async fn run(&mut self, stream: &TcpStream) -> Left {
-        let stop = self.server.stop.clone();
+        // Its own: it is looked at in each turn, and connections of other threads have no part in it.
+        let stop = self.server.stop.child_token();
         let mut stopping = false;
         let timer = tokio::time::sleep(self.until_look());
         tokio::pin!(timer);
         // It goes on where it was moved to as it would have gone on before.
         let mut turn = if self.interrupted { turns::next().await } else { None };
         loop {
+            if !stopping && stop.is_cancelled() {
+                stopping = true;
+                self.take_nothing_more();
+            }
             if let Err(end) = self.hand_on(stream) {
                 return Left::Ended(end);
             }
@@ -187,15 +192,23 @@ impl Connection {
             let may_read = self.may_read();
             self.arm(timer.as_mut(), backed_up);
             let looks = self.session.looks_at();
+            let looks_at = looks.unwrap_or_else(|| timer.deadline());
             tokio::select! {
                 biased;
+                // First: a client that goes on sending what is answered at once would be the only one that is looked at.
+                () = &mut timer => {
+                    if let Some(end) = self.overdue() {
+                        return Left::Ended(end);
+                    }
+                    timer.as_mut().reset(tokio::time::Instant::now() + self.until_look());
+                }
                 Some(told) = self.inlet.recv() => {
                     turn = self.turn().await;
                     self.session.absorb(told);
                     self.absorb_what_came();
                 }
                 _ = self.roles.changed(), if self.session.heeds_role() => self.session.role_changed(),
-                () = tokio::time::sleep_until(looks.unwrap_or(timer.deadline())), if looks.is_some() => {
+                () = tokio::time::sleep_until(looks_at), if looks.is_some() => {
                     self.session.looks();
                 }
                 ready = stream.readable(), if may_read => {
@@ -209,12 +222,6 @@ impl Connection {
                         return Left::Ended(End::Reset);
                     }
                 }
-                () = &mut timer => {
-                    if let Some(end) = self.overdue() {
-                        return Left::Ended(end);
-                    }
-                    timer.as_mut().reset(tokio::time::Instant::now() + self.until_look());
-                }
                 ready = stream.ready(Interest::ERROR), if !may_read && self.session.waits() => {
                     if ready.is_err() || !matches!(stream.take_error(), Ok(None)) {
                         return Left::Ended(End::Reset);
@@ -222,10 +229,8 @@ impl Connection {
                     // Ready for an error, and there is none: it is not asked again at once.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                () = stop.cancelled(), if !stopping => {
-                    stopping = true;
-                    self.take_nothing_more();
-                }
+                // What is to be done then is done before anything is handed on.
+                () = stop.cancelled(), if !stopping => {}
             }
         }
     }

@@ -62,6 +62,7 @@ mod support;
 mod sweeps;
 mod transcripts;
 mod unread;
+mod untaken;
 mod waits;
 mod waits_named;
 mod waits_together;
