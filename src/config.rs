@@ -3,7 +3,7 @@
 //! A wrong value is refused with its key, what was given and what is allowed; an unknown key with the nearest known one.
 //! `config/server.toml` documents every key; a test compares it with the defaults here.
 //!
-//! Neighbours: `allowed` knows what may be set, `origin` what set it; `serve` takes it; `cli` names the file and the flags.
+//! Neighbours: `allowed` knows what may be set, `origin` what set it, `syntax` where a file is no TOML; `serve` takes it; `cli` names the file and the flags.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 mod allowed;
 mod origin;
+mod syntax;
 
 pub use origin::Origin;
 
@@ -333,7 +334,7 @@ impl Config {
         if let Some((path, text)) = &sources.file {
             // Read by itself first, so that an error names the file and the line, and because a flag or a variable puts its
             // table in the place of whatever the file has there.
-            let table: toml::Table = toml::from_str(text).map_err(|error| format!("{}: {error}", path.display()))?;
+            let table: toml::Table = toml::from_str(text).map_err(|error| syntax::no_toml(path, text, &error))?;
             problems.extend(serde_json::to_value(table).iter().flat_map(no_tables));
             builder = builder.add_source(File::from_str(text, FileFormat::Toml));
         }
