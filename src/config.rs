@@ -3,7 +3,8 @@
 //! A wrong value is refused with its key, what was given and what is allowed; an unknown key with the nearest known one.
 //! `config/server.toml` documents every key; a test compares it with the defaults here.
 //!
-//! Neighbours: `allowed` knows what may be set, `origin` what set it, `syntax` where a file is no TOML; `serve` takes it; `cli` names the file and the flags.
+//! Neighbours: `allowed` knows what may be set, `origin` what set it, `unheeded` what would be passed over, `syntax` where a file
+//! is no TOML; `serve` takes it; `cli` names the file and the flags.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 mod allowed;
 mod origin;
 mod syntax;
+mod unheeded;
 
 pub use origin::Origin;
 
@@ -364,6 +366,7 @@ impl Config {
             let config: Self =
                 built.try_deserialize().map_err(|error| format!("the configuration is wrong: {error}"))?;
             problems = config.problems();
+            problems.extend(config.unheeded(sources));
             problems.extend(config.unfit_files(|path| sources.seen(path)));
             if problems.is_empty() {
                 return Ok(config);

@@ -334,16 +334,27 @@ mod tests {
                     (text.to_owned(), Value::from(text))
                 }
             };
+            let own = |key: &str, said: &str| (key.to_owned(), said.to_owned());
             // Without replicas `store.redis_degrade` cannot be, nor a key without its certificate.
-            let mut set = vec![("store.redis_replicas".to_owned(), "1".to_owned())];
+            let mut set = vec![own("store.redis_replicas", "1")];
             if ["store.redis_certificate", "store.redis_key"].contains(&key.as_str()) {
                 set.extend(["certificate", "key"].map(|of| (format!("store.redis_{of}"), "x".to_owned())));
             }
+            // Over Redis the files must be there; beside another store any name will do, if that overrides it.
+            let is_file = ["store.redis_ca", "store.redis_certificate", "store.redis_key"].contains(&key.as_str());
+            let kind = own("store.kind", if is_file { "memory" } else { "redis" });
+            let above = if is_file {
+                vec![kind]
+            } else {
+                set.push(kind);
+                Vec::new()
+            };
             set.push((key.clone(), said));
             let variables = set.iter().map(|(key, said)| (variable_of(key).into(), said.into()));
-            let environment = Sources { environment: variables.collect(), ..Sources::default() };
-            let flags = Sources { flags: set.clone(), ..Sources::default() };
-            for sources in [environment, flags] {
+            let environment = Sources { environment: variables.collect(), flags: above, ..Sources::default() };
+            let flags = (!is_file).then(|| Sources { flags: set.clone(), ..Sources::default() });
+            let sources = std::iter::once(environment).chain(flags);
+            for sources in sources {
                 let values = Config::load(&sources).expect(&key).values();
                 assert!(values.contains(&(key.clone(), wanted.clone())), "{key}: {values:?}");
             }
@@ -387,7 +398,7 @@ mod tests {
             assert!(said.contains("which is no URL of Redis") && !said.contains("word"), "{said}");
         }
         for prefix in ["a b", ""] {
-            let said = refused(&format!("[store]\nprefix = \"{prefix}\""));
+            let said = refused(&format!("[store]\nkind = \"redis\"\nprefix = \"{prefix}\""));
             assert_eq!(said, format!("`store.prefix` is {prefix:?}; allowed is 1 to 64 letters, digits and `-_.:/`"));
         }
         for advertise in ["x", "10.0.0.7", ":7402", "x:", "x:0", "x:70000", "a b:1", "2001:db8::7:7402", "0.0.0.0:7402"]
@@ -472,9 +483,10 @@ mod tests {
         }
         let said = refused(&format!("{secured}redis_ca = \"no/such.pem\""));
         assert!(said.starts_with("`store.redis_ca` is \"no/such.pem\", which cannot be read: "), "{said}");
-        // Another store does not look at them.
-        let file = Some(("t.toml".into(), "[store]\nredis_ca = \"no/such.pem\"".to_owned()));
-        Config::load(&Sources { file, ..Default::default() }).unwrap();
+        // Another store, where that overrides this one, does not look at them.
+        let file = Some(("t.toml".into(), format!("{plain}redis_ca = \"no/such.pem\"")));
+        let flags = vec![("store.kind".to_owned(), "embedded".to_owned())];
+        Config::load(&Sources { file, flags, ..Default::default() }).unwrap();
         let said = refused(&secured.replace("/0", "/0#insecure"));
         assert!(said.contains("that of a stranger") && said.contains("allowed is redis://"), "{said}");
     }
