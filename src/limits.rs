@@ -222,6 +222,10 @@ pub const EVENTS_WAIT_MS_MAX: u64 = 10_000;
 pub const BOOKMARK_EVERY_MS: u64 = 10_000;
 /// Subscriptions of one connection.
 pub const WATCHES_MAX: usize = 64;
+/// Pages of events that all subscriptions of a connection have in memory while they are made into lines.
+pub const WATCH_PAGES_MAX: usize = 2;
+/// Bytes of lines, of all subscriptions of a connection, that its client has not taken; a single one may be longer.
+pub const WATCH_BYTES_MAX: usize = 2 << 20;
 /// Bytes of changes that somebody who watches may be behind; the owner keeps these in memory, and the group before them. Default of
 /// `server.max_behind_bytes`.
 pub const BEHIND_BYTES_MAX: usize = 32 << 20;

@@ -280,9 +280,9 @@ pub struct Notice {
     pub lines: Vec<u8>,
     /// They are its last.
     pub ends: bool,
-    /// Comes back when they are written: a subscription has few such places. None for the last of one that ends with its
-    /// connection.
-    pub place: Option<tokio::sync::OwnedSemaphorePermit>,
+    /// The room that they take, which comes back when they are written: all subscriptions of a connection have some together. None
+    /// for the last of one that ends with its connection.
+    pub room: Option<tokio::sync::OwnedSemaphorePermit>,
 }
 
 /// Where answers go: one message for all requests of one socket read that became durable together. Unbounded as a

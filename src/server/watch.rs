@@ -1,33 +1,36 @@
 //! Subscriptions to events: page after page, from the actors of this node or from the node that owns the register.
 //!
 //! ```text
-//!  events.watch ─▶ coordinator (where it begins) ─▶ Watches::begin ─▶ a task: Pages::next ─▶ lines ─▶ session ─▶ socket
-//!                                                            ▲             │
-//!                                                            └─ two places ┘ come back when the lines are written
+//!  events.watch ─▶ coordinator (where it begins) ─▶ Watches::begin ─▶ a task: Pages ─▶ lines ─▶ session ─▶ socket
+//!                                                            ▲            │        │
+//!                                                            └─ place, room ───────┘ come back when the lines are written
 //! ```
 //!
-//! A subscription is a cursor and a task. It asks for the next page only while it has a place for lines that the client
-//! has not taken, so it holds two pages at most, however slow the client is. One that kept up once and is found behind
-//! what the owner keeps in memory is `lagged`, and ends; so is one that is found behind all that is kept. When the owner
-//! changes it goes on at the next one from its cursor; if that is no place of the line there, it ends as `cursor_lost`. So it
-//! does where what comes next stays damaged. While nobody can be asked, it says where it stands, as when nothing happens. Where the
-//! connection ends, as when the server stops, it ends with a `bookmark`, from which its client goes on elsewhere.
+//! A subscription is a cursor and a task. It asks for the next page only while it has a place for it, and makes lines of it only
+//! as there is room for them: both are of the connection, for all its subscriptions together (see `room`), however slow the client
+//! is. One that kept up once and is found behind what the owner keeps in memory is `lagged`, and ends; so is one that is found
+//! behind all that is kept. When the owner changes it goes on at the next one from its cursor; if that is no place of the line
+//! there, it ends as `cursor_lost`. So it does where what comes next stays damaged. While nobody can be asked, it says where it
+//! stands, as when nothing happens. Where the connection ends, as when the server stops, it ends with a `bookmark`, from which its
+//! client goes on elsewhere.
 //!
 //! Neighbours: `session` owns [`Watches`]; `http` tells [`Pages`] as server-sent events.
 //!
 //! Review notes: is there a wait that the end of the session does not end?
 
 mod pages;
+mod room;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::pages::CannotSay;
 pub use self::pages::{Next, Pages, ToldEvents};
+use self::room::{Room, Taken};
 use super::Server;
 use super::render::noun;
 use crate::actors::events::{Cursor, Filter};
@@ -36,13 +39,12 @@ use crate::limits::WATCHES_MAX;
 use crate::wire::nouns::{BookmarkNotification, CursorLostNotification, EventNotification, LaggedNotification};
 use crate::wire::{ErrorKind, RpcError};
 
-/// Pages of a subscription that the client has not taken.
-const PLACES: usize = 2;
 /// When to ask again where nobody can be asked now.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Bytes of lines that are made at once: of a long page others of the thread do not wait for all.
 const LINES_BYTES: usize = 64 << 10;
+
 /// The subscriptions of one connection.
 #[derive(Debug)]
 pub struct Watches {
@@ -53,8 +55,9 @@ pub struct Watches {
     /// The connection ends: each says where its client goes on, and what was asked before that, and is answered after it,
     /// begins nothing that would hold it open.
     ends: CancellationToken,
-    /// Places of lines that wait to be written.
-    taken: Vec<OwnedSemaphorePermit>,
+    room: Room,
+    /// Room of lines that wait to be written.
+    taken: Vec<Taken>,
 }
 
 /// A subscription that is to be started once the client knows its number.
@@ -63,15 +66,27 @@ pub struct BegunWatch {
     /// Its number.
     pub number: u64,
     pages: Pages,
+    room: Room,
     to: Outlet,
     stop: CancellationToken,
     ends: CancellationToken,
 }
 
+/// What became of what was to be told.
+#[derive(Debug)]
+enum Then {
+    GoesOn,
+    /// Nothing comes after it.
+    Ends,
+    /// The connection ends, or the client is gone, before all of it was told: this is left.
+    Interrupted(Option<ToldEvents>),
+}
+
 impl Watches {
     /// None yet.
     pub fn new(server: Arc<Server>, outlet: Outlet) -> Self {
-        Self { server, outlet, last: 0, live: HashMap::new(), ends: CancellationToken::new(), taken: Vec::new() }
+        let (live, ends, room) = (HashMap::new(), CancellationToken::new(), Room::new());
+        Self { server, outlet, last: 0, live, ends, room, taken: Vec::new() }
     }
 
     /// Is there none?
@@ -100,7 +115,8 @@ impl Watches {
         let stop = CancellationToken::new();
         self.live.insert(self.last, stop.clone().drop_guard());
         let pages = Pages::new(Arc::clone(&self.server), filter, cursor);
-        Ok(BegunWatch { number: self.last, pages, to: self.outlet.clone(), stop, ends: self.ends.clone() })
+        let (room, to, ends) = (self.room.clone(), self.outlet.clone(), self.ends.clone());
+        Ok(BegunWatch { number: self.last, pages, room, to, stop, ends })
     }
 
     /// Ends one; false if there is none of that number.
@@ -117,7 +133,7 @@ impl Watches {
     pub fn say(&mut self, notice: Notice, out: &mut Vec<u8>) {
         if self.live.contains_key(&notice.subscription) {
             out.extend_from_slice(&notice.lines);
-            self.taken.extend(notice.place);
+            self.taken.extend(notice.room);
             if notice.ends {
                 self.live.remove(&notice.subscription);
             }
@@ -143,61 +159,123 @@ impl BegunWatch {
     }
 
     async fn run(self) {
-        let Self { number: subscription, mut pages, to, ends, .. } = self;
-        let places = Arc::new(Semaphore::new(PLACES));
+        let Self { number, mut pages, room, to, ends, .. } = self;
+        let lines = Lines { number, room: room.clone(), to, ends: ends.clone() };
+        // There may be something to be told already: a page is asked for with a place.
+        let mut is_behind = true;
         loop {
-            let next = async {
-                let place = Arc::clone(&places).acquire_owned().await.ok();
-                (place, pages.next().await)
-            };
             let next = tokio::select! {
                 biased;
-                () = ends.cancelled() => None,
-                next = next => Some(next),
+                () = ends.cancelled() => break,
+                next = next(&mut pages, &room, &mut is_behind) => next,
             };
-            // Where the connection ends it waits for no place: nothing comes behind it.
-            let (place, (lines, ends)) = match next {
-                Some((place, next)) => (place, lines_of(subscription, next).await),
-                None => (None, (lines_of(subscription, Next::Bookmark(pages.cursor())).await.0, true)),
-            };
-            // A closed outlet is a client that is gone: then this is dropped, too.
-            if to.send(Told::Notice(Notice { subscription, lines, ends, place })).is_err() || ends {
-                return;
+            let Some((next, _place)) = next else { continue };
+            match lines.tell(next).await {
+                Then::GoesOn => {}
+                Then::Ends => return,
+                Then::Interrupted(left) => {
+                    if let Some(left) = left {
+                        pages.take_back(left);
+                    }
+                    break;
+                }
             }
         }
+        let mut last = Vec::new();
+        notify(&mut last, "bookmark", &BookmarkNotification { subscription: number, cursor: pages.cursor() });
+        lines.say(last, true, None);
     }
 }
 
-/// What is told, as notifications; and whether nothing comes after it.
-async fn lines_of(subscription: u64, next: Next) -> (Vec<u8>, bool) {
-    let mut lines = Vec::new();
-    let out = &mut lines;
-    let ends = match next {
-        Next::Events(events) => {
-            let mut room = LINES_BYTES;
-            for event in events {
-                if out.len() >= room {
-                    room = out.len() + LINES_BYTES;
-                    tokio::task::yield_now().await;
-                }
-                notify(out, "event", &EventNotification { subscription, event });
+/// What is told next, with the place of a page; none where that is to be asked again.
+async fn next(pages: &mut Pages, room: &Room, is_behind: &mut bool) -> Option<(Next, Option<Taken>)> {
+    if *is_behind {
+        let place = room.page().await;
+        let next = pages.next_now().await;
+        *is_behind = match &next {
+            Ok(Some(_)) => true,
+            Ok(None) => pages.is_behind(),
+            Err(CannotSay) => false,
+        };
+        return next.ok().flatten().map(|next| (next, place));
+    }
+    let next = pages.next().await;
+    let Next::Events(events) = next else { return Some((next, None)) };
+    let place = room.page_now();
+    *is_behind = place.is_none() || pages.is_behind();
+    if place.is_none() {
+        pages.take_back(events);
+        return None;
+    }
+    Some((Next::Events(events), place))
+}
+
+/// The lines of a subscription.
+struct Lines {
+    number: u64,
+    room: Room,
+    to: Outlet,
+    /// The connection ends.
+    ends: CancellationToken,
+}
+
+impl Lines {
+    /// Says it, as there is room for it.
+    async fn tell(&self, next: Next) -> Then {
+        let (subscription, mut lines) = (self.number, Vec::new());
+        let out = &mut lines;
+        let ends = match next {
+            Next::Events(events) => return self.tell_events(events).await,
+            Next::Bookmark(cursor) => {
+                notify(out, "bookmark", &BookmarkNotification { subscription, cursor });
+                false
             }
-            false
+            Next::Lagged(cursor) => {
+                notify(out, "lagged", &LaggedNotification { subscription, cursor });
+                true
+            }
+            Next::Lost { problem, last_common } => {
+                notify(out, "cursor_lost", &CursorLostNotification { subscription, problem, last_common });
+                true
+            }
+        };
+        match self.put(lines, ends).await {
+            _ if ends => Then::Ends,
+            true => Then::GoesOn,
+            false => Then::Interrupted(None),
         }
-        Next::Bookmark(cursor) => {
-            notify(out, "bookmark", &BookmarkNotification { subscription, cursor });
-            false
+    }
+
+    async fn tell_events(&self, mut events: ToldEvents) -> Then {
+        let mut lines = Vec::new();
+        while let Some(event) = events.next() {
+            notify(&mut lines, "event", &EventNotification { subscription: self.number, event });
+            if lines.len() >= LINES_BYTES {
+                if !self.put(std::mem::take(&mut lines), false).await {
+                    return Then::Interrupted(Some(events));
+                }
+                tokio::task::yield_now().await;
+            }
         }
-        Next::Lagged(cursor) => {
-            notify(out, "lagged", &LaggedNotification { subscription, cursor });
-            true
-        }
-        Next::Lost { problem, last_common } => {
-            notify(out, "cursor_lost", &CursorLostNotification { subscription, problem, last_common });
-            true
-        }
-    };
-    (lines, ends)
+        if lines.is_empty() || self.put(lines, false).await { Then::GoesOn } else { Then::Interrupted(None) }
+    }
+
+    /// Says lines when there is room for them. Where the connection ends they wait for none: of each subscription they are a few, and
+    /// nothing but where it stands comes behind them. False: nothing more can be said.
+    async fn put(&self, lines: Vec<u8>, ends: bool) -> bool {
+        let room = tokio::select! {
+            biased;
+            room = self.room.lines(lines.len()) => room,
+            () = self.ends.cancelled() => None,
+        };
+        let goes_on = room.is_some();
+        self.say(lines, ends, room) && goes_on
+    }
+
+    /// False where the client is gone.
+    fn say(&self, lines: Vec<u8>, ends: bool, room: Option<Taken>) -> bool {
+        self.to.send(Told::Notice(Notice { subscription: self.number, lines, ends, room })).is_ok()
+    }
 }
 
 fn notify(out: &mut Vec<u8>, method: &str, params: &impl Serialize) {
@@ -224,8 +302,11 @@ pub fn no_subscription(number: u64) -> RpcError {
 mod tests {
     use super::*;
     use crate::actors::events::{Happened, What};
+    use crate::actors::outlet;
     use crate::core::state::EventKind;
     use crate::core::types::{NetworkId, Place, ShardTime, WallTime};
+    use crate::limits::WATCH_BYTES_MAX;
+    use crate::server::session::Inlet;
 
     /// So many events, of some hundred bytes each.
     fn page(count: usize) -> Next {
@@ -244,22 +325,76 @@ mod tests {
         Next::Events(ToldEvents::new(Cursor::default(), (1..=count).map(happened).collect()))
     }
 
+    /// A subscription over this room, and where its lines go.
+    fn lines(number: u64, room: &Room) -> (Lines, Inlet) {
+        let (to, told) = outlet();
+        (Lines { number, room: room.clone(), to, ends: CancellationToken::new() }, told)
+    }
+
+    /// What was said and is not taken.
+    fn notices(told: &mut Inlet) -> Vec<Notice> {
+        let said = std::iter::from_fn(|| told.try_recv().ok());
+        said.map(|said| if let Told::Notice(notice) = said { notice } else { panic!("{said:?}") }).collect()
+    }
+
+    fn count(notices: &[Notice]) -> usize {
+        notices.iter().flat_map(|notice| &notice.lines).filter(|byte| **byte == b'\n').count()
+    }
+
     #[tokio::test]
     async fn others_of_the_thread_have_turns_while_a_long_page_is_made_into_lines() {
         let turns = async |next: Next| {
-            let mut making = std::pin::pin!(lines_of(1, next));
+            let (lines, mut told) = lines(1, &Room::new());
+            let mut telling = std::pin::pin!(lines.tell(next));
             let mut turns = 0;
-            let (lines, ends) = std::future::poll_fn(|cx| {
+            let then = std::future::poll_fn(|cx| {
                 turns += 1;
-                making.as_mut().poll(cx)
+                telling.as_mut().poll(cx)
             })
             .await;
-            assert!(!ends);
-            (turns, lines.iter().filter(|byte| **byte == b'\n').count())
+            assert!(matches!(then, Then::GoesOn), "{then:?}");
+            (turns, count(&notices(&mut told)))
         };
         assert_eq!(turns(page(50)).await, (1, 50));
         let (turns, lines) = turns(page(1_000)).await;
         assert_eq!(lines, 1_000);
         assert!(turns > 5, "{turns}");
+    }
+
+    #[tokio::test]
+    async fn however_many_subscriptions_there_are_what_is_not_taken_of_all_is_bounded_and_all_go_on() {
+        const EVENTS: usize = 500;
+        let room = Room::new();
+        let mut told: Vec<Inlet> = Vec::new();
+        for number in 0..WATCHES_MAX as u64 {
+            let (lines, inlet) = lines(number, &room);
+            told.push(inlet);
+            tokio::spawn(async move { lines.tell(page(EVENTS)).await });
+        }
+        let mut counts = vec![0; WATCHES_MAX];
+        while counts.iter().any(|count| *count < EVENTS) {
+            // Until all of them wait, or are done.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let said: Vec<Vec<Notice>> = told.iter_mut().map(notices).collect();
+            let bytes: usize = said.iter().flatten().map(|notice| notice.lines.len()).sum();
+            assert!((1..=WATCH_BYTES_MAX).contains(&bytes), "{bytes}");
+            counts.iter_mut().zip(&said).for_each(|(all, said)| *all += count(said));
+            // They are in a line: nobody is done before all have begun.
+            assert!(counts.iter().all(|count| *count > 0) || counts.iter().all(|count| *count < EVENTS), "{counts:?}");
+        }
+        assert!(counts.iter().all(|count| *count == EVENTS), "{counts:?}");
+    }
+
+    #[tokio::test]
+    async fn lines_that_are_longer_than_all_the_room_are_said() {
+        let (lines, mut told) = lines(1, &Room::new());
+        tokio::spawn(async move { while lines.put(vec![b'\n'; WATCH_BYTES_MAX + 1], false).await {} });
+        for _ in 0..3 {
+            let Some(Told::Notice(notice)) = told.recv().await else { panic!("nothing is said") };
+            assert_eq!(count(&[notice]), WATCH_BYTES_MAX + 1);
+            assert!(told.try_recv().is_err(), "there was no room beside them");
+        }
     }
 }

@@ -220,7 +220,8 @@ pub fn http_get(server: SocketAddr, path: &str) -> String {
 pub fn http_post(server: SocketAddr, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(server).unwrap();
     let length = body.len();
-    write!(stream, "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n").unwrap();
+    write!(stream, "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n")
+        .unwrap();
     stream.write_all(body.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();

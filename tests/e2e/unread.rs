@@ -323,6 +323,41 @@ fn a_batch_that_waits_with_long_answers_keeps_no_other_from_being_answered() {
     );
 }
 
+/// They have the room of one, and each is told everything in the end.
+#[test]
+fn subscriptions_whose_client_takes_nothing_fill_no_memory_however_many_there_are() {
+    const WATCHES: usize = 64;
+    const EVENTS: usize = 128;
+    let directory = tempfile::tempdir().unwrap();
+    let (server, mut client) = empty(directory.path());
+    client.send(&request(0, "network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]})));
+    assert!(client.answer().get("result").is_some());
+    let mut watcher = Client::new(&server);
+    watcher.send(&(0..WATCHES).map(|at| request(at, "events.watch", json!({"network": "lan"}))).collect::<String>());
+    (0..WATCHES).for_each(|_| assert!(watcher.answer().get("result").is_some()));
+    let before = most(&server);
+    // One commit, so that all of it is one page.
+    let labels: serde_json::Map<String, Value> =
+        (0..32).map(|at| (format!("{at:0>128}"), json!("v".repeat(256)))).collect();
+    let all = json!({"network": "lan", "owner": "o", "labels": labels, "ips": vec![json!({}); EVENTS], "brief": true});
+    client.send(&request(1, "ip.acquire", all));
+    assert!(client.answer().get("result").is_some());
+    std::thread::sleep(Duration::from_secs(3));
+    let mut length = 0;
+    let mut told = vec![0; WATCHES + 1];
+    while told.iter().sum::<usize>() < WATCHES * EVENTS {
+        let line = watcher.line();
+        if let Some((_, rest)) = line.split_once(r#""method":"event","params":{"subscription":"#) {
+            told[rest.split(',').next().unwrap().parse::<usize>().unwrap()] += 1;
+            length += line.len();
+        }
+    }
+    assert!(told[1..].iter().all(|count| *count == EVENTS), "{told:?}");
+    assert!(length > 90 * MIB, "{length}");
+    let grown = most(&server) - before;
+    assert!(grown < 40 * MIB, "{} MiB for {} MiB of lines", grown / MIB, length / MIB);
+}
+
 /// Whoever asks wrongly is told so, and of which instance, out of what he sent: nothing is made of the rest.
 #[test]
 fn a_long_body_that_is_refused_costs_a_few_times_its_length() {

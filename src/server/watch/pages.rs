@@ -53,6 +53,10 @@ pub enum Next {
     },
 }
 
+/// Nobody could say what is told next: it is to be asked again, a little later.
+#[derive(Debug)]
+pub(super) struct CannotSay;
+
 /// Events of a page, each made into what is told when its turn comes: some are long.
 #[derive(Debug)]
 pub struct ToldEvents {
@@ -89,6 +93,8 @@ pub struct Pages {
     cursor: Cursor,
     /// Which memory told the last page, and did it come out of it?
     last: Option<(u128, bool)>,
+    /// There may be more than it told.
+    has_more: bool,
     told: Instant,
     /// Since when what comes next is found damaged.
     damaged: Option<Instant>,
@@ -107,7 +113,18 @@ impl Pages {
         let counted = Counted::in_gauge(&server.metrics.clients.watches);
         let number = server.sessions.fetch_add(1, Ordering::Relaxed);
         let (asked, told) = (Weak::new(), Instant::now());
-        Self { server, number, asked, filter, cursor, last: None, told, damaged: None, _counted: counted }
+        Self {
+            server,
+            number,
+            asked,
+            filter,
+            cursor,
+            last: None,
+            has_more: false,
+            told,
+            damaged: None,
+            _counted: counted,
+        }
     }
 
     /// Where it stands.
@@ -140,55 +157,84 @@ impl Pages {
     pub async fn next(&mut self) -> Next {
         loop {
             let wait = Duration::from_millis(BOOKMARK_EVERY_MS).saturating_sub(self.told.elapsed());
-            match self.ask(wait.as_millis() as u64).await.map_err(|fault| *fault) {
-                Ok(page) => {
-                    let now = (page.memory, page.keeps_up);
-                    if self.last == Some((page.memory, true)) && !page.keeps_up {
-                        self.ended("lagged");
-                        return Next::Lagged(cursor_text(&self.cursor));
-                    }
-                    (self.last, self.damaged) = (Some(now), None);
-                    let at = std::mem::replace(&mut self.cursor, page.cursor);
-                    if !page.events.is_empty() {
-                        self.told = Instant::now();
-                        return Next::Events(ToldEvents::new(at, page.events));
-                    }
-                    if let Some(bookmark) = self.bookmark() {
-                        return bookmark;
-                    }
-                }
-                // What is kept went past it while it was told: it is the client that is slow. Asked to go on from there it is
-                // told what is lost.
-                Err(Fault::CursorLost { last_common, .. }) if self.cursor.is_passed_by(&last_common) => {
+            match self.asked(wait.as_millis() as u64).await {
+                Ok(Some(next)) => return next,
+                Ok(None) => {}
+                Err(CannotSay) => tokio::time::sleep(AGAIN).await,
+            }
+        }
+    }
+
+    /// What is told next, if there is something already.
+    ///
+    /// # Errors
+    /// That cannot be said now.
+    pub(super) async fn next_now(&mut self) -> Result<Option<Next>, CannotSay> {
+        self.asked(0).await
+    }
+
+    /// Is there more than was looked at last?
+    pub(super) fn is_behind(&self) -> bool {
+        self.has_more
+    }
+
+    /// What is left of the events that came last is not told now: it is what comes next.
+    pub(super) fn take_back(&mut self, left: ToldEvents) {
+        self.cursor = left.at;
+    }
+
+    /// Asks once.
+    async fn asked(&mut self, wait_ms: u64) -> Result<Option<Next>, CannotSay> {
+        match self.ask(wait_ms).await.map_err(|fault| *fault) {
+            Ok(page) => {
+                let now = (page.memory, page.keeps_up);
+                if self.last == Some((page.memory, true)) && !page.keeps_up {
                     self.ended("lagged");
-                    return Next::Lagged(cursor_text(&self.cursor));
+                    return Ok(Some(Next::Lagged(cursor_text(&self.cursor))));
                 }
-                // What comes next is damaged. Once more may help, where it was changed while it was read.
-                Err(Fault::CursorLost { last_common, .. })
-                    if last_common == self.cursor
-                        && self.damaged.get_or_insert_with(Instant::now).elapsed() < DAMAGED_FOR =>
-                {
-                    tokio::time::sleep(AGAIN).await;
+                (self.has_more, self.damaged) = (!page.keeps_up, None);
+                // Who only asked whether there is something already, and there was not, has not begun to keep up.
+                if wait_ms > 0 || !page.events.is_empty() {
+                    self.last = Some(now);
                 }
-                Err(Fault::CursorLost { problem, last_common }) => {
-                    self.ended("cursor_lost");
-                    if let (true, Some(unsaid)) = (self.damaged.is_some(), UNTOLD.turn()) {
-                        tracing::warn!(problem, unsaid, "a watch ends that cannot be told what comes next");
+                let at = std::mem::replace(&mut self.cursor, page.cursor);
+                if !page.events.is_empty() {
+                    self.told = Instant::now();
+                    return Ok(Some(Next::Events(ToldEvents::new(at, page.events))));
+                }
+                Ok(self.bookmark())
+            }
+            // What is kept went past it while it was told: it is the client that is slow. Asked to go on from there it is
+            // told what is lost.
+            Err(Fault::CursorLost { last_common, .. }) if self.cursor.is_passed_by(&last_common) => {
+                self.ended("lagged");
+                Ok(Some(Next::Lagged(cursor_text(&self.cursor))))
+            }
+            // What comes next is damaged. Once more may help, where it was changed while it was read.
+            Err(Fault::CursorLost { last_common, .. })
+                if last_common == self.cursor
+                    && self.damaged.get_or_insert_with(Instant::now).elapsed() < DAMAGED_FOR =>
+            {
+                Err(CannotSay)
+            }
+            Err(Fault::CursorLost { problem, last_common }) => {
+                self.ended("cursor_lost");
+                if let (true, Some(unsaid)) = (self.damaged.is_some(), UNTOLD.turn()) {
+                    tracing::warn!(problem, unsaid, "a watch ends that cannot be told what comes next");
+                }
+                Ok(Some(Next::Lost { problem, last_common: cursor_text(&last_common) }))
+            }
+            // Between two owners, or the store is not reached: the cursor says where to go on.
+            Err(fault) => {
+                tracing::debug!(?fault, "events are asked for again");
+                if let Some(bookmark) = self.bookmark() {
+                    if let Some(unsaid) = UNTOLD.turn() {
+                        let problem = fault.problem();
+                        tracing::warn!(problem, unsaid, "those who watch events are told none of them now");
                     }
-                    return Next::Lost { problem, last_common: cursor_text(&last_common) };
+                    return Ok(Some(bookmark));
                 }
-                // Between two owners, or the store is not reached: the cursor says where to go on.
-                Err(fault) => {
-                    tracing::debug!(?fault, "events are asked for again");
-                    if let Some(bookmark) = self.bookmark() {
-                        if let Some(unsaid) = UNTOLD.turn() {
-                            let problem = fault.problem();
-                            tracing::warn!(problem, unsaid, "those who watch events are told none of them now");
-                        }
-                        return bookmark;
-                    }
-                    tokio::time::sleep(AGAIN).await;
-                }
+                Err(CannotSay)
             }
         }
     }

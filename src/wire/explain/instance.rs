@@ -99,7 +99,8 @@ mod tests {
         let id_at = |field: &str| instance_at(field, params).map(|owner| owner.to_string());
         assert_eq!(id_at("instances[0].networks[0].slot").as_deref(), Some("a"));
         assert_eq!(id_at("instances[1].zone").as_deref(), Some("bb"));
-        for field in ["instances[2].id", "instances[3]", "instances[4].id", "instances", "groups[0].id", "instances[x]"] {
+        for field in ["instances[2].id", "instances[3]", "instances[4].id", "instances", "groups[0].id", "instances[x]"]
+        {
             assert_eq!(id_at(field), None, "{field}");
         }
         assert_eq!(instance_at("instances[0]", r#"{"instances":{"0":{"id":"a"}}}"#), None);
