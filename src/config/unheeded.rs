@@ -15,10 +15,10 @@ impl Config {
             return Vec::new();
         }
         let kind = sources.origin(KIND);
-        let of_redis = |key: &str| key.starts_with("store.redis") || key == "store.prefix";
+        let is_redis_key = |key: &str| key.starts_with("store.redis") || key == "store.prefix";
         let values = self.values().into_iter().zip(Self::default().values());
         let (keys, differ): (Vec<String>, Vec<bool>) = values
-            .filter(|((key, _), _)| of_redis(key))
+            .filter(|((key, _), _)| is_redis_key(key))
             .map(|((key, value), (_, default))| (key, value != default))
             .unzip();
         let origins = sources.origins(keys.iter().map(String::as_str));
