@@ -110,7 +110,10 @@ pub enum Refusal {
         first: Vec<Address>,
     },
     /// Somebody else holds it.
-    #[error("{address} is not held by {asked} but by {}; name its holder, if it is meant (`ip.release` may `force` it)", .held_by.holder)]
+    #[error(
+        "{address} is not held by {} but by {}; name its holder, if it is meant (`ip.release` of the address alone may `force` it)",
+        .asked.beside(&.held_by.holder), .held_by.holder.beside(.asked)
+    )]
     NotOwner {
         /// The address.
         address: Address,
@@ -258,7 +261,10 @@ pub enum Refusal {
         hindrance: Option<PlanHindrance>,
     },
     /// Somebody else declined it.
-    #[error("{address} is not held by {asked}: it was declined by {by}, and nobody holds it; ip.get shows what it is")]
+    #[error(
+        "{address} is not held by {}: it was declined by {}, and nobody holds it; ip.get shows what it is",
+        .asked.beside(.by), .by.beside(.asked)
+    )]
     DeclinedByOther {
         /// The address.
         address: Address,

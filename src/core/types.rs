@@ -308,6 +308,34 @@ impl fmt::Display for SlotKey {
     }
 }
 
+impl SlotKey {
+    /// How it reads in one sentence with another one.
+    pub fn beside<'a>(&'a self, other: &'a Self) -> Beside<'a> {
+        Beside { told: self, other }
+    }
+}
+
+/// A holder in one sentence with another one: what differs is told of both, a default as well; a slot that is the same is not.
+#[derive(Debug, Clone, Copy)]
+pub struct Beside<'a> {
+    told: &'a SlotKey,
+    other: &'a SlotKey,
+}
+
+impl fmt::Display for Beside<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { told, other } = self;
+        write!(f, "`{}`", told.owner)?;
+        if told.scope != other.scope || told.scope != Scope::default() {
+            write!(f, " of scope `{}`", told.scope)?;
+        }
+        if told.slot != other.slot {
+            write!(f, " (slot `{}`)", told.slot)?;
+        }
+        Ok(())
+    }
+}
+
 /// A 48-bit hardware address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub u64);

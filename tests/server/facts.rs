@@ -216,3 +216,80 @@ fn where_no_pool_can_give_what_is_wished_the_refusal_says_why() {
         assert_eq!(answer["error"]["message"], format!("network `{network}` has no free address{why}"));
     }
 }
+
+#[test]
+fn a_release_that_names_another_scope_than_the_holders_says_who_holds_it_and_lets_go_of_nothing() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let claim = json!({"network": "lan", "address": "10.0.0.10", "owner": "h", "scope": "prod"});
+    let generation = client.ok("ip.claim", claim)["generation"].as_u64().unwrap();
+    let release = |mut more: Value| {
+        more["network"] = json!("lan");
+        more["address"] = json!("10.0.0.10");
+        more["scope"] = json!("staging");
+        more
+    };
+    for how in [json!({"force": true}), json!({"if_generation": generation}), json!({"if_generation": generation - 1})]
+    {
+        let data = refused(&mut client, "ip.release", release(how));
+        assert_eq!((&data["kind"], &data["held_by"]["scope"]), (&json!("not_owner"), &json!("prod")), "{data}");
+    }
+    let renew = release(json!({"ttl_seconds": 60}));
+    for (method, ask) in [("ip.renew", renew), ("ip.bind", release(json!({"claimant": "vm"})))] {
+        let error = client.call(method, ask)["error"].clone();
+        assert_eq!(error["data"]["kind"], "not_found", "{method}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("of scope `staging`") && message.contains("it is held in scope `prod`"), "{message}");
+    }
+    let mut meant = release(json!({"if_generation": generation}));
+    meant["scope"] = json!("prod");
+    assert_eq!(client.ok("ip.release", meant)["released"], json!(["10.0.0.10"]));
+}
+
+#[test]
+fn who_does_not_hold_an_address_is_told_in_what_the_holder_differs_though_that_is_the_usual() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("ip.claim", json!({"network": "lan", "address": "10.0.0.10", "owner": "h"}));
+    client
+        .ok("ip.claim", json!({"network": "lan", "address": "10.0.0.11", "owner": "h", "scope": "prod", "slot": "9"}));
+    client.ok("ip.claim", json!({"network": "lan", "address": "10.0.0.12", "owner": "d"}));
+    client.ok("ip.decline", json!({"network": "lan", "address": "10.0.0.12", "owner": "d"}));
+    for (method, ask, says) in [
+        (
+            "ip.release",
+            json!({"owner": "h", "slot": "9"}),
+            "10.0.0.10 is not held by `h` (slot `9`) but by `h` (slot `0`);",
+        ),
+        (
+            "ip.release",
+            json!({"owner": "h", "scope": "prod"}),
+            "10.0.0.10 is not held by `h` of scope `prod` but by `h` of scope `default`;",
+        ),
+        ("ip.release", json!({"owner": "g"}), "10.0.0.10 is not held by `g` but by `h`;"),
+        (
+            "ip.release",
+            json!({"owner": "g", "address": "10.0.0.11"}),
+            "10.0.0.11 is not held by `g` of scope `default` but by `h` of scope `prod`;",
+        ),
+        (
+            "ip.release",
+            json!({"owner": "h", "scope": "prod", "address": "10.0.0.11", "slot": "0"}),
+            "10.0.0.11 is not held by `h` of scope `prod` (slot `0`) but by `h` of scope `prod` (slot `9`);",
+        ),
+        (
+            "ip.decline",
+            json!({"owner": "d", "address": "10.0.0.12", "slot": "9"}),
+            "10.0.0.12 is not held by `d` (slot `9`): it was declined by `d` (slot `0`),",
+        ),
+    ] {
+        let mut ask = ask;
+        ask["network"] = json!("lan");
+        if ask.get("address").is_none() {
+            ask["address"] = json!("10.0.0.10");
+        }
+        let error = client.call(method, ask)["error"].clone();
+        assert_eq!(error["data"]["kind"], "not_owner", "{error}");
+        assert!(error["message"].as_str().unwrap().starts_with(says), "{error}");
+    }
+}

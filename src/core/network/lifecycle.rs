@@ -10,7 +10,6 @@ use compact_str::CompactString;
 
 use super::Network;
 use super::draft::{Draft, held_by};
-use super::holdings::slot_or_default;
 use super::record::bound_to;
 use super::target::check_generation;
 use crate::core::address::Address;
@@ -241,7 +240,7 @@ impl Network {
                     let granted = self.decline_again(&mut draft, ask, by, None)?;
                     Ok(draft.finish(Outcome::Declined { address: ask.address, granted }))
                 } else {
-                    let slot = slot_or_default(slot.as_ref());
+                    let slot = slot.as_ref().unwrap_or(&by.slot).clone();
                     let asked = SlotKey { scope: scope.clone(), owner: owner.clone(), slot };
                     Err(Refusal::DeclinedByOther { address: ask.address, asked, by: by.clone() })
                 };

@@ -34,17 +34,12 @@ impl Network {
             }
         };
         let Some((address, held)) = found else { return Ok(None) };
-        match &target.owner {
-            Some(owner) if target.address.is_some() => {
-                self.is_held_by(address, held, &scope, owner, target.slot.as_ref())?;
-            }
-            // Held in another scope is not found in this one.
-            None if target.scope.as_ref().is_some_and(|scope| *scope != held.holder.scope) => return Ok(None),
-            None => {
-                let SlotKey { scope, owner, slot: _ } = &held.holder;
-                self.is_held_by(address, held, scope, owner, target.slot.as_ref())?;
-            }
-            Some(_) => {}
+        if target.address.is_some() {
+            let holder = &held.holder;
+            // An owner without a scope is of the default one.
+            let scope = if target.scope.is_none() && target.owner.is_none() { &holder.scope } else { &scope };
+            let owner = target.owner.as_ref().unwrap_or(&holder.owner);
+            self.is_held_by(address, held, scope, owner, target.slot.as_ref())?;
         }
         check_generation(address, Some(held), target.if_generation)?;
         Ok(Some((address, held)))
@@ -62,13 +57,28 @@ impl Network {
         if holder.owner == *owner && holder.scope == *scope && slot.is_none_or(|slot| *slot == holder.slot) {
             return Ok(());
         }
-        let asked = SlotKey { scope: scope.clone(), owner: owner.clone(), slot: slot_or_default(slot) };
+        // A slot that was left out is not checked.
+        let slot = slot.unwrap_or(&holder.slot).clone();
+        let asked = SlotKey { scope: scope.clone(), owner: owner.clone(), slot };
         Err(Refusal::NotOwner { address, asked, held_by: Box::new(held_by(held)) })
     }
 
-    /// Finds the reservation that a client names, which must exist.
+    /// Finds the reservation that a client names, which must exist. Held in another scope than the one that stands alone beside
+    /// the address, it is not found.
     pub(super) fn find_held(&self, target: &Target) -> Result<(Address, &Arc<Reservation>), Refusal> {
+        if self.scope_of_another(target).is_some() {
+            return Err(self.nothing_held(target));
+        }
         self.find(target)?.ok_or_else(|| self.nothing_held(target))
+    }
+
+    /// The scope in which the address is held that a client names, where that one names another scope and no owner.
+    fn scope_of_another(&self, target: &Target) -> Option<&Scope> {
+        let (Some(address), Some(asked), None) = (target.address, &target.scope, &target.owner) else { return None };
+        match self.holdings.at(address) {
+            Some(Entry::Held(held)) => Some(&held.holder.scope).filter(|scope| *scope != asked),
+            Some(Entry::Released(_) | Entry::Declined(_)) | None => None,
+        }
     }
 
     /// Finds the reservation that a client names, which must exist, for a change: a deleted network refuses that.
@@ -83,21 +93,14 @@ impl Network {
     }
 
     pub(super) fn nothing_held(&self, target: &Target) -> Refusal {
-        let hint = match target.address {
-            Some(address) => self
-                .holdings
-                .covering(address)
-                .filter(|(base, entry)| *base != address && matches!(entry, Entry::Held(_)))
-                .map(|(base, entry)| {
-                    format!(
-                        "it lies in the block {base}/{}, which is named by its first address",
-                        entry.prefix_length()
-                    )
-                }),
-            None => None,
-        };
+        let elsewhere = self.scope_of_another(target);
+        let in_scope = |scope: &Scope| format!("it is held in scope `{scope}`; name that one, if it is meant");
+        let hint = elsewhere.map(in_scope).or_else(|| target.address.and_then(|address| self.in_a_block(address)));
         let what = match (target.address, &target.owner) {
-            (Some(address), _) => format!("at {address}"),
+            (Some(address), _) => match target.scope.as_ref().filter(|_| elsewhere.is_some()) {
+                Some(scope) => format!("at {address} of scope `{scope}`"),
+                None => format!("at {address}"),
+            },
             (None, Some(owner)) => {
                 let holder = SlotKey {
                     scope: target.scope.clone().unwrap_or_default(),
@@ -110,6 +113,15 @@ impl Network {
         };
         let what = format!("{what} in network `{}`", self.config.name);
         Refusal::NotFound { missing: Missing::Reservation, what, hint }
+    }
+
+    /// That an address lies inside a block that is held, where it does.
+    fn in_a_block(&self, address: Address) -> Option<String> {
+        let (base, entry) = self.holdings.covering(address)?;
+        let inside = base != address && matches!(entry, Entry::Held(_));
+        inside.then(|| {
+            format!("it lies in the block {base}/{}, which is named by its first address", entry.prefix_length())
+        })
     }
 }
 

@@ -410,7 +410,14 @@ fn what_is_held_in_another_scope_is_not_found_in_this_one() {
     let mut net = Net::new(&["10.0.0.0/28"]);
     let at = net.allocate("a");
     let target = Target { scope: Some("tenant".parse().unwrap()), ..*by_address(&at) };
-    refused!(net.run(&Command::Bind(Box::new(target), "vm".parse().unwrap())), Refusal::NotFound { .. });
+    refused!(net.run(&Command::Bind(Box::new(target.clone()), "vm".parse().unwrap())), Refusal::NotFound { .. });
+    // To let go of it is no error where nothing is held: here something is.
+    let stale = Target { if_generation: Some(Generation(1)), ..target.clone() };
+    for (target, force) in [(target, true), (stale, false)] {
+        let release = Command::Release(Box::new(Release { target, force, strict: false }));
+        refused!(net.run(&release), Refusal::NotOwner { .. });
+    }
+    assert_eq!(net.state(&at), AddressState::Held);
 }
 
 #[test]
