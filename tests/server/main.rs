@@ -18,6 +18,7 @@ mod published;
 mod seed;
 
 mod answers;
+mod asked_again;
 mod barrier;
 mod begun;
 mod bounds;

@@ -51,6 +51,8 @@ pub(super) struct Draft<'a> {
     pub(super) granted_by: Option<NonZeroU64>,
     /// Holdings that became obsolete because a promise was kept.
     pub(super) displaced: u64,
+    /// What is granted next may be left out where there is no room for it.
+    pub(super) is_optional: bool,
     /// Something else is refused that is told before any want of room of what comes next: nobody is told of that.
     pub(super) room_is_untold: bool,
     /// Everything of the deployment, or of one of its owners, is let go, but for what is asked for: promises among that end.
@@ -95,6 +97,7 @@ impl<'a> Draft<'a> {
             carried_lease: None,
             granted_by: None,
             displaced: 0,
+            is_optional: false,
             room_is_untold: false,
             letting_go: None,
         }

@@ -56,17 +56,25 @@ impl Network {
         }
         let mut grants: Vec<(usize, Grant)> = Vec::with_capacity(ask.items.len());
         let mut refused = FirstRefused::default();
+        let mut beyond_limits: Vec<(usize, Refusal)> = Vec::new();
         let named = ask.items.iter().filter(|item| item.address.is_some());
         for item in named.chain(ask.items.iter().filter(|item| item.address.is_none())) {
+            draft.is_optional = item.optional;
             draft.room_is_untold = item.optional || refused.before_want_of_room(item.index);
             match self.acquire_item(&mut draft, ask, item, &options) {
                 Ok(grant) => grants.push((item.index, grant)),
                 Err(Refusal::NotEnoughCapacity(_)) if item.optional => {}
+                Err(refusal @ Refusal::QuotaExceeded { .. }) if item.optional => {
+                    beyond_limits.push((item.index, refusal));
+                }
                 Err(refusal) => {
                     self.count_refused(&mut draft, &ask.slot(item), &refusal);
                     refused.note(item.index, refusal, |refusal| refusal);
                 }
             }
+        }
+        if !beyond_limits.is_empty() && !is_repeat(ask, &grants) {
+            beyond_limits.into_iter().for_each(|(index, refusal)| refused.note(index, refusal, |refusal| refusal));
         }
         if let Some(unlike) = unlike.filter(|unlike| !refused.not_behind(unlike)) {
             return Err(unlike);
@@ -151,8 +159,12 @@ impl Network {
         replaced: Option<(Address, &Arc<Reservation>)>,
     ) -> Result<Grant, Refusal> {
         draft.mac_for(options.mac, replaced.map(|(address, _)| address))?;
-        self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
-        let Some(picked) = self.pick(draft, selection, holder, options.owner_uid.as_ref()) else {
+        let picked = self.pick(draft, selection, holder, options.owner_uid.as_ref());
+        // What is optional and finds no room is left out, so it comes to nothing within the limits.
+        if picked.is_some() || !draft.is_optional {
+            self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
+        }
+        let Some(picked) = picked else {
             return Err(self.no_capacity(draft, wish, selection));
         };
         if let Some((address, held)) = replaced {
@@ -330,6 +342,14 @@ impl Network {
         }
         Ok(Grant { view: draft.view(address, now), created: false, previous_claimant: previous, replaced: None })
     }
+}
+
+/// Does an acquire ask for what is held already, so that it may be one whose answer was lost? What was optional and found no room the
+/// first time may find some since, in what that let go, where a limit has no place for it: that is no reason to refuse the repeat.
+fn is_repeat(ask: &Acquire, grants: &[(usize, Grant)]) -> bool {
+    let held = |index: usize| grants.iter().any(|(at, grant)| *at == index && !grant.created);
+    let mut required = ask.items.iter().filter(|item| !item.optional);
+    grants.iter().any(|(_, grant)| !grant.created) && required.all(|item| held(item.index))
 }
 
 impl SubnetConfig {

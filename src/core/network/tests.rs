@@ -10,6 +10,7 @@ mod many;
 mod policies;
 mod promises;
 mod reaching;
+mod repeats;
 mod sweeps;
 
 use super::*;

@@ -2,7 +2,7 @@
 //!
 //! A sequence is numbers; [`asks`] reads commands out of them, aimed at what is there, so that shrinking makes a failure
 //! shorter and simpler at once. [`side`] plays a store beside a network and checks each decision against it, [`lists`] that
-//! what is listed meanwhile is what was, [`deploys`] what a deployment does in one network; [`desk`] keeps the book of a
+//! what is listed meanwhile is what was, [`repeats`] that what is granted may be asked for again, [`deploys`] what a deployment does in one network; [`desk`] keeps the book of a
 //! deployment that spans them all.
 //!
 //! A failure prints the numbers and keeps their seed under `proptest-regressions`. More cases:
@@ -12,6 +12,7 @@ mod asks;
 mod deploys;
 mod desk;
 mod lists;
+mod repeats;
 mod side;
 mod world;
 

@@ -88,7 +88,8 @@ object! { strict
         prefix_length?: PrefixLength,
         /// Slot; by position if left out.
         slot?: Slot,
-        /// Left out of the answer if there is no capacity; what its slot holds stays, with `exact`, too.
+        /// Left out of the answer if there is no capacity, and then it counts within no limit; what its slot holds stays, with
+        /// `exact`, too.
         optional?: bool,
     }
 }

@@ -59,7 +59,9 @@ pub const AMBIGUITIES: &[&str] = &[
     "A claimed block must lie inside one pool (`out_of_range`) and be aligned (`invalid_argument`).",
     "Held by the same owner in another slot counts as held by another: `already_in_use`.",
     "`replace` with a claim that overlaps the slot's own reservation succeeds if nothing else is in the way.",
-    "Limits are counted as after the request: what `replace` or `exact` lets go does not count.",
+    "Limits are counted as after the request: what `replace` or `exact` lets go does not count, nor does an `optional` item for \
+     which there is no room. With room and beyond a limit it is `quota_exceeded`, but left out where all items of its network \
+     that are not optional are held already, and one at least: a blind repeat is answered as the first time.",
     "Acquire: the default slot's position counts all items of that network, those with a slot too; a default slot \
      that meets a named one is 'twice'. `address` with `pool` in one item is `invalid_argument`.",
     "Acquire: all items are tried, the first error by rank (then by index) is answered. What is replaced or \

@@ -148,10 +148,16 @@ impl Model {
         else_held.into_iter().collect()
     }
 
+    /// Could an automatic item be given anything, whatever the limits?
+    fn has_room(&self, item: &Item, options: &Options) -> bool {
+        !self.admissible(item.network, &item.key, options.uid.as_deref(), &item.wish).is_empty()
+    }
+
     /// Named addresses first, then the automatic ones in order. All are tried, the first error by rank is answered.
     fn obtain_all(&mut self, items: &[Item], options: &Options) -> Refusal<Vec<Option<Granted>>> {
         let mut granted: Vec<Option<Granted>> = vec![None; items.len()];
         let mut errors: Vec<(usize, ModelError)> = Vec::new();
+        let mut beyond_limits: Vec<(usize, ModelError)> = Vec::new();
         let (named, automatic): (Vec<usize>, Vec<usize>) =
             (0..items.len()).partition(|i| items[*i].wish.address.is_some());
         for index in named.into_iter().chain(automatic) {
@@ -161,15 +167,29 @@ impl Model {
             match self.obtain(item.network, &item.key, &item.wish, options, hint) {
                 Ok(one) => granted[index] = Some(one),
                 Err(error) if item.optional && error.kind == "not_enough_capacity" => {}
+                Err(error) if item.optional && error.kind == "quota_exceeded" => {
+                    if item.wish.address.is_some() || self.has_room(item, options) {
+                        beyond_limits.push((index, error));
+                    }
+                }
                 Err(error) => errors.push((index, error)),
             }
         }
+        errors
+            .extend(beyond_limits.into_iter().filter(|(index, _)| !is_repeat(items, &granted, items[*index].network)));
         errors.sort_by_key(|(index, error)| (error.rank(), *index));
         match errors.into_iter().next() {
             Some((index, error)) => Err(with_index(error, index)),
             None => Ok(granted),
         }
     }
+}
+
+/// Is all that a request requires of a network held already, and something?
+fn is_repeat(items: &[Item], granted: &[Option<Granted>], network: usize) -> bool {
+    let here: Vec<_> = items.iter().zip(granted).filter(|(item, _)| item.network == network).collect();
+    let held = |one: &Option<Granted>| one.as_ref().is_some_and(|one| !one.created);
+    here.iter().any(|(_, one)| held(one)) && here.iter().all(|(item, one)| item.optional || held(one))
 }
 
 fn read_item(args: &Args, default_network: Option<&str>) -> Refusal<(String, Option<String>, Wish, bool)> {

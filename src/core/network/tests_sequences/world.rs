@@ -133,6 +133,7 @@ impl World {
                 side.take(command, &decision, context);
                 if !side.network.is_gone() {
                     super::deploys::check(&side.network, command, &decision.outcome);
+                    super::repeats::check(side, command, &decision, context);
                 }
                 side.again_if_gone();
                 Some(decision.outcome)

@@ -1,0 +1,46 @@
+//! What was granted may be asked for again, blindly; and what differs from server to server only by the ids that networks drew is told
+//! in one order.
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer};
+
+/// Networks of a limit each: in each a pool `a` of one address, and a pool `b`.
+fn narrow(client: &mut Client, names: &[&str]) {
+    for (at, name) in names.iter().enumerate() {
+        let pool = |name: &str, range: &str| json!({"name": name, "range": format!("10.{at}.0.{range}")});
+        let subnet = json!({"cidr": format!("10.{at}.0.0/28"), "pools": [pool("a", "1"), pool("b", "2+8")]});
+        client.ok("network.create", json!({"name": name, "limits": {"per_owner": 1}, "subnets": [subnet]}));
+    }
+}
+
+/// Network and address of each.
+fn places(list: &Value) -> Vec<(String, String)> {
+    let text = |one: &Value, member: &str| one[member].as_str().unwrap().to_owned();
+    list.as_array().unwrap().iter().map(|one| (text(one, "network"), text(one, "address"))).collect()
+}
+
+#[test]
+fn an_acquire_of_which_something_optional_found_no_room_is_answered_alike_when_it_is_asked_again() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    narrow(&mut client, &["lan", "dmz"]);
+    for network in ["lan", "dmz"] {
+        client.ok("ip.allocate", json!({"network": network, "pool": "a", "owner": "other"}));
+    }
+    let wish =
+        |network: &str, pool: &str, optional: bool| json!({"network": network, "pool": pool, "optional": optional});
+    let one = json!([wish("lan", "a", true), wish("lan", "b", false)]);
+    let two = json!([wish("dmz", "b", false), wish("lan", "a", true), wish("dmz", "a", true), wish("lan", "b", false)]);
+    for (ips, exact) in [(&one, false), (&one, true), (&two, false), (&two, true)] {
+        for dry_run in [true, false] {
+            let ask = json!({"owner": "vm", "ips": ips, "exact": exact, "dry_run": dry_run});
+            let first = places(&client.ok("ip.acquire", ask.clone())["reservations"]);
+            assert!(first.iter().all(|(_, address)| address.ends_with(".2")), "{first:?}");
+            let again = client.ok("ip.acquire", ask);
+            assert_eq!(places(&again["reservations"]), first);
+            assert!(dry_run || again["reservations"].as_array().unwrap().iter().all(|one| one["created"] == false));
+        }
+        client.ok("owner.release", json!({"owner": "vm"}));
+    }
+}
