@@ -161,8 +161,9 @@ async fn until_empty(session: &mut Session, ask: &Ask) -> Done<(Value, Option<St
 /// That a dry run told only the first of what would go.
 fn cut_short(ask: &Ask, result: &Value) -> Option<String> {
     if ask.method == "claimant.sweep" {
-        return sweep_again(result)
-            .then(|| format!("a sweep lists, and lets go of, {SWEEP_LISTED_MAX} of each kind at most"));
+        return sweep_again(result).then(|| {
+            format!("more is due: a sweep lets go of {SWEEP_LISTED_MAX} of each kind at most, and these are the first")
+        });
     }
     let count = list(result, "released").count();
     (result.get("more") == Some(&Value::Bool(true))).then(|| {
@@ -173,9 +174,9 @@ fn cut_short(ask: &Ask, result: &Value) -> Option<String> {
     })
 }
 
-/// Did a sweep reach the bound of one call, so that there may be more to let go?
+/// Was more due than one sweep lets go of?
 fn sweep_again(swept: &Value) -> bool {
-    ["unbound", "released"].into_iter().any(|done| list(swept, done).count() >= SWEEP_LISTED_MAX)
+    swept.get("more") == Some(&Value::Bool(true))
 }
 
 /// That nothing was released, and what was looked for: a slot or scope that was left out is easily another one.
@@ -234,17 +235,18 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             .and_then(Value::as_u64)
             .map(|count| format!("{} marked for this sweep; marks are gone after an hour", counted(count, "claimant"))),
         "claimant.sweep" => {
-            let [unbound, released, waiting] = ["unbound", "released", "waiting"].map(|list| {
-                let count = length(list).unwrap_or(0);
-                if count >= SWEEP_LISTED_MAX as u64 { format!("{count} or more") } else { count.to_string() }
-            });
+            let [unbound, released, waiting] = ["unbound", "released", "waiting"].map(|list| length(list).unwrap_or(0));
+            // Of those more are missed than are listed.
+            let or_more = if waiting >= SWEEP_LISTED_MAX as u64 { " or more" } else { "" };
             let again = if sweep_again(result) {
-                format!("; no sweep lets go of more than {SWEEP_LISTED_MAX} of each: sweep again for the rest")
+                format!(
+                    "; more is due, and no sweep lets go of more than {SWEEP_LISTED_MAX} of each: sweep again for the rest"
+                )
             } else {
                 String::new()
             };
             Some(format!(
-                "{unbound} unbound, {released} released, {waiting} missed and waiting for another sweep{again}"
+                "{unbound} unbound, {released} released, {waiting}{or_more} missed and waiting for another sweep{again}"
             ))
         }
         "subnet.remove" | "pool.remove" | "reserved.remove" => Some("removed".to_owned()),

@@ -48,7 +48,12 @@ pub(super) fn claimant_sweep(ask: params::ClaimantSweep) -> Result<Errand, RpcEr
 /// The answer of a sweep.
 pub(super) fn sweep_result(swept: &Swept) -> nouns::SweepResult {
     let list = |list: &[ClaimantAt]| list.iter().map(claimant_at).collect();
-    nouns::SweepResult { unbound: list(&swept.unbound), released: list(&swept.released), waiting: list(&swept.waiting) }
+    nouns::SweepResult {
+        unbound: list(&swept.unbound),
+        released: list(&swept.released),
+        waiting: list(&swept.waiting),
+        more: swept.more.then_some(true),
+    }
 }
 
 fn claimant_at(at: &ClaimantAt) -> nouns::ClaimantAt {

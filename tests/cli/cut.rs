@@ -73,20 +73,24 @@ fn a_call_of_which_a_table_shows_only_a_part_says_so() {
 }
 
 #[test]
-fn a_sweep_at_its_bound_has_counted_no_more_than_that_and_says_what_to_do() {
-    let sweep = |unbound: usize, waiting: usize| {
+fn a_sweep_that_left_what_is_due_says_so_and_what_to_do() {
+    let sweep = |unbound: usize, waiting: usize, more: bool| {
         let server = Responder::start(move |_, _| {
-            Ok(json!({"unbound": held(unbound), "released": held(2), "waiting": held(waiting)}))
+            let mut swept = json!({"unbound": held(unbound), "released": held(2), "waiting": held(waiting)});
+            if more {
+                swept["more"] = json!(true);
+            }
+            Ok(swept)
         });
         let dry = run(&server, "claimant sweep prod --none-alive --dry-run").2;
         (run(&server, "claimant sweep prod --none-alive").2, dry)
     };
-    let (said, dry) = sweep(1_000, 1_000);
+    let (said, dry) = sweep(1_000, 1_000, true);
     let (counts, again) = said.split_once("; ").unwrap();
-    assert_eq!(counts, "1000 or more unbound, 2 released, 1000 or more missed and waiting for another sweep");
-    assert!(again.ends_with("sweep again for the rest\n") && dry.contains("1000 of each"), "{said}{dry}");
-    let (said, dry) = sweep(999, 1_000);
-    assert!(!said.contains("sweep again") && said.starts_with("999 unbound"), "{said}");
+    assert_eq!(counts, "1000 unbound, 2 released, 1000 or more missed and waiting for another sweep");
+    assert!(again.ends_with("sweep again for the rest\n") && dry.contains("more is due"), "{said}{dry}");
+    let (said, dry) = sweep(1_000, 1_000, false);
+    assert!(!said.contains("sweep again") && said.starts_with("1000 unbound"), "{said}");
     assert_eq!(dry, "dry run: nothing was changed\n");
 }
 

@@ -321,11 +321,15 @@ fn one_call_lists_and_lets_go_of_a_thousand_of_each_and_the_brake_weighs_all() {
     let braked =
         client.call("claimant.sweep", json!({"scope": "prod", "alive": [], "grace_seconds": 0, "max_share": 0.9}));
     assert_eq!(braked["error"]["data"]["would_release"], 2_400);
+    let dry = sweep_with(&mut client, json!({"alive": [], "grace_seconds": 0, "dry_run": true}));
+    assert_eq!((of(&dry, "released").len(), &dry["more"]), (1_000, &json!(true)));
     let swept = sweep(&mut client, &[], 0);
     assert_eq!((of(&swept, "unbound").len(), of(&swept, "released").len()), (1_000, 1_000));
+    assert_eq!(swept["more"], true);
     assert_eq!(client.ok("ip.list", json!({"scope": "prod", "bound": true, "count_only": true}))["count"], 400);
     let rest = sweep(&mut client, &[], 0);
     assert_eq!((of(&rest, "unbound").len(), of(&rest, "released").len()), (200, 200));
+    assert_eq!(rest.get("more"), None);
     assert_eq!(client.ok("ip.list", json!({"scope": "prod", "count_only": true}))["count"], 1_200);
 }
 

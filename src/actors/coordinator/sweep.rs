@@ -87,6 +87,8 @@ pub struct Swept {
     pub released: Vec<ClaimantAt>,
     /// Missing, but not for long enough.
     pub waiting: Vec<ClaimantAt>,
+    /// More was due than one call lets go of.
+    pub more: bool,
 }
 
 /// What a look found, over all networks.
@@ -113,6 +115,11 @@ impl Findings {
     fn exceeds(&self, max_share_billionths: u32) -> bool {
         let share = u128::from(max_share_billionths) * u128::from(self.reservations);
         u128::from(self.due) * SHARE_PARTS > share
+    }
+
+    /// Is more due than a call lets go of?
+    fn more(&self) -> bool {
+        self.due > (self.to_unbind.len() + self.to_release.len()) as u64
     }
 
     fn take(&mut self, route: &Arc<Route>, network: &Name, used: Vec<UsedAddress>) {
@@ -173,8 +180,9 @@ impl Coordinator {
             return Err(Refusal::Brake { scope: ask.scope, would_release, reservations }.into());
         }
         if self.dry_run {
+            let more = found.more();
             let (unbound, released) = (all_at(found.to_unbind), all_at(found.to_release));
-            return Ok(Done::Swept(Swept { unbound, released, waiting: found.waiting }));
+            return Ok(Done::Swept(Swept { unbound, released, waiting: found.waiting, more }));
         }
         self.look(only.as_ref(), &look(true)).await?;
         self.act(found).await.map(Done::Swept)
@@ -246,7 +254,8 @@ impl Coordinator {
 
     /// Lets go of what was due, network by network. What goes wrong after something was let go does not make that undone.
     async fn act(&self, mut found: Findings) -> Result<Swept, Box<Fault>> {
-        let mut swept = Swept { waiting: std::mem::take(&mut found.waiting), ..Swept::default() };
+        let (waiting, more) = (std::mem::take(&mut found.waiting), found.more());
+        let mut swept = Swept { waiting, more, ..Swept::default() };
         match self.act_on(found, &mut swept).await {
             Ok(()) => Ok(swept),
             Err(fault) if self.dry_run || (swept.unbound.is_empty() && swept.released.is_empty()) => Err(fault),

@@ -135,6 +135,8 @@ object! { open
         released: Vec<ClaimantAt>,
         /// Missing, but not for long enough.
         waiting: Vec<ClaimantAt>,
+        /// More is due than one call lets go of; call again. Left out where there is none.
+        more?: bool,
     }
 }
 
