@@ -44,3 +44,29 @@ fn an_acquire_of_which_something_optional_found_no_room_is_answered_alike_when_i
         client.ok("owner.release", json!({"owner": "vm"}));
     }
 }
+
+#[test]
+fn what_is_told_of_several_networks_goes_by_their_names_whatever_their_ids_are() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let names = ["d", "b", "f", "a", "e", "c"];
+    for name in names {
+        let subnets = json!([{"cidr": "10.0.0.0/28"}]);
+        client.ok("network.create", json!({"name": name, "realm": name, "subnets": subnets}));
+        for slot in ["x", "y"] {
+            client.ok("ip.allocate", json!({"network": name, "owner": "vm", "slot": slot}));
+        }
+    }
+    let found = client.ok("ip.find", json!({"address": "10.0.0.1"}));
+    let found: Vec<&str> =
+        found["found"].as_array().unwrap().iter().map(|it| it["network"].as_str().unwrap()).collect();
+    assert_eq!(found, ["a", "b", "c", "d", "e", "f"]);
+    let unnamed = json!({"address": "10.0.0.1", "scope": "default", "claimant": "vm-1"});
+    let error = client.call("ip.bind", unnamed)["error"].clone();
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("in network `a` and in network `b`"), "{message}");
+    let ips: Vec<Value> = names.iter().map(|name| json!({"network": name, "slot": "z"})).collect();
+    let exact = client.ok("ip.acquire", json!({"owner": "vm", "ips": ips, "exact": true}));
+    let released = places(&exact["released"]);
+    assert!(released.len() == 12 && released.is_sorted(), "{released:?}");
+}

@@ -345,5 +345,7 @@ pub(super) fn acquired(outcomes: Vec<(Option<crate::core::types::Name>, Outcome)
         }
     }
     all.sort_by_key(|(index, _)| *index);
+    // They come in the order in which networks are held.
+    let_go.sort_unstable();
     Done::Acquired { grants: all, released: exact.then_some(let_go) }
 }

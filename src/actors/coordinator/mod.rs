@@ -270,9 +270,13 @@ impl Coordinator {
         answer.await.map_err(|_| no_directory(&self.shared))
     }
 
+    /// By name, whatever ids they drew.
     async fn listings(&self, question: CatalogQuestion) -> Result<Vec<Arc<Listing>>, Box<Fault>> {
         match self.question(question).await? {
-            directory::CatalogAnswer::Networks(listings) => Ok(listings),
+            directory::CatalogAnswer::Networks(mut listings) => {
+                listings.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
+                Ok(listings)
+            }
             directory::CatalogAnswer::Page(..)
             | directory::CatalogAnswer::Forgotten
             | directory::CatalogAnswer::Realms(_) => Err(lost()),
