@@ -37,7 +37,7 @@ use self::body::Unread;
 use crate::limits::{HTTP_BODIES_MAX, HTTP_STREAMS_MAX};
 use crate::server::Server;
 use crate::server::session::{Inlet, Session};
-use crate::wire::openrpc;
+use crate::wire::{ErrorKind, RpcError, openrpc};
 
 #[derive(Clone)]
 struct App {
@@ -188,9 +188,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
         app.server.metrics.refuses_http("bodies");
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many bodies at once; try again");
     };
-    let Some(asked) = Asked::begin(&app.server, &body) else {
-        return plain(StatusCode::BAD_REQUEST, "the body is empty; POST a JSON-RPC request");
-    };
+    let asked = Asked::begin(&app.server, &body);
     drop(body);
     let mut answered = asked.answered(&app.server.stop, (place, bytes)).await;
     if answered.answer.is_empty() {
@@ -223,17 +221,17 @@ struct Asked {
 }
 
 impl Asked {
-    /// Sends what a body asks on its way; nothing if it asks nothing.
-    fn begin(server: &Arc<Server>, body: &[u8]) -> Option<Self> {
+    /// Sends what a body asks on its way. An empty one is no JSON: it is not passed over as an empty line is, as it gets an answer.
+    fn begin(server: &Arc<Server>, body: &[u8]) -> Self {
         // First of all: a change that comes once the session has seen the role wakes it.
         let roles = server.seat.changes();
         let (mut session, inlet) = Session::new(Arc::clone(server), CompactString::const_new("anonymous"));
         session.begin(Instant::now());
         if !session.feed(body) {
-            return None;
+            session.refuse(&RpcError::new(ErrorKind::ParseError, "the body is empty; POST a JSON-RPC request"));
         }
         session.flush();
-        Some(Self { session, inlet, roles })
+        Self { session, inlet, roles }
     }
 
     /// Everything that is answered to it. `room` is what is kept from other bodies meanwhile.
@@ -308,7 +306,7 @@ mod tests {
         let server = idle_server();
         server.seat.become_role(Role::Between);
         let body = br#"{"jsonrpc":"2.0","id":1,"method":"network.list","params":{}}"#;
-        let asked = Asked::begin(&server, body).expect("it asks something");
+        let asked = Asked::begin(&server, body);
         assert!(asked.session.waits_for_role());
         let fault = Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: 100 };
         server.seat.become_role(Role::Waiting { why: "nobody", fault });
