@@ -156,12 +156,9 @@ fn json_pair(text: &str) -> Option<(String, String)> {
     pairs.pop_first().filter(|(key, _)| !key.is_empty() && pairs.is_empty())
 }
 
-/// Takes `K` or `K=V` as the protocol has it. What asks for a key with `=` can be written in no way, and says so.
+/// Takes `K` or `K=V` as the protocol has it, a pair also as JSON.
 pub fn key_or_pair(text: &str) -> Result<String, String> {
     match json_pair(text) {
-        Some((key, _)) if key.contains('=') => Err(format!(
-            "ends its key at the first `=`, so `{key}` cannot be asked for; list without it, with `--format json`, and choose"
-        )),
         Some((key, value)) => Ok(format!("{key}={value}")),
         None => Ok(text.to_owned()),
     }
@@ -263,7 +260,7 @@ mod tests {
         }
         assert_eq!(key_or_pair("k"), Ok("k".to_owned()));
         assert_eq!(key_or_pair(r#"{"k":"v=w"}"#), Ok("k=v=w".to_owned()));
-        assert!(key_or_pair(r#"{"a=b":"c"}"#).is_err_and(|problem| problem.contains("`a=b` cannot be asked for")));
+        assert_eq!(key_or_pair(r#"{"a=b":"c"}"#), Ok("a=b=c".to_owned()));
     }
 
     #[test]

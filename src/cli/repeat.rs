@@ -56,6 +56,7 @@ fn text_differs(ask: &Ask, held: &Value, member: &str) -> bool {
     match member {
         "mac" if asked == "auto" => there.is_empty(),
         "mac" => asked.to_ascii_lowercase().replace('-', ":") != there,
+        "hostname" => !asked.eq_ignore_ascii_case(there),
         _ => asked != there,
     }
 }

@@ -464,10 +464,11 @@ impl FromStr for Range {
         }
         if let Some((first, count)) = text.split_once('+') {
             let first: Address = first.parse().map_err(inner)?;
-            let digits = !count.is_empty() && count.len() <= 39 && count.bytes().all(|byte| byte.is_ascii_digit());
-            let count = count.parse::<u128>().ok().filter(|&count| digits && count > 0);
-            let Some(count) = count else {
-                return Err(Malformed::new(text, EXPECTED, "the count after `+` must be a number from 1 on"));
+            // One spelling of a number: no sign, no leading zero, and so no 0.
+            let digits = !count.starts_with('0') && count.bytes().all(|byte| byte.is_ascii_digit());
+            let Some(count) = count.parse::<u128>().ok().filter(|_| digits) else {
+                let problem = "the count after `+` must be a number from 1 on, without leading zeros";
+                return Err(Malformed::new(text, EXPECTED, problem));
             };
             return match first.bits().checked_add(count - 1).filter(|&last| last <= first.family().last_bits()) {
                 Some(last) => Ok(Range { first, last: Address::new(first.family(), last) }),
@@ -481,6 +482,18 @@ impl FromStr for Range {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_many_addresses_a_range_has_is_written_in_one_way() {
+        for text in ["10.0.0.10+01", "10.0.0.10+0", "10.0.0.10+00", "10.0.0.10++1", "10.0.0.10+", "10.0.0.10+ 1"] {
+            assert!(text.parse::<Range>().is_err(), "{text}");
+        }
+        assert_eq!(range("10.0.0.10+1"), range("10.0.0.10"));
+        assert_eq!(
+            range("::+340282366920938463463374607431768211455").last().to_string(),
+            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"
+        );
+    }
 
     fn range(text: &str) -> Range {
         text.parse().unwrap()

@@ -205,6 +205,19 @@ impl Name {
 /// Labels of a reservation, tags of a network or subnet: text to text, in order of the keys.
 pub type Labels = BTreeMap<CompactString, CompactString>;
 
+/// Do labels pass a filter, `k` or `k=v`, that was cut at its first `=`? A key may have a `=` itself, and is found as well.
+pub fn labels_pass(labels: &Labels, key: &str, value: Option<&str>) -> bool {
+    let Some(value) = value else { return labels.contains_key(key) };
+    let asks_for = |(there, its_value): (&CompactString, &CompactString)| {
+        let asked = format!("{key}={value}");
+        asked
+            .strip_prefix(there.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.strip_prefix('=') == Some(its_value))
+    };
+    labels.get(key).is_some_and(|found| found == value)
+        || labels.iter().filter(|(there, _)| there.contains('=')).any(asks_for)
+}
+
 macro_rules! id_type {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

@@ -293,3 +293,31 @@ fn who_does_not_hold_an_address_is_told_in_what_the_holder_differs_though_that_i
         assert!(error["message"].as_str().unwrap().starts_with(says), "{error}");
     }
 }
+
+#[test]
+fn a_host_name_is_listed_however_it_is_written() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "hostname": "Web-1.Example.org"}));
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "b", "hostname": "web-2.example.org"}));
+    for name in ["web-1.example.org", "WEB-1.EXAMPLE.ORG", "Web-1.Example.org"] {
+        let listed = client.ok("ip.list", json!({"hostname": name}));
+        assert_eq!(listed["reservations"].as_array().unwrap().len(), 1, "{name}");
+        assert_eq!(listed["reservations"][0]["hostname"], "Web-1.Example.org", "as it was given");
+    }
+}
+
+#[test]
+fn what_has_a_label_or_tag_whose_key_has_an_equals_sign_is_listed_by_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let labels = json!({"team=net": "core=1"});
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "labels": labels}));
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "b", "labels": {"team": "net"}}));
+    client.ok("network.create", json!({"name": "dmz", "tags": labels}));
+    for (filter, count) in [("team=net", 2), ("team=net=core=1", 1), ("team=net=core", 0), ("team", 1)] {
+        assert_eq!(client.ok("ip.list", json!({"label": filter, "count_only": true}))["count"], count, "{filter}");
+    }
+    let tagged = client.ok("network.list", json!({"tag": "team=net=core=1"}));
+    assert_eq!(tagged["networks"].as_array().unwrap().len(), 1);
+}

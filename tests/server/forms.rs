@@ -75,6 +75,21 @@ fn what_is_wrong_in_params_alone_is_told_before_the_network_is_looked_up() {
 }
 
 #[test]
+fn a_time_that_ends_before_it_begins_is_no_time_of_a_history() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let ask = |from: &str, to: &str| json!({"from": from, "to": to});
+    let (early, late) = ("2026-03-01T09:00:00.000Z", "2026-03-01T09:00:00.001Z");
+    assert_eq!(
+        refused(&mut client, "events.history", &ask(late, early)),
+        ("invalid_argument".to_owned(), "to".to_owned())
+    );
+    for (from, to) in [(early, late), (early, early)] {
+        client.ok("events.history", ask(from, to));
+    }
+}
+
+#[test]
 fn of_several_networks_the_first_member_that_is_wrong_is_named() {
     let server = TestServer::new();
     let mut client = server.client();

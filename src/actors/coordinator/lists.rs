@@ -22,7 +22,7 @@ use crate::core::catalog::ListRow;
 use crate::core::command::{Command, Filter, ListSlice};
 use crate::core::outcome::{Lookup, Outcome, Slice, UsageReport};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Name, NetworkId, Place, Scope};
+use crate::core::types::{Name, NetworkId, Place, Scope, labels_pass};
 use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
 
 /// How long a list waits for a subnet that moves; a move is one commit. Then it shows what it finds.
@@ -264,7 +264,7 @@ impl Coordinator {
                 Ok(_) | Err(_) => continue,
             };
             let tagged = |(key, value): &(CompactString, Option<CompactString>)| {
-                view.config.tags.get(key).is_some_and(|present| value.as_ref().is_none_or(|value| value == present))
+                labels_pass(&view.config.tags, key, value.as_deref())
             };
             if !tag.is_none_or(tagged) {
                 continue;

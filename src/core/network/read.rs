@@ -13,7 +13,7 @@ use crate::core::outcome::{
 };
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Entry, PoolConfig, Reservation};
-use crate::core::types::{Scope, WallTime};
+use crate::core::types::{Scope, WallTime, labels_pass};
 use crate::limits;
 
 /// Runs that a map may have, so that an answer stays bounded.
@@ -355,10 +355,13 @@ impl<'a> Test<'a> {
                 .expires_before
                 .is_none_or(|at| held.lease.is_some_and(|lease| network.holdings.end_of(lease).0 < at))
             && filter.mac.is_none_or(|mac| details.is_some_and(|details| details.mac == Some(mac)))
-            && filter.hostname.as_ref().is_none_or(|name| details.is_some_and(|details| details.hostname == *name))
+            // Host names are the same in capitals.
+            && filter
+                .hostname
+                .as_ref()
+                .is_none_or(|name| details.is_some_and(|details| details.hostname.eq_ignore_ascii_case(name)))
             && filter.label.as_ref().is_none_or(|(key, value)| {
-                let found = details.and_then(|details| details.labels.get(key));
-                found.is_some_and(|found| value.as_ref().is_none_or(|value| value == found))
+                details.is_some_and(|details| labels_pass(&details.labels, key, value.as_deref()))
             })
             && filter.pool.as_ref().is_none_or(|pool| {
                 network.layout.pool_of(address).is_some_and(|index| match pool {

@@ -55,6 +55,10 @@ pub(super) fn history(ask: params::EventsHistory) -> Result<Job, RpcError> {
     let limit = ask.limit.map_or(HISTORY_PAGE_DEFAULT, |limit| limit.get() as usize);
     let network = ask.network.as_ref().map(input::network_text);
     let (realm, address, owner, scope) = (ask.realm, ask.address, ask.owner, ask.scope);
+    if ask.from.zip(ask.to).is_some_and(|(from, to)| from > to) {
+        let problem = "`to` is before `from`: nothing happens between them; exchange them, or leave one of them out";
+        return Err(RpcError::invalid("to", problem));
+    }
     let filter =
         events::Filter { networks: None, realm, address, owner, scope, from: ask.from, to: ask.to, of_realm: None };
     let after = ask.after.as_ref().map(|after| after.as_str());

@@ -197,3 +197,16 @@ fn a_label_filter_asks_for_the_key_or_for_key_and_value() {
         assert_eq!(filter.parse::<LabelFilter>().unwrap().matches(&labels), passes, "{filter}");
     }
 }
+
+#[test]
+fn a_label_whose_key_has_an_equals_sign_is_found_by_its_key_and_by_its_value() {
+    let labels = [("a=b".into(), "c=d".into()), ("a".into(), "x".into())].into();
+    let found = ["a=b", "a=b=c=d", "a=x", "a"];
+    let others = ["a=b=c", "a=b=", "a=", "a=b=c=d=", "b=c=d", "a=bc=d"];
+    for (filter, passes) in found.map(|it| (it, true)).into_iter().chain(others.map(|it| (it, false))) {
+        assert_eq!(filter.parse::<LabelFilter>().unwrap().matches(&labels), passes, "{filter}");
+    }
+    let longest = format!("{}=={}", "k".repeat(127), "v".repeat(256));
+    let labels = [(format!("{}=", "k".repeat(127)).into(), "v".repeat(256).into())].into();
+    assert!(longest.parse::<LabelFilter>().unwrap().matches(&labels));
+}

@@ -12,7 +12,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::text::{Text, parse_text, shortened, text_on_the_wire};
-use crate::core::types::{InvalidText, Labels, check_printable};
+use crate::core::types::{InvalidText, Labels, check_printable, labels_pass};
 use crate::limits;
 use crate::wire::object::IsEmpty;
 
@@ -147,7 +147,8 @@ impl JsonSchema for LabelPatch {
     }
 }
 
-/// `"k"`: has this label; `"k=v"`: has it with this value. Everything up to the first `=` is the key.
+/// `"k"`: has this label; `"k=v"`: has it with this value. Everything up to the first `=` is the key, unless there is one that has a `=`
+/// itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelFilter {
     /// The key.
@@ -159,11 +160,7 @@ pub struct LabelFilter {
 impl LabelFilter {
     /// Do these labels pass?
     pub fn matches(&self, labels: &Labels) -> bool {
-        match (labels.get(&self.key), &self.value) {
-            (Some(found), Some(asked)) => found == asked,
-            (found, None) => found.is_some(),
-            (None, Some(_)) => false,
-        }
+        labels_pass(labels, &self.key, self.value.as_deref())
     }
 }
 
@@ -176,7 +173,9 @@ impl FromStr for LabelFilter {
         };
         check_key(key).map_err(|error| format!("is {:?}, whose key {error}", shortened(text)))?;
         if let Some(value) = value {
-            check_printable(value, limits::LABEL_VALUE_BYTES_MAX)
+            // What is behind the first `=` may be the end of a key, another one, and a value.
+            let of_a_key = if value.contains('=') { limits::LABEL_KEY_BYTES_MAX - key.len() } else { 0 };
+            check_printable(value, limits::LABEL_VALUE_BYTES_MAX + of_a_key)
                 .map_err(|error| format!("is {:?}, whose value {error}", shortened(text)))?;
         }
         Ok(Self { key: CompactString::from(key), value: value.map(CompactString::from) })

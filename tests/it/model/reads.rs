@@ -140,10 +140,9 @@ impl Model {
         let subnet = network.subnet_of(first);
         let pool = subnet.and_then(|subnet| subnet.pool_at(first));
         let is = |wanted: &Option<String>, actual: Option<&str>| wanted.is_none() || wanted.as_deref() == actual;
-        let labelled = |label: &String| match label.split_once('=') {
-            Some((key, value)) => held.labels.get(key).is_some_and(|actual| actual == value),
-            None => held.labels.contains_key(label),
-        };
+        // Either the text is a key, or a key, `=` and its value.
+        let labelled =
+            |label: &String| held.labels.iter().any(|(key, value)| key == label || *label == format!("{key}={value}"));
         filter.network.is_none_or(|only| only == n)
             && is(&filter.realm, Some(&network.realm))
             && is(&filter.scope, Some(&held.key.scope))
@@ -156,7 +155,10 @@ impl Model {
             && filter.pool.as_ref().is_none_or(|name| pool.is_some_and(|pool| pool.is_named(name)))
             && filter.kind.is_none_or(|kind| kind == held.kind)
             && filter.range.is_none_or(|range| range.overlaps(block(first, held.length)))
-            && is(&filter.hostname, held.hostname.as_deref())
+            && filter
+                .hostname
+                .as_ref()
+                .is_none_or(|name| held.hostname.as_ref().is_some_and(|held| held.eq_ignore_ascii_case(name)))
             && filter.mac.as_ref().is_none_or(|mac| held.mac.as_deref() == Some(mac.to_ascii_lowercase().as_str()))
             && filter.obsolete.is_none_or(|obsolete| !obsolete)
             && filter.expires_before.as_ref().is_none_or(|before| held.end.is_some_and(|end| time(end) < *before))
