@@ -127,6 +127,9 @@ pub struct Store {
     /// `--give-up-history`: likewise.
     #[serde(skip)]
     pub give_up_history: bool,
+    /// `--give-up-snapshot`: likewise.
+    #[serde(skip)]
+    pub give_up_snapshot: bool,
 }
 
 impl Default for Store {
@@ -148,6 +151,7 @@ impl Default for Store {
             accept_new_store: false,
             accept_rollback: false,
             give_up_history: false,
+            give_up_snapshot: false,
         }
     }
 }

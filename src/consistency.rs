@@ -275,7 +275,12 @@
 //! to, and nobody is served.* So an operator may give that history up (`--give-up-history`), and nothing but history: what is kept
 //! begins no later than where the snapshot ends, and leads through the digest that this has there. Shown by
 //! `a_flipped_bit_costs_history_at_most_where_a_snapshot_has_the_state_and_never_state`,
-//! `killed_or_without_power_at_any_step_of_giving_history_up_the_same_option_starts_it_again`.
+//! `killed_or_without_power_at_any_step_of_giving_history_up_the_same_option_starts_it_again`. *It turns over in the snapshot, and the
+//! operator takes a backup, although the log has every group.* So where the log is judged to lead to all of the state, from its
+//! beginning or behind an older snapshot, that is said, and an operator may go on from it (`--give-up-snapshot`); a server that meets it
+//! makes the next snapshot of the log. Shown by `a_damaged_snapshot_costs_nothing_where_the_log_has_all_that_led_to_it`,
+//! `a_damaged_snapshot_is_refused_where_the_log_does_not_reach_what_it_had`,
+//! `a_snapshot_that_rots_while_it_is_served_is_made_anew_of_the_log_that_has_all_of_it`.
 //!
 //! **What lies in Redis can be read by people.** *The server is down and somebody must know who has an address.* So owner,
 //! scope and slot are text in hashes of bounded length, for dense pools and sparse ones. Shown by

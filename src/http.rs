@@ -280,12 +280,19 @@ async fn healthz() -> Response {
     plain(StatusCode::OK, "ok")
 }
 
+/// What to do about files that are damaged, while they are served. What helps the next start only that can tell: it reads all of them.
+const DAMAGE_HINT: &str = "`allod export > register.jsonl` now, and do not restart it before: what is served, from memory, is whole. \
+                           Where the refusal of the next start names `--give-up-history` or `--give-up-snapshot`, no state is lost; \
+                           then another disk";
+
 async fn readyz(State(app): State<App>) -> Response {
     match app.server.unready() {
         // Whoever probes sends nobody elsewhere for that: there is no other who could serve.
         None => match app.server.damage() {
             None => plain(StatusCode::OK, "ready"),
-            Some(damage) => plain(StatusCode::OK, &format!("ready, but its next start will be refused: {damage}")),
+            Some(damage) => {
+                plain(StatusCode::OK, &format!("ready, but its next start will be refused: {damage}\n{DAMAGE_HINT}"))
+            }
         },
         Some(problem) => plain(StatusCode::SERVICE_UNAVAILABLE, &problem),
     }

@@ -105,6 +105,8 @@ pub struct ServeArgs {
     pub accept_rollback: bool,
     /// History that is damaged is given up, where a snapshot has all that it led to.
     pub give_up_history: bool,
+    /// A snapshot that is damaged is given up, where the log has all that led to it.
+    pub give_up_snapshot: bool,
 }
 
 /// Exit code after the store failed: a supervisor is to start the process again.

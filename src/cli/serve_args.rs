@@ -72,6 +72,10 @@ pub struct ServeArgs {
     /// the state is given up
     #[arg(long)]
     pub give_up_history: bool,
+    /// Go on from the log without a snapshot that is damaged, if the log has all that led to it; the file is kept beside the others.
+    /// Nothing is given up of the state
+    #[arg(long)]
+    pub give_up_snapshot: bool,
 }
 
 /// A path that becomes a setting, of which all are text: the name of another directory would come of what is not.

@@ -104,7 +104,7 @@ impl Keeper {
                 Ok(()) => return Ok(()),
                 Err(error @ StoreError::Locked(_)) => {
                     if self.server.clock.lease_ms().saturating_sub(begun) > FORGOTTEN_AFTER_MS {
-                        return Err(error.into());
+                        return Err(CannotBegin::NameTaken(chain(&error)));
                     }
                     tracing::warn!(error = chain(&error), "waiting: it may be the one before this, which crashed");
                 }

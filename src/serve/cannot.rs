@@ -31,6 +31,8 @@ pub enum CannotBegin {
     NoRoom(String),
     /// The store takes no more for another reason than room: its disk, or the machine, refuses it.
     NotContinued(String),
+    /// Another node of this one's name is there.
+    NameTaken(String),
     /// Somebody must look.
     AsItIs(String),
     /// A node that is there cannot be asked by this one, or not this one by it.
@@ -125,6 +127,9 @@ impl CannotStart {
             StoreError::HistoryDamaged(_) => {
                 "`allod serve --give-up-history`, once, starts it without that history: no state is lost, as it would be with a backup"
             }
+            StoreError::SnapshotDamaged(_) => {
+                "`allod serve --give-up-snapshot`, once, starts it from the log: no state is lost, as it would be with a backup"
+            }
             StoreError::Damaged(_) => "`allod restore` makes a register from a backup; nothing was changed here",
             StoreError::Full => "make room on that disk, then start it again",
             _ => "choose another directory with `--data DIR` (`store.directory`), or see who may write to this one",
@@ -171,6 +176,11 @@ impl CannotStart {
     pub(super) fn register(cannot: CannotBegin, store: StoreKind) -> Self {
         let problem = match cannot {
             CannotBegin::AsItIs(problem) => problem,
+            CannotBegin::NameTaken(problem) => {
+                let hint = "`allod cluster nodes` shows where the other one is: start this one with `--node NAME` (by default each has the \
+                            name of its machine), or stop one of the two; nothing was changed in Redis";
+                return Self::new(problem, hint);
+            }
             CannotBegin::Unrelated(Unrelated { problem, may_pass }) => {
                 let hint = "give all nodes that share a register the same secret by `--cluster-secret-file FILE` \
                             (`cluster.secret_file`; `head -c 32 /dev/urandom | base64 > FILE` makes one) and restart those \
@@ -295,6 +305,14 @@ mod tests {
                 assert!(!hint.contains("--data") && !hint.contains("--redis"), "{name}, {errno}: {hint}");
             }
         }
+    }
+
+    #[test]
+    fn a_node_whose_name_is_taken_is_told_how_it_gets_another() {
+        let cannot =
+            CannotStart::register(CannotBegin::NameTaken("another node of the name `a`".into()), StoreKind::Redis);
+        assert!(cannot.hint.contains("`--node NAME`") && !cannot.hint.contains("deploy/README"), "{}", cannot.hint);
+        assert!(!cannot.may_pass);
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub fn run(args: serve_args::ServeArgs, networks: Vec<NetworkCreate>) -> ExitCod
         accept_new_store: args.accept_new_store,
         accept_rollback: args.accept_rollback,
         give_up_history: args.give_up_history,
+        give_up_snapshot: args.give_up_snapshot,
         config: args.config,
         networks,
     }))
@@ -394,6 +395,9 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
             StoreError::Locked(_) => "stop the server that has it open, then say it again: `allod migrate FROM TO`",
             StoreError::HistoryDamaged(_) => {
                 "`allod serve --give-up-history`, once, makes it whole without that history; stop it, then say this again"
+            }
+            StoreError::SnapshotDamaged(_) => {
+                "`allod serve --give-up-snapshot`, once, makes it whole from its log; stop it, then say this again"
             }
             _ => "name the data directory of a server that is stopped, or the URL of its Redis",
         },

@@ -30,6 +30,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
             let options = embedded::EmbeddedOptions {
                 accept_restored: config.store.accept_restored,
                 give_up_history: config.store.give_up_history,
+                give_up_snapshot: config.store.give_up_snapshot,
                 record_format: Format::new(config.store.record_format),
                 history_seconds: config.history.keep_seconds,
                 history_bytes: config.history.bytes_in(StoreKind::Embedded),

@@ -31,6 +31,7 @@ pub fn run(args: ServeArgs) -> u8 {
     config.store.accept_new_store = args.accept_new_store;
     config.store.accept_rollback = args.accept_rollback;
     config.store.give_up_history = args.give_up_history;
+    config.store.give_up_snapshot = args.give_up_snapshot;
     telemetry::init(&config.log);
     // Before anything that takes long: it is no reason to end.
     signals::on_hangup(signals::ReadSettings { file, flags, config: config.clone() });
@@ -77,7 +78,7 @@ fn round(
             // What an operator accepted was for the first start.
             let settings = &mut config.store;
             (settings.accept_restored, settings.accept_new_store, settings.accept_rollback) = (false, false, false);
-            settings.give_up_history = false;
+            (settings.give_up_history, settings.give_up_snapshot) = (false, false);
             ControlFlow::Continue(batches)
         }
         Ended::Stopped | Ended::WrittenAnew(_) => ControlFlow::Break(0),

@@ -81,6 +81,9 @@ pub enum StoreError {
     /// up, and what to do.
     #[error("{0}")]
     HistoryDamaged(Arc<str>),
+    /// A snapshot cannot be trusted, and the log has all that led to it: no state is lost. Says where and what to do.
+    #[error("{0}")]
+    SnapshotDamaged(Arc<str>),
     /// The data belongs to something else, or to a newer version. Says what and what to do.
     #[error("{0}")]
     Foreign(Arc<str>),

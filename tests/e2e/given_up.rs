@@ -1,4 +1,5 @@
-//! A flipped bit in history that a snapshot covers: the start is refused, names what helps, and that helps; nothing else is given up.
+//! A flipped bit in history that a snapshot covers, or in a snapshot: the start is refused, names what helps, and that helps; nothing else is
+//! given up.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -145,4 +146,34 @@ fn a_flipped_bit_in_history_that_a_snapshot_covers_costs_that_history_and_only_w
         );
     }
     assert!(!doctor(&data).contains("--give-up-history"));
+}
+
+#[test]
+fn a_flipped_bit_in_a_snapshot_costs_nothing_while_the_log_has_all_that_led_to_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let (_, held) = register(&data);
+    let snapshots = std::fs::read_dir(data.join("snap")).unwrap().map(|entry| entry.unwrap().path());
+    let snapshot = snapshots.max().unwrap();
+    flip(&snapshot, 70);
+
+    let log = refused(serve(&data, &[]));
+    let name = snapshot.display().to_string();
+    assert!(log.contains(&format!("{name} is damaged at offset")) && log.contains("no state is lost"), "{log}");
+    assert!(log.contains("`allod serve --give-up-snapshot`, once") && !log.contains("allod restore"), "{log}");
+    let looked = doctor(&data);
+    assert!(looked.contains(&name) && looked.contains("--give-up-snapshot"), "{looked}");
+
+    let server: Server = serve(&data, &["--give-up-snapshot"]).ready();
+    let log = server.log_text();
+    assert!(log.contains("without a damaged snapshot") && log.contains(&format!("{name}.given-up")), "{log}");
+    let mut client = Client::of(server.address);
+    let list = json!({"network": "lan", "limit": 10_000});
+    assert_eq!(client.ask("ip.list", &list)["result"]["reservations"], held);
+    let told = client.ask("events.history", &json!({"network": "lan", "owner": "o0"}));
+    assert!(told["result"]["events"].as_array().is_some_and(|events| !events.is_empty()), "{told}");
+    drop(client);
+    server.stop();
+    assert!(doctor(&data).contains("a damaged snapshot was put aside: 1 file of it"), "{}", doctor(&data));
+    serve(&data, &[]).ready().stop();
 }

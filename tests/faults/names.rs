@@ -16,7 +16,10 @@ use super::server::allod;
 async fn of_two_nodes_of_one_name_only_one_grants_at_a_time() {
     let Some(run) = Run::of(Setting { nodes: 1, ..Setting::default() }).await else { return };
     let said = run.nodes.cluster.begin_as("node-0", "twin", 1).failed();
-    assert!(said.contains("another node of the name `node-0`"), "{said}");
+    assert!(
+        said.contains("another node of the name `node-0`") && said.contains("start this one with `--node NAME`"),
+        "{said}"
+    );
     run.gets_on(200, "beside a twin that was refused").await;
     let place = "late-twin";
     let twin = run.nodes.cluster.begin_as("node-0", place, 1);

@@ -313,8 +313,13 @@ fn a_store_whose_files_are_damaged_grants_and_says_so() {
     let mut client = server.with_lan();
     *server.store.damage.lock().unwrap() = Some("log/00000003.seg is damaged at offset 4711".into());
     client.allocate("a");
-    let told = "ready, but its next start will be refused: log/00000003.seg is damaged at offset 4711\n".to_owned();
-    assert_eq!(http(server.running.http, "GET /readyz", b""), (200, told));
+    let (code, told) = http(server.running.http, "GET /readyz", b"");
+    let (first, then) = told.split_once('\n').unwrap();
+    assert_eq!(
+        (code, first),
+        (200, "ready, but its next start will be refused: log/00000003.seg is damaged at offset 4711")
+    );
+    assert!(then.starts_with("`allod export > register.jsonl` now") && then.contains("--give-up-history"), "{then}");
 }
 
 #[test]

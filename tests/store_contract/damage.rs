@@ -45,7 +45,12 @@ fn judge(disk: &SimDisk, context: &str, tally: &mut Tally) {
             check(&store, &killed().1, 0x9000, context);
             tally.intact += 1;
         }
-        Err(StoreError::Damaged(text) | StoreError::HistoryDamaged(text) | StoreError::Foreign(text)) => {
+        Err(
+            StoreError::Damaged(text)
+            | StoreError::HistoryDamaged(text)
+            | StoreError::SnapshotDamaged(text)
+            | StoreError::Foreign(text),
+        ) => {
             assert!(text.contains(DIR), "{context}: the message names no file: {text}");
             tally.refused += 1;
         }
@@ -198,7 +203,12 @@ fn swapped_and_foreign_files_are_refused() {
     for pair in used.windows(2) {
         let image = disk.after_kill();
         image.swap(pair[0], pair[1]);
-        assert!(matches!(open(&image), Err(StoreError::Damaged(_) | StoreError::HistoryDamaged(_))), "{pair:?}");
+        let opened = open(&image);
+        let is_refused = matches!(
+            opened,
+            Err(StoreError::Damaged(_) | StoreError::HistoryDamaged(_) | StoreError::SnapshotDamaged(_))
+        );
+        assert!(is_refused, "{pair:?}");
     }
     let other = SimDisk::default();
     let store = open(&other).unwrap();

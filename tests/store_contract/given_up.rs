@@ -91,7 +91,8 @@ fn judge(disk: &SimDisk, context: &str, tally: &mut Tally) {
             assert!(said.contains(DIR) && said.contains("`allod serve --give-up-history`"), "{context}: {said}");
             tally.given_up += 1;
         }
-        StoreError::Damaged(said) | StoreError::Foreign(said) => {
+        // That needs no history to be given up: see `lost_snapshot`.
+        StoreError::Damaged(said) | StoreError::SnapshotDamaged(said) | StoreError::Foreign(said) => {
             assert!(!said.contains("give-up-history"), "{context}: {said}");
             let again = open_without(disk).map(drop).unwrap_err();
             assert_eq!(again.to_string(), **said, "{context}");

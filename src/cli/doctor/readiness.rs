@@ -10,6 +10,8 @@ const CHECK: &str = "ready";
 const RESTORED: &str = "restored from a copy";
 /// How it says that it takes changes and something is wrong all the same (`http`).
 const READY_BUT: &str = "ready, but ";
+/// What to do then, where it does not say so.
+const EXPORT_HINT: &str = "`allod export > register.jsonl` now, and do not restart it before; then another disk";
 /// How long the server is waited for.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -19,9 +21,9 @@ pub async fn check(http: &str) -> Option<Check> {
     match answer.code() {
         "200" => Some(match answer.body.trim().strip_prefix(READY_BUT) {
             None => Check::ok(CHECK, "it takes changes"),
+            // What to do stands below.
             Some(problem) => {
-                let hint = "`allod export > register.jsonl` now, for it serves from memory what the files have lost, and do not \
-                            restart it before; then another disk";
+                let (problem, hint) = problem.split_once('\n').unwrap_or((problem, EXPORT_HINT));
                 Check::wrong(CHECK, problem, hint)
             }
         }),

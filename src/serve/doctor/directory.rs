@@ -78,17 +78,14 @@ fn log(directory: &Path) -> Option<Check> {
     let (problem, hint) = match embedded::look(directory) {
         Ok(report) => {
             let whole = format!("{}, all of them whole", counted(report.groups, "commit"));
-            return Some(match report.given_up_segments {
-                0 => Check::ok("log", whole),
-                segments => Check::ok(
-                    "log",
-                    format!(
-                        "{whole}, but for history that was given up: {} of it in {}, `*.given-up`, until somebody removes them",
-                        counted(segments, "file"),
-                        directory.join("log").display()
-                    ),
-                ),
-            });
+            let aside = |what: &str, files: u64, folder: &str| {
+                let place = directory.join(folder);
+                let files = (files > 0).then(|| counted(files, "file"))?;
+                Some(format!("{what}: {files} of it in {}, `*.given-up`, until somebody removes them", place.display()))
+            };
+            let history = aside(", but for history that was given up", report.given_up_segments, "log");
+            let snapshots = aside("; a damaged snapshot was put aside", report.given_up_snapshots, "snap");
+            return Some(Check::ok("log", whole + &history.unwrap_or_default() + &snapshots.unwrap_or_default()));
         }
         // A server opened it meanwhile, and writes there.
         Err(_) if nameplate::in_use_by(directory).is_some() => return None,
@@ -101,6 +98,9 @@ fn hint_of_log(error: &StoreError) -> &'static str {
     match error {
         StoreError::HistoryDamaged(_) => {
             "`allod serve --give-up-history`, once, starts it without that history: no state is lost, as it would be with a copy"
+        }
+        StoreError::SnapshotDamaged(_) => {
+            "`allod serve --give-up-snapshot`, once, starts it from the log: no state is lost, as it would be with a copy"
         }
         StoreError::Damaged(_) => "`allod restore SOURCE --data DIR` brings a copy back",
         StoreError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
@@ -207,7 +207,8 @@ fn room_of(kind: FsWord, (free, all): (u64, u64), taken: u64, history: u64) -> C
         return Check::wrong(
             "room",
             seen,
-            "make room: the log takes 64 MiB at once, and where they are not free nothing is granted any more",
+            "make room, 300 MB at least: the log takes 64 MiB at once and as much ahead, and a snapshot comes beside the one before; \
+             where they are not free nothing is granted any more",
         );
     }
     if let Some(why) = why {

@@ -4,7 +4,10 @@
 //! passes as the log is long. Segments stay as history until they are too old or too many; which one is the oldest to be
 //! kept stands in the snapshot, so that a missing one is noticed.
 //!
-//! Neighbours: `replay` merges, `snapshot` writes, `retention` tells what history keeps, `recovery` removes what a crash here
+//! The snapshot before is state, and may be damaged by then. Where the log still has all that led to it, the next one is made of the
+//! log alone; the damaged file is put aside, as where an operator gives it up.
+//!
+//! Neighbours: `lost_snapshot` has the same for a start; `replay` merges, `snapshot` writes, `retention` tells what history keeps, `recovery` removes what a crash here
 //! leaves behind.
 
 use std::path::PathBuf;
@@ -13,9 +16,10 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::replay::LogView;
-use super::retention;
-use super::shared::{self, EmbeddedShared, LogFiles};
-use super::snapshot::{self, SNAP, SnapshotPlace, SnapshotWriter};
+use super::segment::SegmentHeader;
+use super::shared::{self, EmbeddedShared, HistorySegment, KeptSegment, LogFiles};
+use super::snapshot::{self, SNAP, Snapshot, SnapshotPlace, SnapshotWriter};
+use super::{lost_snapshot, problem, retention};
 use crate::store::{ShardId, StoreError, StoreHealth};
 
 /// Bytes of log whose net effect is held in memory at once.
@@ -28,6 +32,8 @@ const LOOK_RECORDS: u64 = 4_096;
 struct CompactionPlan {
     view: LogView,
     place: SnapshotPlace,
+    /// The segments that the snapshot before covers, if all of them are there.
+    history: Option<Vec<HistorySegment>>,
     log_bytes: u64,
     /// Segments go with it, so it gives back room.
     gives_back: bool,
@@ -50,13 +56,15 @@ struct Pace {
     settled_from: Instant,
     /// What the bounds of this start let go is not gone yet.
     at_start: bool,
+    /// What state is made of cannot be read, and the log did not help: it is not read each time.
+    is_unreadable: bool,
 }
 
 impl Pace {
     fn new(shared: &EmbeddedShared) -> Self {
         let now = Instant::now();
         let settled_from = now + shared.options.history_grace;
-        Self { snapshot_from: now, let_go_from: now, settled_from, at_start: true }
+        Self { snapshot_from: now, let_go_from: now, settled_from, at_start: true, is_unreadable: false }
     }
 }
 
@@ -87,7 +95,10 @@ pub(super) fn run(shared: &EmbeddedShared) {
         let again = Instant::now() + shared.options.compaction_retry;
         match task {
             Task::LetGo(_) => pace.let_go_from = again,
-            Task::Compact(_) => pace.snapshot_from = again,
+            Task::Compact(_) => {
+                pace.snapshot_from = again;
+                pace.is_unreadable |= error.is_unreadable();
+            }
         }
     }
 }
@@ -111,7 +122,7 @@ fn next(shared: &EmbeddedShared, catalog: &LogFiles, pace: &mut Pace) -> Option<
         }
         pace.at_start &= overdue.is_some();
     }
-    plan.map(Task::Compact)
+    plan.map(|plan| Task::Compact(CompactionPlan { history: plan.history.filter(|_| !pace.is_unreadable), ..plan }))
 }
 
 fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
@@ -157,7 +168,8 @@ fn due(shared: &EmbeddedShared, catalog: &LogFiles, may_let_go: bool) -> Option<
         return None;
     }
     let view = LogView { snapshot: catalog.snapshot.clone(), segments: closed.to_vec() };
-    Some(CompactionPlan { view, place, log_bytes, gives_back })
+    let history = (first == 1).then(|| catalog.history.clone());
+    Some(CompactionPlan { view, place, history, log_bytes, gives_back })
 }
 
 /// Is it still to be written?
@@ -173,33 +185,11 @@ fn go_on(shared: &EmbeddedShared, gives_back: bool) -> Result<(), StoreError> {
 
 fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreError> {
     let started = Instant::now();
-    let CompactionPlan { view, place, log_bytes, gives_back } = plan;
-    let mut writer = SnapshotWriter::create(&*shared.disk, &shared.dir, place)?;
-    let shards: Vec<ShardId> = (0..shared.meta.shards).map(ShardId).collect();
-    let passes = log_bytes.div_ceil(PASS_BYTES).clamp(1, shards.len() as u64) as usize;
-    let mut heads = Vec::with_capacity(shards.len());
-    let mut records = 0u64;
-    for part in shards.chunks(shards.len().div_ceil(passes)) {
-        let mut overlays = view.overlays(part).inspect_err(|error| shared.note_damage(error, None))?;
-        for shard in part {
-            let Some(overlay) = overlays.remove(shard) else { continue };
-            heads.push(overlay.line.head());
-            let mut is_unread = true;
-            let merged = overlay.merge(*shard, view.snapshot.as_deref(), |network, key, record| {
-                records += 1;
-                let looked = if records.is_multiple_of(LOOK_RECORDS) { go_on(shared, *gives_back) } else { Ok(()) };
-                let put = looked.and_then(|()| writer.put(*shard, network, key, record));
-                put.inspect_err(|_| is_unread = false)
-            });
-            // What cannot be written is of the next snapshot, and nothing is lost by that.
-            merged.inspect_err(|error| {
-                if is_unread {
-                    shared.note_damage(error, None)
-                }
-            })?;
-        }
-    }
-    let snapshot = Arc::new(writer.finish(&*shared.disk, place, &heads)?);
+    let CompactionPlan { place, log_bytes, .. } = plan;
+    let (snapshot, lost) = match write(shared, plan, &plan.view, place) {
+        Ok(snapshot) => (snapshot, None),
+        Err(error) => from_log(shared, plan, error)?,
+    };
     tracing::info!(
         covered = place.covered,
         bytes = snapshot.length,
@@ -215,7 +205,104 @@ fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreEr
     shared::cover(segments, place.covered, history);
     obsolete.extend(retention::drain(&mut catalog, place.oldest));
     drop(catalog);
+    if let Some(lost) = lost
+        && lost_snapshot::put_aside(&*shared.disk, &lost).is_ok()
+    {
+        obsolete.retain(|path| *path != lost);
+    }
     retention::remove(shared, obsolete);
     shared.counters.compactions.fetch_add(1, Ordering::Relaxed);
     Ok(())
+}
+
+/// Merges what is in view, which ends at the place, into a snapshot.
+fn write(
+    shared: &EmbeddedShared,
+    plan: &CompactionPlan,
+    view: &LogView,
+    place: &SnapshotPlace,
+) -> Result<Arc<Snapshot>, StoreError> {
+    let mut writer = SnapshotWriter::create(&*shared.disk, &shared.dir, place)?;
+    let shards: Vec<ShardId> = (0..shared.meta.shards).map(ShardId).collect();
+    let log_bytes: u64 = view.segments.iter().map(|kept| kept.end).sum();
+    let passes = log_bytes.div_ceil(PASS_BYTES).clamp(1, shards.len() as u64) as usize;
+    let mut heads = Vec::with_capacity(shards.len());
+    let mut records = 0u64;
+    for part in shards.chunks(shards.len().div_ceil(passes)) {
+        let mut overlays = view.overlays(part).inspect_err(|error| shared.note_damage(error, None))?;
+        for shard in part {
+            let Some(overlay) = overlays.remove(shard) else { continue };
+            heads.push(overlay.line.head());
+            let mut is_unread = true;
+            let merged = overlay.merge(*shard, view.snapshot.as_deref(), |network, key, record| {
+                records += 1;
+                let looked = if records.is_multiple_of(LOOK_RECORDS) { go_on(shared, plan.gives_back) } else { Ok(()) };
+                let put = looked.and_then(|()| writer.put(*shard, network, key, record));
+                put.inspect_err(|_| is_unread = false)
+            });
+            // What cannot be written is of the next snapshot, and nothing is lost by that.
+            merged.inspect_err(|error| {
+                if is_unread {
+                    shared.note_damage(error, None)
+                }
+            })?;
+        }
+    }
+    Ok(Arc::new(writer.finish(&*shared.disk, place, &heads)?))
+}
+
+/// The same where the snapshot before is damaged, and the log has all that led to it: from the log, in steps that take no more memory
+/// than any other. Tells which file it was. Where it is not that, what failed it is.
+fn from_log(
+    shared: &EmbeddedShared,
+    plan: &CompactionPlan,
+    error: StoreError,
+) -> Result<(Arc<Snapshot>, Option<PathBuf>), StoreError> {
+    let Some((lost, history)) = plan.view.snapshot.as_ref().zip(plan.history.as_ref()) else { return Err(error) };
+    let read = Snapshot::open(&*shared.disk, &lost.path, shared.meta.register, shared.meta.shards);
+    if !error.is_unreadable() || !read.is_err_and(|error| error.is_unreadable()) {
+        return Err(error);
+    }
+    let path = lost.path.display();
+    tracing::warn!(%path, ?error, "a snapshot is damaged, and the next one is made of the log, which has all that led to it");
+    let opened = history.iter().map(|HistorySegment { segment, end }| {
+        let file = shared.disk.open(&segment.path).map_err(problem::io("opening", &segment.path))?;
+        Ok(KeptSegment { segment: Arc::clone(segment), file, end: *end })
+    });
+    let mut log = opened.collect::<Result<Vec<_>, StoreError>>()?;
+    log.extend(plan.view.segments.iter().cloned());
+    let mut step: Option<Arc<Snapshot>> = None;
+    let written = loop {
+        let segments: Vec<KeptSegment> =
+            log.drain(..first_step(&log, PASS_BYTES * u64::from(shared.meta.shards))).collect();
+        let place = match log.first() {
+            Some(next) => place_before(&next.segment.header, plan.place),
+            None => plan.place,
+        };
+        let before = step.take();
+        let view = LogView { snapshot: before.clone(), segments };
+        let written = write(shared, plan, &view, &place);
+        retention::remove(shared, before.iter().map(|before| before.path.clone()).collect());
+        match written {
+            Ok(snapshot) if !log.is_empty() => step = Some(snapshot),
+            written => break written?,
+        }
+    };
+    tracing::warn!(%path, "wrote a snapshot from the log in place of the damaged one: nothing is lost. Look after the disk");
+    Ok((written, Some(lost.path.clone())))
+}
+
+/// How many of the first segments come to so many bytes; one at least.
+fn first_step(log: &[KeptSegment], bytes_max: u64) -> usize {
+    let mut bytes = 0;
+    let fits = |kept: &&KeptSegment| {
+        bytes += kept.end;
+        bytes <= bytes_max
+    };
+    log.iter().take_while(fits).count().max(1).min(log.len())
+}
+
+/// Where a snapshot ends that covers all before a segment, of which nothing is let go.
+fn place_before(next: &SegmentHeader, last: SnapshotPlace) -> SnapshotPlace {
+    SnapshotPlace { covered: next.first_group - 1, digest: next.parent, oldest: 1, ..last }
 }

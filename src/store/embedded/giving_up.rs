@@ -24,14 +24,19 @@ use super::snapshot::Snapshot;
 use crate::core::plural::counted;
 use crate::store::{Seq, StoreError};
 
-/// What the name of a segment ends with that was given up.
+/// What the name of a file ends with that was given up.
 const ASIDE: &str = ".given-up";
 /// Shards whose batches are named.
 const SHARDS_NAMED: usize = 16;
 
 /// Is it the name of a segment that was given up?
 pub(super) fn is_aside(name: &str) -> bool {
-    name.strip_suffix(ASIDE).is_some_and(|name| segment::number_of(name).is_some())
+    before_aside(name).is_some_and(|name| segment::number_of(name).is_some())
+}
+
+/// What a file was called before it was given up, by its name; none if it was not.
+pub(super) fn before_aside(name: &str) -> Option<&str> {
+    name.strip_suffix(ASIDE)
 }
 
 /// History that is given up.
@@ -180,7 +185,8 @@ impl GivenUp {
     }
 }
 
-fn aside(path: &Path) -> PathBuf {
+/// What it is called once it is given up.
+pub(super) fn aside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ASIDE);
     name.into()

@@ -104,9 +104,9 @@ impl Reading {
             super::disk::read_exact(&**file, &mut buffer, at).map_err(problem::io("reading", &segment.path))?;
             let read = self.piece(&buffer);
             let (length, cut) =
-                read.map_err(|(place, problem)| problem::damaged_at(&segment.path, at + place as u64, problem))?;
+                read.map_err(|(place, problem)| problem::unreadable_at(&segment.path, at + place as u64, problem))?;
             if length == 0 && (cut <= buffer.len() || at + cut as u64 > *end) {
-                return Err(problem::damaged_at(&segment.path, at, "a frame does not fit its checksum"));
+                return Err(problem::unreadable_at(&segment.path, at, "a frame does not fit its checksum"));
             }
             at += length as u64;
             // A frame that was cut off is read as a whole next.

@@ -30,6 +30,7 @@ mod frame;
 mod giving_up;
 mod history;
 mod index;
+mod lost_snapshot;
 mod meta;
 mod moving;
 pub mod nameplate;
@@ -65,7 +66,7 @@ use self::directory::{initialise, initialised, lock, mend, take_lock};
 use self::disk::DirectoryLock;
 use self::meta::{Mark, Meta};
 use self::options::act_bytes_max;
-use self::recovery::{Ground, Recovered};
+use self::recovery::{GivesUp, Ground, Recovered};
 use self::shared::{EmbeddedShared, LogFiles};
 use self::writer::{Active, Writer};
 use crate::limits::SHARDS_OF_NEW;
@@ -118,7 +119,8 @@ impl EmbeddedStore {
     /// # Errors
     /// [`StoreError::Locked`] if it is open already, [`StoreError::Foreign`] if it is something else or has another
     /// number of shards, [`StoreError::Damaged`] if anything that was acknowledged is not there,
-    /// [`StoreError::HistoryDamaged`] if all state is there and some of history is not.
+    /// [`StoreError::HistoryDamaged`] if all state is there and some of history is not, [`StoreError::SnapshotDamaged`] if a snapshot
+    /// is not and the log has all of it.
     pub fn open(dir: &Path, shards: impl Into<Option<u16>>, options: EmbeddedOptions) -> Result<Self, StoreError> {
         let disk = options.disk.clone();
         let smallest = 4 * (segment::HEADER_BYTES + frame::SEAL_BYTES) as u64;
@@ -156,7 +158,11 @@ impl EmbeddedStore {
         let (mark, marked_group, marked_digest) = Mark::open(&*disk, dir)?;
         let mark_read = (marked_group, marked_digest);
         let ground = Ground { disk: &*disk, dir, meta: &meta, mark: mark_read, to_be_loaded: true };
-        let mut recovered = recovery::recover(ground, options.give_up_history)?;
+        let gives_up = GivesUp { history: options.give_up_history, snapshot: options.give_up_snapshot };
+        let mut recovered = recovery::recover(ground, gives_up)?;
+        if let Some(lost) = &recovered.lost_snapshot {
+            lost.set_aside(&*disk, dir, recovered.oldest_noted)?;
+        }
         if let Some(given_up) = &recovered.given_up {
             recovered.aside += given_up.set_aside(&*disk, dir)?;
         }

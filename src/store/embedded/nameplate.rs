@@ -5,7 +5,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::directory::initialised;
-use super::disk::RealDisk;
 use super::meta::{FORMAT, MARK, META, Mark, Meta};
 use super::moving;
 use super::segment::LOG;
@@ -36,11 +35,11 @@ pub struct Nameplate {
 /// # Errors
 /// [`StoreError`] says why no server opens the directory.
 pub fn read(dir: &Path) -> Result<Option<Nameplate>, StoreError> {
-    if !dir.exists() || !initialised(&RealDisk, dir)? {
+    if !dir.exists() || !initialised(&SourceDisk, dir)? {
         return Ok(None);
     }
-    let meta = Meta::read(&RealDisk, dir)?;
-    let moved = moving::read(&RealDisk, dir)?;
+    let meta = Meta::read(&SourceDisk, dir)?;
+    let moved = moving::read(&SourceDisk, dir)?;
     Ok(Some(Nameplate { register: meta.register, shards: meta.shards, restored: meta.restored_from != 0, moved }))
 }
 
@@ -57,7 +56,7 @@ pub fn may_be_there(dir: &Path) -> bool {
 /// # Errors
 /// [`StoreError`]: it is not known what the directory says of its move.
 pub fn became(dir: &Path) -> Result<Option<(u128, String)>, StoreError> {
-    let notice = if dir.exists() { moving::read(&RealDisk, dir)? } else { None };
+    let notice = if dir.exists() { moving::read(&SourceDisk, dir)? } else { None };
     Ok(match notice {
         Some(MoveNotice::Moved { register, to, .. }) => Some((register, to)),
         Some(MoveNotice::Unfinished { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. }) | None => None,
@@ -66,7 +65,7 @@ pub fn became(dir: &Path) -> Result<Option<(u128, String)>, StoreError> {
 
 /// What the directory says of its move, if it can be read and says something.
 pub fn notice(dir: &Path) -> Option<MoveNotice> {
-    moving::read(&RealDisk, dir).ok().flatten()
+    moving::read(&SourceDisk, dir).ok().flatten()
 }
 
 /// Does a register stand here that a server which keeps its register in Redis from here has left behind? It is not known what it
@@ -97,7 +96,7 @@ pub fn files_of_node(dir: &Path) -> Vec<String> {
 /// # Errors
 /// [`StoreError`]: why no server opens it.
 pub fn check_alone(dir: &Path) -> Result<(), StoreError> {
-    moving::check_beside_redis(&RealDisk, dir, &Opening::Serve)
+    moving::check_beside_redis(&SourceDisk, dir, &Opening::Serve)
 }
 
 /// Who has the directory open, as `process 7`. It takes the lock for an instant where nobody has it, together with others

@@ -53,6 +53,8 @@ pub struct EmbeddedOptions {
     pub accept_restored: bool,
     /// Where history is damaged that a snapshot covers, it is opened without that. Nothing of state is given up.
     pub give_up_history: bool,
+    /// Where a snapshot is damaged and the log leads to all of the state, it is opened from the log.
+    pub give_up_snapshot: bool,
     /// In which format records are to be written from the next take-over on, unless they are in a later one already. None:
     /// in that of the register, and a new one in the newest.
     pub record_format: Option<Format>,
@@ -83,6 +85,7 @@ impl Default for EmbeddedOptions {
             idle: Duration::from_secs(1),
             accept_restored: false,
             give_up_history: false,
+            give_up_snapshot: false,
             record_format: None,
             opening: Opening::Serve,
             disk: Arc::new(RealDisk),

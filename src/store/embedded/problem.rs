@@ -13,7 +13,18 @@ const ADVICE: &str = "; nothing was changed: restore the data directory from a b
 
 /// Something that cannot be trusted, in a file as a whole.
 pub(super) fn damaged(path: &Path, problem: impl Display) -> StoreError {
-    StoreError::Damaged(format!("{} {problem}{ADVICE}", path.display()).into())
+    damaged_so(format_args!("{} {problem}", path.display()))
+}
+
+/// Something that cannot be trusted: what, and where.
+pub(super) fn damaged_so(problem: impl Display) -> StoreError {
+    StoreError::Damaged(format!("{problem}{ADVICE}").into())
+}
+
+/// What is read of a file while it is served cannot be trusted. Whoever reads is not who has to do something about it, and what that
+/// is depends on more than the file.
+pub(super) fn unreadable_at(path: &Path, offset: u64, problem: impl Display) -> StoreError {
+    StoreError::Damaged(format!("{} is damaged at offset {offset}: {problem}", path.display()).into())
 }
 
 /// What is wrong, without what to do.

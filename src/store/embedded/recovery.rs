@@ -10,7 +10,8 @@
 //! An absence is judged like a change: numbers of segments and groups are dense, the snapshot names the oldest segment that
 //! must be there, unless `retention` has noted a later one, a sealed segment has a successor, and the log must reach the mark.
 //!
-//! Neighbours: `mod` opens with what comes out, `report` prints it; `giving_up` says what helps where only history is damaged.
+//! Neighbours: `mod` opens with what comes out, `report` prints it; `giving_up` says what helps where only history is damaged,
+//! `lost_snapshot` where only a snapshot is.
 //! Inside: `scan` reads the log.
 
 mod scan;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use self::scan::Scan;
 use super::disk::{Disk, DiskFile};
 use super::giving_up::{self, GivenUp};
+use super::lost_snapshot::{self, Covered, LostSnapshot};
 use super::meta::Meta;
 use super::problem;
 use super::replay::Prepared;
@@ -61,8 +63,12 @@ pub(super) struct Recovered {
     pub oldest_noted: u64,
     /// History that was damaged, and that somebody said to go on without.
     pub given_up: Option<GivenUp>,
+    /// A snapshot that was damaged, and that somebody said to go on without.
+    pub lost_snapshot: Option<LostSnapshot>,
     /// Segments that were given up at an earlier start and lie beside the others.
     pub aside: u64,
+    /// Likewise snapshots.
+    pub snapshots_aside: u64,
     /// What the log did behind the snapshot, if that was asked for.
     pub prepared: Prepared,
 }
@@ -88,6 +94,13 @@ pub(super) struct Ground<'a> {
     pub to_be_loaded: bool,
 }
 
+/// What somebody said to go on without, should it be damaged.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct GivesUp {
+    pub history: bool,
+    pub snapshot: bool,
+}
+
 /// Why a directory cannot be trusted.
 pub(super) struct Refused {
     pub error: StoreError,
@@ -104,14 +117,41 @@ impl Refused {
     }
 }
 
-/// Reads everything. Changes nothing. What is damaged is refused; where it is history that a snapshot covers, and somebody
-/// `gives_up` that, what comes out has none of it.
-pub(super) fn recover(ground: Ground<'_>, gives_up: bool) -> Result<Recovered, StoreError> {
-    let Ground { disk, dir, meta, .. } = ground;
+/// Reads everything. Changes nothing. What is damaged is refused; where it is history that a snapshot covers, or a snapshot to which
+/// the log leads, and somebody `gives_up` that, what comes out has none of it.
+pub(super) fn recover(ground: Ground<'_>, gives_up: GivesUp) -> Result<Recovered, StoreError> {
+    let Ground { disk, dir, .. } = ground;
     let mut leftovers = Vec::new();
     let oldest_noted = retention::read(disk, dir)?;
-    let snapshot = newest_snapshot(disk, dir, meta, oldest_noted, &mut leftovers)?;
-    let (numbers, aside) = segment_numbers(disk, dir, snapshot.as_deref(), &mut leftovers)?;
+    let (covered, snapshots_aside) = snapshots(disk, dir, &mut leftovers)?;
+    let opened =
+        covered.split_last().map(|(&newest, older)| (open_snapshot(ground, newest, oldest_noted), newest, older));
+    let recovered = match opened {
+        None => behind(ground, None, oldest_noted, gives_up.history, leftovers),
+        Some((Ok(snapshot), _, older)) => {
+            // It was read back before it had its name, so those before it are of no use any more, whole or not.
+            leftovers.extend(older.iter().map(|&older| dir.join(SNAP).join(snapshot::name(older))));
+            behind(ground, Some(Arc::new(snapshot)), oldest_noted, gives_up.history, leftovers)
+        }
+        Some((Err(error), newest, older)) => {
+            let (numbers, aside) = segment_numbers(disk, dir, None, &mut leftovers)?;
+            let covered = Covered { newest, older };
+            let recovered = lost_snapshot::without(ground, covered, (&numbers, oldest_noted), error, gives_up.snapshot);
+            recovered.map(|recovered| Recovered { leftovers, aside, ..recovered })
+        }
+    };
+    Ok(Recovered { snapshots_aside, ..recovered? })
+}
+
+/// What the log leads to behind a snapshot, or from its beginning.
+fn behind(
+    ground: Ground<'_>,
+    snapshot: Option<Arc<Snapshot>>,
+    oldest_noted: u64,
+    gives_up: bool,
+    mut leftovers: Vec<PathBuf>,
+) -> Result<Recovered, StoreError> {
+    let (numbers, aside) = segment_numbers(ground.disk, ground.dir, snapshot.as_deref(), &mut leftovers)?;
     let recovered = match judge(ground, snapshot.clone(), &numbers) {
         Ok((recovered, _)) => recovered,
         Err(refused) => giving_up::without(ground, snapshot, &numbers, refused, gives_up)?,
@@ -148,28 +188,27 @@ pub(super) fn judge(
     scan.finish().map_err(Refused::for_good)
 }
 
-fn newest_snapshot(
-    disk: &dyn Disk,
-    dir: &Path,
-    meta: &Meta,
-    oldest_noted: u64,
-    leftovers: &mut Vec<PathBuf>,
-) -> Result<Option<Arc<Snapshot>>, StoreError> {
+/// Groups that the snapshots cover, ascending; and how many were given up and lie beside them.
+fn snapshots(disk: &dyn Disk, dir: &Path, leftovers: &mut Vec<PathBuf>) -> Result<(Vec<u64>, u64), StoreError> {
     let snap = dir.join(SNAP);
     let names = disk.list(&snap).map_err(problem::unread(&snap, "cannot be listed"))?;
     let mut covered: Vec<u64> = names.iter().filter_map(|name| snapshot::covered_of(name)).collect();
     leftovers.extend(names.iter().filter(|name| name.ends_with(".tmp")).map(|name| snap.join(name)));
     covered.sort_unstable();
-    let Some(newest) = covered.pop() else { return Ok(None) };
-    // It was read back before it had its name, so those before it are of no use any more, whole or not.
-    leftovers.extend(covered.into_iter().map(|older| snap.join(snapshot::name(older))));
-    let path = snap.join(snapshot::name(newest));
+    let aside = names.iter().filter(|name| lost_snapshot::is_aside(name)).count() as u64;
+    Ok((covered, aside))
+}
+
+/// Opens the snapshot that covers a group, and reads all of it.
+pub(super) fn open_snapshot(ground: Ground<'_>, covered: u64, oldest_noted: u64) -> Result<Snapshot, StoreError> {
+    let Ground { disk, dir, meta, .. } = ground;
+    let path = dir.join(SNAP).join(snapshot::name(covered));
     let mut snapshot = Snapshot::open(disk, &path, meta.register, meta.shards)?;
     snapshot.place.oldest = snapshot.place.oldest.max(oldest_noted);
-    if snapshot.place.covered != newest {
+    if snapshot.place.covered != covered {
         return Err(problem::damaged(&path, "has the content of another snapshot"));
     }
-    Ok(Some(Arc::new(snapshot)))
+    Ok(snapshot)
 }
 
 /// Numbers of the segments that belong to the register, ascending; and how many were given up and lie beside them.

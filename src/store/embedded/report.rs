@@ -15,7 +15,7 @@ use super::meta::{Mark, Meta};
 use super::moving::{self, MOVED};
 use super::observed::{Heard, ObservedDisk};
 use super::problem;
-use super::recovery::{self, Ground, Recovered};
+use super::recovery::{self, GivesUp, Ground, Recovered};
 use super::segment::{self, LOG, Lengths, Segment, SegmentHeader};
 use super::shared::{HistorySegment, KeptSegment, now_ms};
 use super::snapshot::{self, SNAP};
@@ -50,6 +50,8 @@ pub struct Report {
     pub torn_bytes: u64,
     /// Segments of history that were given up, and lie beside the others.
     pub given_up_segments: u64,
+    /// Snapshots that were given up, and lie beside the others.
+    pub given_up_snapshots: u64,
 }
 
 /// Reads everything in a data directory and changes nothing.
@@ -85,7 +87,7 @@ pub fn left_behind(dir: &Path) -> Result<Option<String>, StoreError> {
     if !dir.exists() || dir.join(moving::MOVED).exists() {
         return Ok(None);
     }
-    match initialised(&RealDisk, dir) {
+    match initialised(&SourceDisk, dir) {
         Ok(true) => {}
         // What else is there is a node's own.
         Ok(false) | Err(StoreError::Foreign(_)) => return Ok(None),
@@ -112,7 +114,7 @@ fn read_unlocked(disk: &dyn Disk, dir: &Path) -> Result<(Meta, Recovered), Store
     let meta = Meta::read(disk, dir)?;
     let (_, group, digest) = Mark::open(disk, dir)?;
     let ground = Ground { disk, dir, meta: &meta, mark: (group, digest), to_be_loaded: false };
-    let recovered = recovery::recover(ground, false)?;
+    let recovered = recovery::recover(ground, GivesUp::default())?;
     Ok((meta, recovered))
 }
 
@@ -127,6 +129,7 @@ fn report(meta: &Meta, recovered: &Recovered) -> Report {
         snapshot_bytes: recovered.snapshot.as_ref().map(|snapshot| snapshot.length),
         torn_bytes: recovered.torn.as_ref().map_or(0, |torn| torn.bytes),
         given_up_segments: recovered.aside,
+        given_up_snapshots: recovered.snapshots_aside,
     }
 }
 
@@ -275,6 +278,7 @@ fn write_register(
         restored_from: Some(meta.register),
         torn_bytes: 0,
         given_up_segments: 0,
+        given_up_snapshots: 0,
         ..report
     })
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::EmbeddedOptions;
 use super::disk::{Disk, DiskFile};
 use super::meta::Meta;
+use super::problem;
 use super::replay::Prepared;
 use super::segment::{Segment, SegmentHeader, Spare};
 use super::snapshot::Snapshot;
@@ -213,7 +214,8 @@ impl EmbeddedShared {
     /// does not do so at the next start either; what else it, or the machine, refuses may pass.
     pub(super) fn note_damage(&self, error: &StoreError, segment: Option<u64>) {
         let text = match error {
-            StoreError::Damaged(text) => text.clone(),
+            // What to do now is not what a start says.
+            StoreError::Damaged(_) => problem::fact(error).into(),
             StoreError::Io { context, .. } if error.is_unreadable() => {
                 let what = context.split_once(' ').map_or(&**context, |(_, path)| path);
                 format!("{what} cannot be read (Input/output error)").into()

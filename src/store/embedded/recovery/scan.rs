@@ -359,7 +359,9 @@ impl<'a> Scan<'a> {
             leftovers: Vec::new(),
             oldest_noted: 0,
             given_up: None,
+            lost_snapshot: None,
             aside: 0,
+            snapshots_aside: 0,
         };
         Ok((recovered, self.first))
     }
