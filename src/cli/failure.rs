@@ -127,8 +127,8 @@ impl Failure {
                 format!("no answer within {seconds} s"),
                 format!("{}; `--timeout DURATION` waits longer", hint::after_lost(method, params)),
             ),
-            // What a repeat was refused with is no answer to what was asked.
-            ClientError::Unknown { cause, .. } if cause.rpc().is_some_and(|error| error.kind != "unavailable") => {
+            // What a repeat was refused with is no answer to what was asked; what one was refused with before it was lost is all that is known.
+            ClientError::Unknown { cause, .. } if cause.rpc().is_some_and(|error| !is_in_doubt(error)) => {
                 unreachable(format!("the answer was lost, and a repeat was refused: {cause}"), hint::look(method))
             }
             ClientError::Unknown { cause, .. } => Self::of_method(method, params, cause),
@@ -192,6 +192,11 @@ impl Failure {
         let text = self.styled(words::width(), error, hint);
         let _ = anstream::stderr().write_all(text.as_bytes());
     }
+}
+
+/// Does a refusal say of itself that what was asked may be done all the same?
+fn is_in_doubt(error: &RpcError) -> bool {
+    error.kind == "unavailable" || error.data.get("applied").is_some_and(|applied| applied == "unknown")
 }
 
 /// What stands in the way of what was `asked`: the server's sentence, or a shorter one where the facts say it all.

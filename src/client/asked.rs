@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::safety::{self, Repeat};
-use super::{ClientError, backoff, request_line};
+use super::{ClientError, RpcError, backoff, request_line};
 use crate::wire::{ErrorKind, Method, Span};
 
 /// What a call may touch, which decides its place in the order.
@@ -62,6 +62,8 @@ pub(super) struct Asked {
     /// The caller said until when it may begin: refused for that, it is not asked again.
     has_deadline: bool,
     may_be_repeated: bool,
+    /// It may change something.
+    changes: bool,
     refusal_is_ambiguous: bool,
     look: &'static str,
 }
@@ -100,6 +102,7 @@ impl Asked {
             params: if waits { params.clone() } else { Map::new() },
             has_deadline: params.contains_key("deadline_ms"),
             may_be_repeated: safety::may_be_repeated(method, params),
+            changes: safety::may_change(method, params),
             refusal_is_ambiguous: safety::refusal_is_ambiguous(method, params),
             look: rule.map_or("look with the methods that read", |rule| rule.look),
         })
@@ -171,6 +174,24 @@ impl Asked {
         }
     }
 
+    /// That time is over while a try is under way: what the one before was refused with, and that nobody knows of a change. None
+    /// where that says nothing of this try.
+    pub(super) fn unanswered(&self, refused: &RpcError) -> Option<ClientError> {
+        let is_moved = ErrorKind::from_word(&refused.kind) == Some(ErrorKind::Moved);
+        if is_moved || self.waits {
+            return None;
+        }
+        let mut refused = refused.clone();
+        if self.changes {
+            if !refused.data.is_object() {
+                refused.data = Value::Object(Map::new());
+            }
+            refused.data["applied"] = Value::from("unknown");
+        }
+        let error = ClientError::Rpc(refused);
+        Some(if self.may_be_repeated { error } else { self.unknown(error) })
+    }
+
     /// That time is over while it may have been carried out.
     pub(super) fn timed_out(&self, seconds: u64) -> ClientError {
         let error = ClientError::TimedOut { method: self.method.clone(), seconds };
@@ -182,7 +203,6 @@ impl Asked {
 mod tests {
     use serde_json::json;
 
-    use super::super::RpcError;
     use super::*;
 
     fn asked(method: &str, params: Value) -> Asked {

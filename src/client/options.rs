@@ -43,6 +43,8 @@ pub struct Options {
     /// [`ClientError::Connect`] once each address was tried in vain; what was connected once is waited for all the same.
     /// Default: yes.
     pub wait_for_server: bool,
+    /// Is a call asked again, within its time, that was refused for a moment? If not, the refusal is its answer. Default: yes.
+    pub asks_again: bool,
     /// A connection that says nothing for so long while an answer is due is asked for a sign of life; after as much time
     /// again it is given up. Default 10 s.
     pub silence: Duration,
@@ -56,6 +58,7 @@ impl Default for Options {
             timeout: TIMEOUT_DEFAULT,
             redirect: false,
             wait_for_server: true,
+            asks_again: true,
             silence: SILENCE_DEFAULT,
             trouble: None,
         }

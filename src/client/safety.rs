@@ -130,6 +130,12 @@ pub fn may_be_repeated(method: &str, params: &Map<String, Value>) -> bool {
     }
 }
 
+/// May this call change something, if it is carried out?
+pub(super) fn may_change(method: &str, params: &Map<String, Value>) -> bool {
+    let reads = Method::from_name(method).is_some_and(|method| method.access() == Access::Read);
+    !reads && params.get("dry_run") != Some(&Value::Bool(true))
+}
+
 /// May a refusal of a repeat speak of what the first try did, so that it says nothing about whether that took effect?
 /// A grant with `must_create` finds the reservation that it made itself; what was conditional does not hold any more.
 pub(super) fn refusal_is_ambiguous(method: &str, params: &Map<String, Value>) -> bool {

@@ -78,7 +78,7 @@ impl Client {
     /// the first call.
     pub fn new<T: Into<String>>(addresses: impl IntoIterator<Item = T>, options: Options) -> Self {
         let addresses: Vec<String> = addresses.into_iter().map(Into::into).collect();
-        let table = Mutex::new(Table::new(addresses.len(), options.redirect));
+        let table = Mutex::new(Table::new(addresses.len(), &options));
         Self { shared: Arc::new(Shared { addresses, options, table }) }
     }
 
@@ -216,7 +216,7 @@ async fn go_home(weak: Weak<Shared>, link: u64) {
         tokio::time::sleep(backoff::wait(failures)).await;
     }
     for round in 0.. {
-        let mut last = None;
+        let mut tried = Vec::new();
         for _ in 0..weak.upgrade().map_or(1, |shared| shared.addresses.len().max(1)) {
             let Some(shared) = weak.upgrade() else { return };
             let at = {
@@ -239,14 +239,17 @@ async fn go_home(weak: Weak<Shared>, link: u64) {
                     if !way::is_passing(&error) {
                         return fail(&shared, link, &error);
                     }
-                    last = Some(error);
+                    tried.push((address, error));
                 }
             }
         }
         let Some(shared) = weak.upgrade() else { return };
         let give_up = !shared.options.wait_for_server && !shared.table().was_connected();
-        if let Some(error) = last.filter(|_| give_up) {
-            return fail(&shared, link, &error);
+        if let Some(error) = way::nowhere(tried) {
+            if give_up {
+                return fail(&shared, link, &error);
+            }
+            shared.table().nowhere(&error);
         }
         drop(shared);
         tokio::time::sleep(backoff::wait(round)).await;

@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::asked::{Asked, Next};
 use super::line::Answer;
+use super::options::Options;
 use super::routes::Routes;
 use super::shared::Answered;
 use super::{ClientError, backoff};
@@ -116,6 +117,7 @@ pub(super) enum Todo {
 pub(super) struct Table {
     addresses: usize,
     redirect: bool,
+    asks_again: bool,
     entries: BTreeMap<u64, CallEntry>,
     queued: BTreeSet<u64>,
     links: BTreeMap<u64, Link>,
@@ -132,10 +134,11 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(addresses: usize, redirect: bool) -> Self {
+    pub(super) fn new(addresses: usize, options: &Options) -> Self {
         Self {
             addresses,
-            redirect,
+            redirect: options.redirect,
+            asks_again: options.asks_again,
             entries: BTreeMap::new(),
             queued: BTreeSet::new(),
             links: BTreeMap::new(),
@@ -184,7 +187,12 @@ impl Table {
             return ClientError::Lost { cause: super::CLOSED.to_owned() };
         };
         if entry.in_doubt || matches!(entry.stage, CallStage::Sent(_)) {
-            return entry.asked.timed_out(seconds);
+            // What a try before this one was refused with says more than that time is over.
+            let refused = entry.last.as_ref().and_then(ClientError::rpc);
+            return match refused.and_then(|refused| entry.asked.unanswered(refused)) {
+                Some(error) => error,
+                None => entry.asked.timed_out(seconds),
+            };
         }
         let known = entry.last.clone().or_else(|| self.trouble.clone());
         known.unwrap_or_else(|| ClientError::Connect {
@@ -232,12 +240,7 @@ impl Table {
     /// An address on the way home did not answer: the next one is tried.
     pub(super) fn not_home(&mut self, error: &ClientError) {
         self.at = self.at.wrapping_add(1);
-        self.trouble = Some(error.clone());
-        for call in &self.queued {
-            if let Some(entry) = self.entries.get_mut(call) {
-                entry.last = Some(error.clone());
-            }
-        }
+        self.nowhere(error);
     }
 
     /// Nobody waits for this link, or it cannot be made: whoever is queued for it goes home.
@@ -245,6 +248,16 @@ impl Table {
         let Some(it) = self.links.remove(&link) else { return };
         self.routes.forget_address(&it.address);
         self.home = self.home.filter(|&home| home != link);
+    }
+
+    /// Why there is no way home now.
+    pub(super) fn nowhere(&mut self, error: &ClientError) {
+        self.trouble = Some(error.clone());
+        for call in &self.queued {
+            if let Some(entry) = self.entries.get_mut(call) {
+                entry.last = Some(error.clone());
+            }
+        }
     }
 
     /// Every call that is not under way ends with this.
@@ -309,7 +322,10 @@ impl Table {
     /// A call is answered by an error.
     fn refused(&mut self, link: u64, call: u64, error: ClientError, todo: &mut Vec<Todo>) {
         let Some(entry) = self.entries.get_mut(&call) else { return };
-        let next = entry.asked.next(&error, entry.tries);
+        let next = match entry.asked.next(&error, entry.tries) {
+            Next::Later(_) | Next::Repeat(_) if !self.asks_again => Next::Deliver,
+            next => next,
+        };
         match next {
             Next::Deliver | Next::Unknown => {
                 if let Some(it) = self.links.get_mut(&link) {

@@ -53,6 +53,29 @@ pub(super) async fn make(address: &str, of: usize, options: &Options) -> Result<
     Ok(made)
 }
 
+/// That none of these addresses leads to a server, each with its reason; none where there is none.
+pub(super) fn nowhere(tried: Vec<(String, ClientError)>) -> Option<ClientError> {
+    let (_, last) = tried.last()?.clone();
+    let causes: Option<Vec<String>> =
+        tried.iter().map(|(address, error)| Some(format!("{address}: {}", in_vain(error)?))).collect();
+    match causes.filter(|causes| causes.len() > 1) {
+        Some(causes) => {
+            let addresses: Vec<String> = tried.into_iter().map(|(address, _)| address).collect();
+            Some(ClientError::Connect { address: addresses.join(","), cause: causes.join("; ") })
+        }
+        // What somebody answered says more.
+        None => Some(last),
+    }
+}
+
+/// Why nobody was reached; none where somebody answered.
+fn in_vain(error: &ClientError) -> Option<&str> {
+    match error {
+        ClientError::Connect { cause, .. } | ClientError::Lost { cause } => Some(cause),
+        _ => None,
+    }
+}
+
 impl Made {
     /// Asks, and waits for the next line, which must be the answer.
     ///

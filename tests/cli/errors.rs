@@ -166,6 +166,20 @@ fn unknown(cause: ClientError) -> ClientError {
     ClientError::Unknown { method: "ip.release".into(), cause: Box::new(cause), look: "look with `ip.get`" }
 }
 
+/// The last try of which nobody heard anything; why it was refused before is known.
+#[test]
+fn what_a_call_was_refused_with_before_its_time_was_over_is_told_with_its_facts() {
+    let refused = |kind| {
+        ClientError::Rpc(RpcError::from_value(&refusal(kind, "the store is away", json!({"applied": "unknown"}))))
+    };
+    for error in [refused(ErrorKind::Unavailable), unknown(refused(ErrorKind::NotReady))] {
+        let failure = Failure::of_method("ip.release", &json!({"network": "lan", "owner": "web/0"}), &error);
+        assert_eq!(failure.exit as u8, 1, "{error}");
+        assert!(failure.text().contains("the store is away"), "{}", failure.text());
+        assert!(failure.json().contains(r#""applied":"unknown""#), "{}", failure.json());
+    }
+}
+
 #[test]
 fn what_is_not_there_is_looked_for_where_it_would_be() {
     let looked = |method: &str, message: &str| {

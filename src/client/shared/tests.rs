@@ -343,6 +343,53 @@ async fn a_call_that_is_given_up_is_forgotten_and_the_next_is_served() {
     assert_eq!(client.call("server.ping", Map::new()).await.unwrap(), json!("pong"));
 }
 
+/// A refusal that passes, and then nothing.
+async fn refused_then_silent(error: Value) -> Client {
+    let asked_before = AtomicUsize::new(0);
+    let (address, _) = listener(move |_, _, _| match asked_before.fetch_add(1, Ordering::Relaxed) {
+        0 => Does::Refuses(error.clone()),
+        _ => Does::Nothing,
+    })
+    .await;
+    Client::new([address], Options { timeout: Duration::from_millis(500), ..Options::default() })
+}
+
+/// That time is over is by chance; why it was refused is not.
+#[tokio::test]
+async fn a_call_that_is_given_up_in_the_midst_of_a_repeat_ends_with_what_it_was_refused_with() {
+    let away = || refusal("unavailable", json!({"applied": false, "retry_after_ms": 1}));
+    let read = refused_then_silent(away()).await.call("ip.get", members(json!({"address": "10.0.0.1"}))).await;
+    let Err(ClientError::Rpc(refused)) = read else { panic!("{read:?}") };
+    assert_eq!((&*refused.kind, &refused.data["applied"]), ("unavailable", &json!(false)));
+    // What is under way may be done all the same.
+    let grant = members(json!({"network": "lan", "owner": "b"}));
+    let changed = refused_then_silent(away()).await.call("ip.allocate", grant.clone()).await.unwrap_err();
+    assert!(changed.is_unknown(), "{changed:?}");
+    assert_eq!(changed.rpc().map(|it| &it.data["applied"]), Some(&json!("unknown")));
+    let released = refused_then_silent(away()).await.call("ip.release", release()).await.unwrap_err();
+    let ClientError::Unknown { cause, .. } = &released else { panic!("{released:?}") };
+    assert_eq!(cause.kind(), "unavailable");
+    // Where it is to be asked elsewhere, nothing was refused.
+    let moved = refused_then_silent(refusal("moved", json!({"address": "127.0.0.1:1"}))).await;
+    assert!(matches!(moved.call("ip.allocate", grant).await, Err(ClientError::TimedOut { .. })));
+}
+
+#[tokio::test]
+async fn who_only_looks_takes_a_refusal_for_the_answer() {
+    let (address, heard) = listener(|_, _, _| Does::Refuses(refusal("unavailable", json!({"applied": false})))).await;
+    let client = Client::new([address], Options { asks_again: false, ..Options::default() });
+    assert_eq!(client.call("cluster.conflicts", Map::new()).await.unwrap_err().kind(), "unavailable");
+    assert_eq!(methods(&heard), ["cluster.conflicts"]);
+}
+
+#[tokio::test]
+async fn of_several_servers_that_are_not_there_each_is_named_with_its_reason() {
+    let options = Options { wait_for_server: false, ..Options::default() };
+    let client = Client::new(["127.0.0.1:1", "127.0.0.1:2"], options);
+    let said = client.call("server.ping", Map::new()).await.unwrap_err().to_string();
+    assert!(said.contains("127.0.0.1:1: ") && said.contains("; 127.0.0.1:2: "), "{said}");
+}
+
 #[tokio::test]
 async fn a_waiting_call_that_is_asked_again_waits_no_longer_than_its_caller() {
     let asked_before = AtomicUsize::new(0);
