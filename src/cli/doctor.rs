@@ -26,6 +26,9 @@ const GRANTS_NOTHING: &str = "nothing is granted";
 /// How wide a line is where there is no terminal.
 const WIDTH: usize = 100;
 
+/// As long as the longest name of a check, `descriptors`: each is printed before the next is known.
+const COLUMN: usize = 11;
+
 /// `allod doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -68,52 +71,82 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
     };
     let (serve, assumed) = assumed::server_here(named);
     serve.check()?;
-    // Blocks, and has threads of its own: before the runtime of the calls.
-    let mut examined = from_cli::examine(&serve);
-    // What all else is about comes first.
-    examined.checks.splice(0..0, assumed);
     super::check_servers(&options.server)?;
+    let mut told = Told::new(&options);
+    // What all else is about comes first.
+    told.tell(assumed)?;
+    // Blocks, and has threads of its own: before the runtime of the calls.
+    let examined = from_cli::examine(&serve);
+    told.tell(examined.checks)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut session = Session::new(options);
-    let (listen, http) = examined.ports.clone().unwrap_or_default();
+    let mut session = Session::looking(options);
+    let (listen, http) = examined.ports.unwrap_or_default();
     let asked = session.options.server.clone();
-    let of_server = runtime.block_on(server(&mut session, examined.in_use, examined.directory.as_deref()));
-    let answers = of_server.len() > 1;
-    examined.checks.extend(of_server);
+    let of_server = server(&mut session, examined.in_use, examined.directory.as_deref(), &mut told);
+    let answers = runtime.block_on(of_server)?;
     if asked == listen {
         // The ports of one server: what its HTTP says is said of it.
-        examined.checks.extend(runtime.block_on(readiness::check(&http)));
+        told.tell(runtime.block_on(readiness::check(&http)))?;
     } else if answers {
-        examined.checks.extend(asked.split(',').map(|at| runtime.block_on(readiness::check_beside(at))));
+        for at in asked.split(',') {
+            told.tell([runtime.block_on(readiness::check_beside(at))])?;
+        }
     }
-    let worst = examined.checks.iter().map(|check| check.state).max().unwrap_or(CheckState::Ok);
-    if session.options.style.format == Format::Table {
-        let width = session.options.style.width.unwrap_or(WIDTH);
-        print(&text(&examined.checks, width))?;
+    let worst = told.checks.iter().map(|check| check.state).max().unwrap_or(CheckState::Ok);
+    if told.width.is_some() {
+        print(&sum(&told.checks))?;
     } else {
-        let result = json!({"worst": worst, "checks": examined.checks});
+        let result = json!({"worst": worst, "checks": told.checks});
         session.print("doctor", &Map::new(), &result)?;
     }
     Ok(if worst == CheckState::Wrong { Exit::Failed } else { Exit::Success })
 }
 
-/// What a server says of itself, if one is there.
-async fn server(session: &mut Session, in_use: bool, directory: Option<&str>) -> Vec<Check> {
+/// What was told so far.
+struct Told {
+    checks: Vec<Check>,
+    /// How wide lines are that people read, each as soon as it is known: what comes next may take long. None: all is printed at
+    /// the end.
+    width: Option<usize>,
+}
+
+impl Told {
+    fn new(options: &Options) -> Self {
+        let is_table = options.style.format == Format::Table;
+        Self { checks: Vec::new(), width: is_table.then(|| options.style.width.unwrap_or(WIDTH)) }
+    }
+
+    fn tell(&mut self, checks: impl IntoIterator<Item = Check>) -> Done<()> {
+        for check in checks {
+            if let Some(width) = self.width {
+                print(&line(&check, width))?;
+            }
+            self.checks.push(check);
+        }
+        Ok(())
+    }
+}
+
+/// What a server says of itself, if one is there. Is one?
+async fn server(session: &mut Session, in_use: bool, directory: Option<&str>, told: &mut Told) -> Done<bool> {
     let at = session.options.server.clone();
     let info = match session.try_call("server.info", Map::new()).await {
         Ok(info) => info,
-        Err(error) => return vec![silent(&at, session.options.is_server_named, in_use, &error)],
+        Err(error) => {
+            told.tell([silent(&at, session.options.is_server_named, in_use, &error)])?;
+            return Ok(false);
+        }
     };
     let text = |name: &str| info.get(name).map(text_of).unwrap_or_default();
     let uptime = info.get("uptime_seconds").and_then(Value::as_u64).unwrap_or(0);
     let (node, version) = (text("node"), text("version"));
     let seen = format!("{at}: node {node}, allod {version}, store {}, up {}", text("store"), lasting(uptime));
-    let mut checks = vec![if version == env!("CARGO_PKG_VERSION") {
+    told.tell([if version == env!("CARGO_PKG_VERSION") {
         Check::ok("server", seen)
     } else {
         let seen = format!("{seen}; this program is {}", env!("CARGO_PKG_VERSION"));
         Check::warning("server", seen, "restart it to finish the upgrade: `systemctl restart allod`")
-    }];
+    }])?;
     if !in_use
         && text("store") == "embedded"
         && let Some(directory) = directory
@@ -122,13 +155,23 @@ async fn server(session: &mut Session, in_use: bool, directory: Option<&str>) ->
             "the server at {at} has not {directory} open: what is said above of register and disk is not its own"
         );
         let hint = "name where its files are by `--data DIR`, or its settings by `--config FILE`";
-        checks.push(Check::warning("server", seen, hint));
+        told.tell([Check::warning("server", seen, hint)])?;
     }
-    checks.extend(clock(&text("time")));
-    checks.extend(nodes(session).await);
-    checks.extend(shards(session).await);
-    checks.extend(conflicts(session).await);
-    checks
+    told.tell(clock(&text("time")))?;
+    let result = match session.try_call("cluster.nodes", Map::new()).await {
+        Ok(result) => result,
+        Err(error) => {
+            told.tell([Check::warning("nodes", format!("they cannot be told: {error}"), "see its log")])?;
+            return Ok(true);
+        }
+    };
+    told.tell(nodes(&result))?;
+    told.tell(shards(&result))?;
+    // Only the owner knows of any.
+    if has_owner(&result) {
+        told.tell(conflicts(session).await)?;
+    }
+    Ok(true)
 }
 
 /// What it means that a server does not say what it is. Who named it counts on it.
@@ -153,14 +196,18 @@ fn clock(time: &str) -> Option<Check> {
     Some(from_cli::clocks("the server's", now_ms(), there_ms, "let a time server keep both"))
 }
 
-async fn nodes(session: &mut Session) -> Option<Check> {
-    let result = match session.try_call("cluster.nodes", Map::new()).await {
-        Ok(result) => result,
-        Err(error) => return Some(Check::warning("nodes", format!("they cannot be told: {error}"), "see its log")),
-    };
+fn is(node: &Value, name: &str) -> bool {
+    node.get(name) == Some(&Value::Bool(true))
+}
+
+/// Does one of the nodes own the register?
+fn has_owner(result: &Value) -> bool {
+    result.get("nodes").and_then(Value::as_array).is_some_and(|nodes| nodes.iter().any(|node| is(node, "owner")))
+}
+
+fn nodes(result: &Value) -> Option<Check> {
     let nodes = result.get("nodes").and_then(Value::as_array)?;
     let text = |node: &Value, name: &str| node.get(name).map(text_of).unwrap_or_default();
-    let is = |node: &Value, name: &str| node.get(name) == Some(&Value::Bool(true));
     let shown: Vec<String> = nodes
         .iter()
         .map(|node| {
@@ -171,7 +218,7 @@ async fn nodes(session: &mut Session) -> Option<Check> {
         .collect();
     let seen = shown.join(", ");
     let version = nodes.first().map(|node| text(node, "version"));
-    if !nodes.iter().any(|node| is(node, "owner")) {
+    if !has_owner(result) {
         let hint = "is the store there? its HTTP port says what it waits for: `curl http://HOST:PORT/readyz`";
         return Some(Check::wrong("nodes", format!("none owns the register: {seen}"), hint));
     }
@@ -182,8 +229,7 @@ async fn nodes(session: &mut Session) -> Option<Check> {
 }
 
 /// What the owner says of the register that it serves; also where its HTTP port is not known.
-async fn shards(session: &mut Session) -> Option<Check> {
-    let result = session.try_call("cluster.nodes", Map::new()).await.ok()?;
+fn shards(result: &Value) -> Option<Check> {
     // None where another node owns it, or nobody but this server could.
     let shards = result.get("shards").and_then(Value::as_array).filter(|shards| !shards.is_empty())?;
     let states = shards.iter().filter_map(|shard| shard.get("state")?.as_str());
@@ -210,33 +256,29 @@ async fn conflicts(session: &mut Session) -> Option<Check> {
     })
 }
 
-/// A line for each check, and below it what to do.
-fn text(checks: &[Check], width: usize) -> String {
-    let column = checks.iter().map(|check| check.check.len()).max().unwrap_or(0);
+/// A line for a check, and below it what to do.
+fn line(check: &Check, width: usize) -> String {
     // State, check, and two blanks behind each.
-    let indent = 7 + 2 + column + 2;
+    let indent = 7 + 2 + COLUMN + 2;
     let body =
         |text: &str| wrapped(text, width.saturating_sub(indent).max(40), 0).replace('\n', &format!("\n{:indent$}", ""));
-    let mut shown = String::new();
-    for check in checks {
-        let state = match check.state {
-            CheckState::Ok => "ok",
-            CheckState::Warning => "warning",
-            CheckState::Wrong => "WRONG",
-        };
-        shown.push_str(&format!("{state:<7}  {:<column$}  {}\n", check.check, body(&check.seen)));
-        if !check.hint.is_empty() {
-            shown.push_str(&format!("{:indent$}-> {}\n", "", body(&check.hint)));
-        }
+    let state = match check.state {
+        CheckState::Ok => "ok",
+        CheckState::Warning => "warning",
+        CheckState::Wrong => "WRONG",
+    };
+    let mut shown = format!("{state:<7}  {:<COLUMN$}  {}\n", check.check, body(&check.seen));
+    if !check.hint.is_empty() {
+        shown.push_str(&format!("{:indent$}-> {}\n", "", body(&check.hint)));
     }
+    shown
+}
+
+/// How many were looked at.
+fn sum(checks: &[Check]) -> String {
     let count = |state: CheckState| checks.iter().filter(|check| check.state == state).count() as u64;
     let (wrong, warnings) = (count(CheckState::Wrong), count(CheckState::Warning));
-    shown.push_str(&format!(
-        "\n{} looked at: {wrong} wrong, {}\n",
-        counted(checks.len() as u64, "thing"),
-        counted(warnings, "warning")
-    ));
-    shown
+    format!("\n{} looked at: {wrong} wrong, {}\n", counted(checks.len() as u64, "thing"), counted(warnings, "warning"))
 }
 
 #[cfg(test)]
@@ -255,16 +297,17 @@ mod tests {
             ),
         ];
         let expected = "\
-ok       disk   fast
-warning  clock  no time server keeps it
-                -> enable one
-WRONG    redis  a very long sentence that goes on and
-                on, beyond what fits into one line
-                -> mend `it now`
+ok       disk         fast
+warning  clock        no time server keeps it
+                      -> enable one
+WRONG    redis        a very long sentence that goes on and
+                      on, beyond what fits into one line
+                      -> mend `it now`
 
 3 things looked at: 1 wrong, 1 warning
 ";
-        assert_eq!(text(&checks, 56), expected);
+        let lines: String = checks.iter().map(|check| line(check, 62)).collect();
+        assert_eq!(lines + &sum(&checks), expected);
     }
 
     #[test]

@@ -45,8 +45,11 @@ const SILENT_TRIES: Duration = Duration::from_secs(2);
 impl Options {
     /// A client of that server. It waits for no server that was never there, but for one that it lost.
     pub fn client(&self, trouble: Option<Trouble>) -> Client {
-        let options =
-            client::Options { timeout: self.timeout, wait_for_server: false, trouble, ..client::Options::default() };
+        self.client_with(client::Options { trouble, ..client::Options::default() })
+    }
+
+    fn client_with(&self, options: client::Options) -> Client {
+        let options = client::Options { timeout: self.timeout, wait_for_server: false, ..options };
         Client::new(self.server.split(','), options)
     }
 }
@@ -111,6 +114,12 @@ impl Session {
         let waits = Arc::<AtomicU64>::default();
         let client = options.client(Some(patience(options.timeout, Arc::clone(&waits))));
         Self { options, client, waits, after_doubt: false }
+    }
+
+    /// One that takes a refusal for what it is, though it may pass: who looks how a server is does not wait until it is well.
+    pub fn looking(options: Options) -> Self {
+        let client = options.client_with(client::Options { asks_again: false, ..client::Options::default() });
+        Self { options, client, waits: Arc::default(), after_doubt: false }
     }
 
     /// The client: connected at the first call.

@@ -11,6 +11,7 @@ mod apply;
 mod blocks;
 mod commands;
 mod cut;
+mod doctor;
 mod doubted;
 mod errors;
 mod help;
