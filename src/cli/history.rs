@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use clap::Args;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -11,11 +12,15 @@ use super::block;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{Format, events, print};
-use super::session::{Done, Session};
+use super::session::{Done, Session, Stop};
 use super::time::{self, Time};
 
 /// Events that are asked for at once, and shown in one table.
 pub(super) const PAGE: u64 = 1_000;
+
+/// How far back the last events are looked for first, in seconds, and how many times as far each time that they are not all there.
+const BACK_SECONDS: i64 = 10;
+const FURTHER: i64 = 2;
 
 /// `allod history`.
 #[derive(Debug, Args)]
@@ -38,7 +43,8 @@ pub struct History {
     /// No more than so many; without it all of them
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// Only the last so many
+    /// Only the last so many; looked for from the end on. Of what a network was
+    /// before the first of them nothing is known
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     #[arg(conflicts_with_all = ["limit", "at"])]
     last: Option<u64>,
@@ -106,19 +112,53 @@ fn text<'a>(params: &'a Map<String, Value>, member: &str) -> Option<&'a str> {
     params.get(member).and_then(Value::as_str)
 }
 
-/// The last events of all pages, which the server tells from the first on; what the others say of networks is noted.
+/// The last events of all, which the server tells from the first on. So it is asked from a time shortly before the end on, and from
+/// earlier ones while too few are found: what happened long before, or can be read no more, is nobody's concern then.
 async fn last_of(
     session: &mut Session,
-    pages: &mut Pages,
+    params: &Map<String, Value>,
     count: u64,
     earlier: &mut events::Earlier,
 ) -> Done<Vec<Value>> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let mut last = VecDeque::new();
+    let end = match text(params, "to") {
+        Some(to) => Some(to.to_owned()),
+        // Whoever does not tell its time is asked for all.
+        None => Time::Ago(SignedDuration::ZERO).text(session).await.ok(),
+    };
+    let end = end.and_then(|end| end.parse::<Timestamp>().ok());
+    let (mut back, mut found) = (BACK_SECONDS, 0);
+    loop {
+        let from = end.and_then(|end| end.checked_sub(SignedDuration::from_secs(back)).ok()).and_then(time::protocol);
+        // What is wished begins later, or everything does.
+        let from = from.filter(|from| text(params, "from").is_none_or(|wished| **from > *wished));
+        let mut asked = params.clone();
+        if let Some(from) = &from {
+            asked.insert("from".to_owned(), from.clone().into());
+        }
+        match last_of_all(session, Pages::new(asked), count).await {
+            Ok((last, known)) if last.len() >= count || from.is_none() => {
+                *earlier = known;
+                return Ok(last);
+            }
+            Ok((last, _)) => found = last.len(),
+            Err(Stop::Failed(mut failure)) if found > 0 => {
+                failure.hint = format!("{}; `--last {found}` tells those behind", failure.hint);
+                return Err(Stop::Failed(failure));
+            }
+            Err(stop) => return Err(stop),
+        }
+        back = back.saturating_mul(FURTHER);
+    }
+}
+
+/// The last events of these pages, and what the others say of networks.
+async fn last_of_all(session: &mut Session, mut pages: Pages, count: usize) -> Done<(Vec<Value>, events::Earlier)> {
+    let (mut last, mut earlier) = (VecDeque::new(), events::Earlier::default());
     loop {
         let found = pages.next(session, PAGE).await?;
         if found.is_empty() {
-            return Ok(last.into());
+            return Ok((last.into(), earlier));
         }
         last.extend(found);
         let passed = last.len().saturating_sub(count);
@@ -149,13 +189,13 @@ pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
     if let Some(after) = &args.after {
         params.insert("after".to_owned(), after.clone().into());
     }
-    let (mut pages, mut told, mut all) = (Pages::new(params), 0, Vec::new());
     let mut heading = String::new();
     let mut earlier = events::Earlier::default();
     let mut last = match args.last {
-        Some(count) => Some(last_of(session, &mut pages, count, &mut earlier).await?),
+        Some(count) => Some(last_of(session, &params, count, &mut earlier).await?),
         None => None,
     };
+    let (mut pages, mut told, mut all) = (Pages { params, ended: last.is_some() }, 0, Vec::new());
     loop {
         let room = args.limit.map_or(PAGE, |limit| PAGE.min(limit - told));
         let found = match &mut last {

@@ -45,6 +45,11 @@ pub fn written(text: &str) -> Result<String, String> {
     Ok(protocol_text(WallTime(millisecond)))
 }
 
+/// As the protocol writes it; none where it has no such time.
+pub fn protocol(time: Timestamp) -> Option<String> {
+    u64::try_from(time.as_millisecond()).ok().map(|millisecond| protocol_text(WallTime(millisecond)))
+}
+
 fn protocol_text(wall: WallTime) -> String {
     serde_json::to_value(wall).ok().and_then(|time| Some(time.as_str()?.to_owned())).unwrap_or_default()
 }

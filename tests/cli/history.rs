@@ -2,10 +2,11 @@
 
 use std::process::{Command, Output, Stdio};
 
+use allod::wire::ErrorKind;
 use serde_json::{Value, json};
 
 use crate::golden;
-use crate::responder::Responder;
+use crate::responder::{Responder, refusal};
 
 const NOW: &str = "2026-03-01T12:00:00.000Z";
 
@@ -169,6 +170,47 @@ fn the_last_events_are_told_with_what_is_known_of_those_before() {
     let told = String::from_utf8(allod(&server, &["history", "--last", "5", "--format", "json"]).stdout).unwrap();
     assert_eq!(told.lines().count(), 3, "{told}");
     assert_eq!(allod(&server, &["history", "--last", "5", "--limit", "3"]).status.code(), Some(64));
+}
+
+/// A register in which much happened long ago, of which nothing can be read any more, and little lately.
+fn with_damage_before(damaged: &'static str, times: &'static [&'static str]) -> Responder {
+    Responder::start(move |method, params| {
+        if method == "server.info" {
+            return Ok(json!({"time": NOW}));
+        }
+        let from = params["from"].as_str().unwrap_or_default();
+        if from < damaged {
+            return Err(refusal(ErrorKind::CursorLost, "the history is damaged there", json!({})));
+        }
+        let found = times.iter().filter(|time| **time >= from && params["to"].as_str().is_none_or(|to| **time <= to));
+        let made = |time: &&str| json!({"time": time, "type": "released", "network": "lan", "owner": "o"});
+        Ok(json!({"events": found.map(made).collect::<Vec<_>>()}))
+    })
+}
+
+const LATELY: &[&str] =
+    &["2026-03-01T10:00:00.000Z", "2026-03-01T11:30:00.000Z", "2026-03-01T11:59:00.000Z", "2026-03-01T11:59:59.000Z"];
+
+#[test]
+fn what_happened_long_before_the_last_events_is_not_asked_for() {
+    let server = with_damage_before("2026-03-01T08:00:00.000Z", LATELY);
+    let told = |line: &str| {
+        let output = allod(&server, &line.split(' ').collect::<Vec<_>>());
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        let times = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["time"].clone());
+        (output.status.code(), times.collect::<Vec<_>>(), String::from_utf8(output.stderr).unwrap())
+    };
+    for count in 1..=4 {
+        let (code, times, said) = told(&format!("history --last {count} --format json"));
+        assert_eq!((code, times), (Some(0), LATELY[4 - count..].iter().map(|time| json!(time)).collect()), "{said}");
+    }
+    let (code, times, _) = told("history --last 1 --to 2026-03-01T11:00:00Z --format json");
+    assert_eq!((code, times), (Some(0), vec![json!(LATELY[0])]));
+    // Fewer than are wished.
+    let (code, times, _) = told("history --last 9 --from 2026-03-01T11:00:00Z --format json");
+    assert_eq!((code, times.len()), (Some(0), 3));
+    let (code, _, said) = told("history --last 5");
+    assert!(code == Some(1) && said.contains("`--last 4` tells those behind"), "{said}");
 }
 
 #[test]
