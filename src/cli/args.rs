@@ -6,11 +6,18 @@
 
 use std::collections::BTreeMap;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{ArgGroup, ArgMatches, Args};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::failure::Failure;
+use crate::limits::LIST_PAGE_RECORDS_MAX;
+
+/// How many members of a list may be asked for at once.
+pub fn page_limit() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..=LIST_PAGE_RECORDS_MAX as u64)
+}
 
 /// Heading of what every change takes, in help texts.
 const HEADING: &str = "Options of every change";

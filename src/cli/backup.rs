@@ -64,6 +64,13 @@ pub fn backup(args: &Backup) -> Done<Exit> {
 /// Makes a register from a copy.
 pub fn restore(args: &Restore) -> Done<Exit> {
     let asked = format!("restore `{}` into `{}`", args.source.display(), args.data.display());
+    if args.source.is_file() {
+        let hint = format!(
+            "a file of `allod export` goes into an empty register that is served: `allod import {}`",
+            shell(&args.source.to_string_lossy())
+        );
+        return Err(Failure::new(asked, "it is a file, and a copy is a directory", hint).into());
+    }
     let done = copy(&args.source, &args.data, asked, |obstacle| match obstacle {
         Obstacle::NoSource | Obstacle::InRedis => {
             "name a directory that `allod backup` wrote: `allod restore SOURCE --data DIR`"

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::args::{Ask, Change, params_of};
+use super::args::{Ask, Change, page_limit, params_of};
 use super::document::{self, Form};
 use super::exit::Exit;
 use super::failure::Failure;
@@ -116,8 +116,8 @@ pub struct Named {
 /// `deployment.list`.
 #[derive(Debug, Args, Serialize)]
 pub struct List {
-    /// At most so many
-    #[arg(long)]
+    /// At most so many, of 1 to 10000; without it all of them
+    #[arg(long, value_name = "COUNT", value_parser = page_limit())]
     limit: Option<u64>,
     /// Continue after this (`next` of an earlier answer)
     #[arg(long, value_name = "NEXT")]

@@ -1,9 +1,9 @@
 //! `allod owner|scope|realm|claimant …`: who holds, and who uses.
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 
-use super::args::{Ask, Change, seconds};
+use super::args::{Ask, Change, page_limit, seconds};
 
 /// Owners: instances that keep addresses.
 #[derive(Debug, Subcommand)]
@@ -52,8 +52,8 @@ pub struct ScopeRelease {
 pub struct ScopeList {
     /// Only in this network
     network: Option<String>,
-    /// At most so many
-    #[arg(long)]
+    /// At most so many, of 1 to 10000; without it all of them
+    #[arg(long, value_name = "COUNT", value_parser = page_limit())]
     limit: Option<u64>,
     /// Continue after this (`next` of an earlier answer)
     #[arg(long, value_name = "NEXT")]
@@ -77,6 +77,8 @@ pub enum ClaimantCommand {
     /// A sweep unbinds no more than 1000, releases no more than 1000, and lists
     /// no more than 1000 of those that it missed: where there are more,
     /// sweep again.
+    #[command(override_usage = "allod claimant sweep [OPTIONS] <SCOPE>\n\
+                                \x20                             <--sweep <NAME>|--alive <CLAIMANT>|--none-alive>")]
     Sweep(Sweep),
 }
 
@@ -98,11 +100,12 @@ pub struct Mark {
 
 /// `claimant.sweep`.
 #[derive(Debug, Args, Serialize)]
+#[command(group(ArgGroup::new("who").args(["sweep", "alive", "none_alive"]).multiple(true).required(true)))]
 pub struct Sweep {
     /// Scope of the reservations
     scope: String,
     /// Sweep for which claimants were marked; who came after the marks is missing from them
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["alive", "none_alive"])]
+    #[arg(long, value_name = "NAME")]
     sweep: Option<String>,
     /// Who is alive; may be repeated
     #[arg(long, value_name = "CLAIMANT", conflicts_with = "sweep")]

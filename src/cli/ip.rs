@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 
 pub use self::granting::{Acquire, Allocate, Claim, Grant};
-use super::args::{Ask, Change, Target, key_or_pair, pair, pairs, params_of, seconds, set_of};
+use super::args::{Ask, Change, Target, key_or_pair, page_limit, pair, pairs, params_of, seconds, set_of};
 use super::subnet::POOL_KINDS;
 use super::time;
 
@@ -80,12 +80,13 @@ pub struct Release {
 
 /// `ip.renew`.
 #[derive(Debug, Args, Serialize)]
+#[command(group(ArgGroup::new("until").args(["ttl", "permanent"]).multiple(true).required(true)))]
 pub struct Renew {
     #[command(flatten)]
     #[serde(flatten)]
     target: Target,
     /// From now on for so long (90s, 15m, 1h, 2d)
-    #[arg(long = "ttl", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true, required_unless_present = "permanent")]
+    #[arg(long = "ttl", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "ttl_seconds")]
     ttl: Option<u64>,
     /// For good
@@ -286,8 +287,8 @@ pub struct List {
     #[arg(long)]
     #[serde(rename = "count_only")]
     count: bool,
-    /// At most so many
-    #[arg(long)]
+    /// At most so many, of 1 to 10000; without it all of them
+    #[arg(long, value_name = "COUNT", value_parser = page_limit())]
     limit: Option<u64>,
     /// Continue after this (`next` of an earlier answer)
     #[arg(long, value_name = "NEXT")]

@@ -105,6 +105,9 @@ struct Global {
     /// How to print: table, json (errors, too) or env
     #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, hide_possible_values = true)]
     format: Format,
+    /// As `--format json`, which `allod-load` calls so, too
+    #[arg(long, global = true, hide = true, conflicts_with = "format")]
+    json: bool,
     /// With --format env or watch --exec: put this in front of each variable
     /// (of an event: of all but EVENT_…)
     #[arg(long, global = true, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -257,6 +260,9 @@ where
 /// What was typed. A variable that is there and empty is how many shells and unit files say that it is not set.
 fn cli_of(matches: &clap::ArgMatches) -> Result<Cli, clap::Error> {
     let mut cli = Cli::from_arg_matches(matches)?;
+    if cli.global.json {
+        cli.global.format = Format::Json;
+    }
     let source = matches.value_source("server");
     if cli.global.server.is_empty() && source == Some(ValueSource::EnvVariable) {
         SERVER_PLAIN.clone_into(&mut cli.global.server);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use super::args::{Ask, Change, Configure, key_or_pair, pair, pairs, seconds, set_of};
+use super::args::{Ask, Change, Configure, key_or_pair, page_limit, pair, pairs, seconds, set_of};
 use super::subnet::subnet_spec;
 
 /// Kinds of networks and policies, for completions; a test compares them with the protocol's.
@@ -89,7 +89,8 @@ pub struct Create {
 /// Members that `network.create` and the `set` of `network.update` have in common.
 #[derive(Debug, Args, Serialize)]
 struct Members {
-    /// Which free address is taken: lowest, random or oldest [default: lowest]
+    /// Which free address is taken: lowest, random or oldest [of a new network:
+    /// lowest]
     #[arg(long, value_parser = POLICIES, hide_possible_values = true)]
     policy: Option<String>,
     /// Keep released addresses from other owners for so long
@@ -165,8 +166,8 @@ pub struct List {
     /// Those deleted with --force that still hold reservations
     #[arg(long)]
     deleted: bool,
-    /// At most so many
-    #[arg(long)]
+    /// At most so many, of 1 to 10000; without it all of them
+    #[arg(long, value_name = "COUNT", value_parser = page_limit())]
     limit: Option<u64>,
     /// Continue after this (`next` of an earlier answer)
     #[arg(long, value_name = "NEXT")]

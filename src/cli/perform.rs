@@ -259,6 +259,10 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             let lines: Vec<String> = list(result, "reservations").filter_map(bound_anew).chain(released).collect();
             (!lines.is_empty()).then(|| lines.join("\n"))
         }
+        "cluster.nodes" if !list(result, "nodes").any(|node| node.get("owner") == Some(&Value::Bool(true))) => Some(
+            "nobody owns the register, so nothing is granted; `curl http://HOST:PORT/readyz` of a node says what it waits for"
+                .to_owned(),
+        ),
         "cluster.conflicts" if length("conflicts") == Some(0) => Some("no conflicts".to_owned()),
         "cluster.accept" => Some(match length("accepted")? {
             0 => "no conflicts; nothing was to be decided".to_owned(),

@@ -18,10 +18,10 @@ use crate::serve::from_cli::{self, Bytes, RegisterSize, Sizing};
 #[command(after_help = AFTER_HELP)]
 pub struct Plan {
     /// Networks
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=COUNT_MAX))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = count)]
     networks: u64,
     /// Reservations that are held at the same time
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(..=COUNT_MAX))]
+    #[arg(long, value_name = "COUNT", value_parser = count)]
     reservations: u64,
     /// Where the state is kept: embedded, redis or memory
     #[arg(long, value_enum, hide_possible_values = true, default_value = "embedded")]
@@ -35,8 +35,8 @@ pub struct Plan {
     /// How long history is kept (history.keep_seconds)
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = args::seconds, allow_hyphen_values = true)]
     history: u64,
-    /// How much of it is kept (history.keep_bytes) [default: 10 GiB of files, 1 GiB in Redis]
-    #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
+    /// How much of it is kept (history.keep_bytes), as 5GiB [default: 10 GiB of files, 1 GiB in Redis]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true, value_parser = size)]
     history_bytes: u64,
 }
 
@@ -55,6 +55,42 @@ fn family(text: &str) -> Result<Family, String> {
         "6" => Ok(Family::V6),
         _ => Err("is 4 or 6".to_owned()),
     }
+}
+
+/// A number with what it is taken times.
+fn times(text: &str, units: &[(&str, u64)], most: u64) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let exponent =
+        || unit.strip_prefix(['e', 'E'])?.parse::<u32>().ok().and_then(|exponent| 10u64.checked_pow(exponent));
+    let unit = unit.trim_start();
+    let known = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|&(_, times)| times);
+    let times = if unit.is_empty() { 1 } else { known.or_else(exponent)? };
+    // A whole one is not rounded.
+    let product = match number.parse::<u64>() {
+        Ok(number) => number.checked_mul(times)?,
+        Err(_) => (number.parse::<f64>().ok()? * times as f64).round() as u64,
+    };
+    (product <= most).then_some(product)
+}
+
+fn count(text: &str) -> Result<u64, String> {
+    let units = [("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+    times(text, &units, COUNT_MAX).ok_or_else(|| format!("is a number as 1000000, 1M or 1e6, up to {COUNT_MAX}"))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let units = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("kB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+    ];
+    times(text, &units, u64::MAX).ok_or_else(|| "is a number of bytes as 5368709120, 5GiB or 5GB".to_owned())
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -177,5 +213,20 @@ mod tests {
         let shown = [999_999, 12_345_678, 1_500_000_000, 2_000_000_000_000].map(bytes);
         assert_eq!(shown, ["1.0 MB", "12 MB", "1.5 GB", "2.0 TB"]);
         assert!(family("5").is_err() && rate("-1").is_err() && rate("1e3").is_ok());
+    }
+    #[test]
+    fn counts_and_sizes_are_taken_as_people_write_them_and_else_it_is_said_how() {
+        for (text, is) in [("1000000", 1_000_000), ("1M", 1_000_000), ("1e6", 1_000_000), ("2.5k", 2_500), ("0", 0)] {
+            assert_eq!(count(text), Ok(is), "{text}");
+        }
+        for (text, is) in [("5GiB", 5 << 30), ("5 GB", 5_000_000_000), ("5368709120", 5 << 30), ("1.5kib", 1_536)] {
+            assert_eq!(size(text), Ok(is), "{text}");
+        }
+        for text in ["", "M", "1X", "-1", "1e99", "many", "2e12", "1.2.3"] {
+            assert!(count(text).unwrap_err().contains("1M or 1e6"), "{text}");
+        }
+        for text in ["", "GiB", "5GiBs", "99999999999TiB", "1M"] {
+            assert!(size(text).unwrap_err().contains("5GiB or 5GB"), "{text}");
+        }
     }
 }

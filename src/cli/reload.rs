@@ -4,6 +4,7 @@
 //! What the server finds wrong only its log says. So the file is read before, as the server would read it.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, Parser};
@@ -37,7 +38,11 @@ pub fn run(args: &Reload) -> Done<Exit> {
     let not_ours = "say it as the user of the server, or as root";
     let read = |file: &str, hint: &str| {
         let path = format!("/proc/{}/{file}", args.pid);
-        std::fs::read(&path).map_err(|error| fail(format!("{path}: {error}"), hint))
+        std::fs::read(&path).map_err(|error| match error.kind() {
+            // It may end while it is looked at.
+            ErrorKind::NotFound => fail("there is no such process".to_owned(), not_there),
+            _ => fail(format!("{path}: {error}"), hint),
+        })
     };
     let arguments = read("cmdline", not_there)?;
     let serves = arguments.split(|byte| *byte == 0).any(|argument| argument == b"serve");

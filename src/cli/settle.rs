@@ -27,6 +27,7 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
     let dry_run = ask.params.get("dry_run") == Some(&Value::Bool(true));
     let reverts = ask.method == "deployment.revert";
     let before = deployment(session, &ask).await?;
+    let (before, mut unseen) = (before.deployment, before.unseen);
     if reverts && !dry_run {
         let would = session.make(&ask.clone().with("dry_run", true)).await?;
         let back = comes_back(session, &ask, &before, &would).await;
@@ -40,20 +41,25 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
     let doubted = session.doubts(ask.method, &ask.params, &result);
     session.print(ask.method, &ask.params, &result)?;
     // It is done, whatever a look at what moved comes to.
-    let after = if dry_run || before.is_none() { Ok(None) } else { deployment(session, &ask).await };
-    let (after, is_seen) = match after {
-        Ok(after) => (after, true),
+    let after = if dry_run || before.is_none() { Ok(Look::default()) } else { deployment(session, &ask).await };
+    let after = match after {
+        Ok(after) => {
+            unseen = unseen.or(after.unseen);
+            after.deployment
+        }
         Err(Stop::Failed(failure)) => {
-            let name = shell(ask.text("deployment").unwrap_or_default());
-            session.say(&format!(
-                "it is done; what moved is not known, as it could not be looked at: {}; `allod deployment get {name}` shows what is \
-                 held now",
-                failure.reason
-            ));
-            (None, false)
+            unseen = Some(failure.reason);
+            None
         }
         Err(Stop::Quiet) => return Err(Stop::Quiet),
     };
+    if let Some(why) = unseen.as_ref().filter(|_| !dry_run) {
+        let name = shell(ask.text("deployment").unwrap_or_default());
+        session.say(&format!(
+            "it is done; what moved is not known, as it could not be looked at: {why}; `allod deployment get {name}` shows what is \
+             held now"
+        ));
+    }
     strangers(&ask, [&before, &after]).iter().for_each(|words| session.say(words));
     if dry_run {
         if reverts {
@@ -72,18 +78,28 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
         session.say(&format!("released {}", counted(released as u64, "reservation")));
     } else if let Some(words) = doubted {
         session.say(&words);
-    } else if moved.is_empty() && is_seen {
+    } else if moved.is_empty() && unseen.is_none() {
         session.say(if reverts { "nothing was to be taken back" } else { "nothing was to be let go" });
     }
     Ok(Exit::Success)
 }
 
-/// The deployment as it stands; none where the server does not show it, which is for the call itself to say.
-async fn deployment(session: &mut Session, ask: &Ask) -> Done<Option<Value>> {
+/// What is seen of a deployment.
+#[derive(Default)]
+struct Look {
+    /// As it stands; none where there is none, or it is not seen.
+    deployment: Option<Value>,
+    /// Why it is not seen.
+    unseen: Option<String>,
+}
+
+/// The deployment as it stands. Where the server does not show it, the call itself is told why, or goes well.
+async fn deployment(session: &mut Session, ask: &Ask) -> Done<Look> {
     let named = ask.params.get("deployment").map(|name| ("deployment".to_owned(), name.clone()));
     match session.try_call("deployment.get", named.into_iter().collect()).await {
-        Ok(deployment) => Ok(Some(deployment)),
-        Err(ClientError::Rpc(_)) => Ok(None),
+        Ok(deployment) => Ok(Look { deployment: Some(deployment), unseen: None }),
+        Err(ClientError::Rpc(error)) if error.kind == "not_found" => Ok(Look::default()),
+        Err(ClientError::Rpc(error)) => Ok(Look { deployment: None, unseen: Some(error.message) }),
         Err(error) => Err(Failure::of_call(ask, &error).into()),
     }
 }

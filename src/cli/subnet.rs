@@ -1,6 +1,6 @@
 //! `allod subnet|pool|reserved …`: the arguments of the space methods and the calls that they become.
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -163,6 +163,7 @@ pub struct SubnetRemove {
 pub enum PoolCommand {
     /// Add a pool
     #[command(alias = "create")]
+    #[command(override_usage = "allod pool add [OPTIONS] <NETWORK> <RANGE|--subnet <SUBNET>>")]
     Add(PoolAdd),
     /// Change a pool: range, name, kind, draining; asks first where it is cut
     #[command(alias = "update")]
@@ -171,16 +172,18 @@ pub enum PoolCommand {
     ///
     /// What is held stays held. Removing the middle splits the pool.
     #[command(alias = "delete")]
+    #[command(override_usage = "allod pool remove [OPTIONS] <NETWORK>\n\
+                                \x20                        <POOL|--range <RANGE>|--subnet <SUBNET>>")]
     Remove(PoolRemove),
 }
 
 /// `pool.add`.
 #[derive(Debug, Args, Serialize)]
+#[command(group(ArgGroup::new("where").args(["range", "subnet"]).multiple(true).required(true)))]
 pub struct PoolAdd {
     /// Name or id of the network
     network: String,
     /// Its addresses: first-last, first+count or a cidr
-    #[arg(required_unless_present = "subnet")]
     range: Option<String>,
     /// The whole of this subnet (cidr, name or id)
     #[arg(long, conflicts_with = "range")]
@@ -234,11 +237,11 @@ struct PoolSet {
 
 /// `pool.remove`.
 #[derive(Debug, Args, Serialize)]
+#[command(group(ArgGroup::new("which").args(["pool", "range", "subnet"]).multiple(true).required(true)))]
 pub struct PoolRemove {
     /// Name or id of the network
     network: String,
     /// The pool: its name (all pools of that name) or its range
-    #[arg(required_unless_present_any = ["range", "subnet"])]
     pool: Option<String>,
     /// Take these addresses out of whichever pools
     #[arg(long, conflicts_with = "pool")]

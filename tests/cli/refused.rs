@@ -38,6 +38,13 @@ fn a_value_that_cannot_be_meant_is_refused_before_anything_is_asked() {
         ),
         ("ip acquire --owner a --ip network=lan,optional=true", "`optional` takes no value"),
         ("ip acquire --owner a --ip family=300", "`family` must be 4 or 6, not `300`"),
+        ("claimant sweep default", "<--sweep <NAME>|--alive <CLAIMANT>|--none-alive>"),
+        ("ip renew lan --owner a", "<--ttl <DURATION>|--permanent>"),
+        ("pool add lan", "<RANGE|--subnet <SUBNET>>"),
+        ("pool remove lan", "<POOL|--range <RANGE>|--subnet <SUBNET>>"),
+        ("ip list --limit 20000", "20000 is not in 1..=10000"),
+        ("plan --reservations many", "is a number as 1000000, 1M or 1e6"),
+        ("plan --reservations 1M --history-bytes much", "is a number of bytes as 5368709120, 5GiB or 5GB"),
         ("ip release lan 10.0.0.5", "<--owner <OWNER>|--if-generation <GENERATION>|--force>"),
         ("export --format env", "an export is no list of variables"),
         ("history --from 1h --to 2h", "it would end, at 2026-03-01T10:00:00.000Z, before it begins"),
@@ -54,6 +61,21 @@ fn a_value_that_cannot_be_meant_is_refused_before_anything_is_asked() {
         assert!(output.status.code() == Some(64) && words.contains(said), "{line}: {words}");
     }
     assert!(server.methods().iter().all(|method| method == "server.info"), "{:?}", server.methods());
+}
+
+#[test]
+fn what_is_no_server_and_what_is_no_copy_is_said_to_be_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("register.jsonl");
+    write(&file, b"{}\n");
+    let (file, data) = (file.display().to_string(), directory.path().join("data").display().to_string());
+    let output = allod("127.0.0.1:9", &["restore", &file, "--data", &data]);
+    let words = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && words.contains(&format!("`allod import {file}`")), "{words}");
+    // No process has a higher number than 2^22.
+    let output = allod("127.0.0.1:9", &["reload", "99999999"]);
+    let words = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && words.contains("there is no such process"), "{words}");
 }
 
 #[test]
@@ -319,6 +341,15 @@ fn a_program_that_asks_for_json_is_refused_in_json_as_the_server_did() {
     let server = Responder::start(move |_, _| Err(answer.clone()));
     let output = allod(&server.address, &["subnet", "add", "lan", "10.0.0.5/24", "--format", "json"]);
     assert_eq!((output.status.code(), &error_of(&output)["error"]), (Some(64), &wrong));
+}
+
+/// As `allod-load` has it.
+#[test]
+fn json_is_asked_for_by_either_word() {
+    let server = Responder::start(|_, _| Ok(json!({"reservations": [], "count": 7})));
+    let told = |more: &[&str]| text(&allod(&server.address, &[&["ip", "list", "--count"], more].concat()).stdout);
+    assert_eq!(told(&["--json"]), told(&["--format", "json"]));
+    assert_eq!(allod(&server.address, &["server", "ping", "--json", "--format", "env"]).status.code(), Some(64));
 }
 
 #[test]

@@ -40,6 +40,26 @@ fn an_answer_with_nothing_to_show_is_put_into_words() {
 }
 
 #[test]
+fn that_nobody_owns_the_register_is_said_and_nobody_is_shown_as_a_follower() {
+    let shown = |owner: bool| {
+        let server = Responder::start(move |_, _| {
+            let mut node = json!({"name": "n1", "address": "127.0.0.1:7400", "version": "0.1.0", "seen_ms": 3});
+            if owner {
+                node["owner"] = json!(true);
+            }
+            Ok(json!({"nodes": [node]}))
+        });
+        let output = allod(&server.address, &["cluster", "nodes"]);
+        assert_eq!(output.status.code(), Some(0));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let (table, said) = shown(false);
+    assert!(table.contains("n1    waiting") && said.starts_with("nobody owns the register"), "{table}{said}");
+    let (table, said) = shown(true);
+    assert!(table.contains("n1    owner") && said.is_empty(), "{table}{said}");
+}
+
+#[test]
 fn what_was_released_with_its_claimant_is_not_shown_as_if_it_were_held() {
     let held = |more: serde_json::Value| {
         let mut held = json!({"network": "lan", "address": "10.0.0.5", "prefix_length": 32, "scope": "default",

@@ -187,6 +187,29 @@ fn a_commit_that_was_answered_is_done_although_nobody_sees_what_moved() {
     assert!(said.ends_with("`allod deployment get cy` shows what is held now\nreleased 1 reservation\n"), "{said}");
 }
 
+/// Before it, or after it: nobody has seen what there was to be let go.
+#[test]
+fn a_commit_of_which_the_server_shows_nothing_is_not_said_to_have_let_nothing_go() {
+    for refuses_before in [false, true] {
+        let ended = AtomicBool::new(false);
+        let server = Responder::start(move |method, _| match method {
+            "deployment.get" if refuses_before || ended.load(Ordering::SeqCst) => {
+                Err(refusal(ErrorKind::Internal, "a bug", json!({})))
+            }
+            "deployment.get" => Ok(json!({"instances": []})),
+            _ => {
+                ended.store(true, Ordering::SeqCst);
+                Ok(json!({"released": []}))
+            }
+        });
+        let (code, said) = run(&server, "deployment commit cy --plan 7");
+        let begins =
+            "it is done; what moved is not known, as it could not be looked at: a bug; `allod deployment get cy`";
+        assert!(code == Some(0) && said.starts_with(begins), "{said}");
+        assert!(!said.contains("nothing was to be let go"), "{said}");
+    }
+}
+
 #[test]
 fn what_a_revert_brings_back_is_not_passed_over_where_the_history_does_not_tell() {
     let before = json!({"uncommitted_since": "2026-03-01T09:04:00.000Z", "instances": [

@@ -208,8 +208,14 @@ fn methods(result: &Value, width: Option<usize>) -> String {
 
 fn nodes(result: &Value, width: Option<usize>) -> String {
     let mut table = Table::new(&["NODE", "ROLE", "!ADDRESS", "VERSION", "#SEEN MS AGO"]);
+    let is_owned = list(result, "nodes").any(|node| node["owner"] == true);
     for node in list(result, "nodes") {
-        let role = if node["owner"] == true { "owner" } else { "follower" };
+        let role = match (node["owner"] == true, is_owned) {
+            (true, _) => "owner",
+            (false, true) => "follower",
+            // Nobody is followed.
+            (false, false) => "waiting",
+        };
         let role = if node["draining"] == true { format!("{role}, draining") } else { role.to_owned() };
         let seen = count(node, "seen_ms");
         table.row(vec![text(node, "name"), role, text(node, "address"), text(node, "version"), seen]);

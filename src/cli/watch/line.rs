@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::output::text_of;
 
 /// What stands above the first line.
-pub const HEAD: &str = "TIME                      TYPE             ADDRESS          NETWORK       OWNER\n";
+pub const HEAD: &str = "TIME                      EVENT            ADDRESS          NETWORK       OWNER\n";
 
 /// The line of an event.
 pub fn of(event: &Value) -> String {
