@@ -78,7 +78,7 @@ pub enum ClaimantCommand {
     /// no more than 1000 of those that it missed: where there are more,
     /// sweep again.
     #[command(override_usage = "allod claimant sweep [OPTIONS] <SCOPE>\n\
-                                \x20                             <--sweep <NAME>|--alive <CLAIMANT>|--none-alive>")]
+                                \x20                           <--sweep <NAME>|--alive <CLAIMANT>|--none-alive>")]
     Sweep(Sweep),
 }
 

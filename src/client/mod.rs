@@ -29,6 +29,8 @@
 //!   certainly not carried out (`not_ready`, `overloaded`, `rate_limited`, `unavailable` with `applied: false`). Of these no
 //!   try begins in the last tenth of that time: the call ends with the refusal, of which everything is known. After a
 //!   lost answer, or `applied: "unknown"`, it repeats exactly what PROTOCOL calls safe to repeat; [`safety`] is the table.
+//!   Where time is over in the midst of a repeat, it ends with what the try before was refused with, of what may change something
+//!   with `applied: "unknown"`; where none was refused, as [`ClientError::TimedOut`].
 //!   A call that waits for capacity (`wait_seconds`, on top of that time) is asked again with no more of it than is left.
 //!   What is not ends as [`ClientError::Unknown`], which says where to look. So does a repeat that is refused where the
 //!   first try may be the reason: `conflict` of what was conditional, `already_exists` of what `must_create`. A result that a

@@ -106,7 +106,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Rpc`] is the server's refusal, and nothing changed; [`ClientError::Unknown`] says that nobody can
     /// tell, and where to look; a refusal that passes, or [`ClientError::Connect`], that time was over before it could be
-    /// carried out; [`ClientError::TimedOut`] and [`ClientError::Lost`] that it may still be, but may also be repeated.
+    /// carried out, unless its `data.applied` is `"unknown"`; [`ClientError::TimedOut`] and [`ClientError::Lost`] that it may still be, but may also be repeated.
     pub async fn ask(&self, method: &str, params: Map<String, Value>) -> Result<Answered, ClientError> {
         let wait = params.get("wait_seconds").and_then(Value::as_u64).unwrap_or(0);
         let timeout = self.shared.options.timeout;

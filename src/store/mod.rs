@@ -181,6 +181,8 @@ pub struct StoreFigures {
     pub compaction_failures: u64,
     /// Segments of history that were damaged and given up, and lie beside the others.
     pub given_up_segments: u64,
+    /// Snapshots that were damaged, and lie beside the others: the log had all that led to them.
+    pub given_up_snapshots: u64,
     /// Replicas that must have a change before it is acknowledged.
     pub replicas_wanted: u64,
     /// How many of them answered last.

@@ -116,7 +116,7 @@ fn events_are_lines_for_people_and_json_for_programs() {
     assert_eq!(printed.status.code(), Some(0), "{}", text(&printed.stderr));
     let lines: Vec<String> =
         text(&printed.stdout).lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    assert_eq!(lines[0], "TIME TYPE ADDRESS NETWORK OWNER");
+    assert_eq!(lines[0], "TIME EVENT ADDRESS NETWORK OWNER");
     assert!(lines[1].ends_with("Z granted 10.0.0.2 lan web/0"), "{lines:?}");
     assert!(lines[3].ends_with("Z released 10.0.0.2 lan web/0 reason=TICKET-1"), "{lines:?}");
     // What it says is where to go on.

@@ -355,6 +355,19 @@ fn a_closed_segment_that_the_disk_gives_back_no_more_is_told_and_what_may_pass_i
     assert_eq!(store.damage().as_deref(), Some("/data/allod/log/00000001.seg cannot be read (Input/output error)"));
 }
 
+/// It is served, and nobody who asks for it is about to start it.
+#[test]
+fn whoever_reads_history_that_is_damaged_is_told_what_is_and_not_what_a_start_would_be() {
+    let disk = killed().0.after_kill();
+    let store = open(&disk).unwrap();
+    disk.edit(&Path::new(DIR).join("log/00000001.seg"), |bytes| bytes[1_000] ^= 1);
+    let told = wait(store.history(ShardId(0), Seq(0), usize::MAX)).unwrap_err().to_string();
+    for told in [told, store.damage().unwrap().to_string()] {
+        assert!(told.contains("00000001.seg is damaged at offset"), "{told}");
+        assert!(!told.contains("backup") && !told.contains("start again"), "{told}");
+    }
+}
+
 /// Where what was let go without a snapshot is noted, beside the marks.
 const NOTES: [u64; 2] = [2_048, 6_144];
 

@@ -230,7 +230,7 @@ fn a_snapshot_that_rots_while_it_is_served_is_made_anew_of_the_log_that_has_all_
     let bytes = content(&disk, &damaged);
     owner.turn_until(|| store.figures().compactions > compactions);
     assert_eq!((store.damage(), store.figures().compaction_failures), (None, 0));
-    until("it lies aside", || aside(&disk).len() == 1);
+    until("it lies aside", || store.figures().given_up_snapshots == 1);
     assert_eq!(content(&disk, &aside(&disk)[0]), bytes);
     let head = owner.head;
     drop(store);
@@ -274,6 +274,7 @@ fn a_snapshot_that_was_given_up_is_told_to_who_looks() {
     assert!(matches!(look(&dir), Err(StoreError::SnapshotDamaged(_))));
     let store = EmbeddedStore::open(&dir, SHARDS, EmbeddedOptions { give_up_snapshot: true, ..real() }).unwrap();
     check(&store, &run, 0x9000, "given up");
+    assert_eq!(store.figures().given_up_snapshots, 1);
     drop(store);
     assert_eq!(look(&dir).unwrap().given_up_snapshots, 1);
 }

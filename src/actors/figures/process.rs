@@ -42,6 +42,12 @@ pub(super) const METRICS: &[MetricSpec] = &[
         "Segments of history that were damaged and given up (--give-up-history), and lie beside the others until somebody removes \
          them. Above 0 means that history does not reach as far back as its bounds, and that the disk has failed once.",
     ),
+    gauge(
+        "allod_store_given_up_snapshots",
+        &[],
+        "Snapshots that were damaged and of which the log had everything (--give-up-snapshot, or while it was served), and that lie \
+         beside the others until somebody removes them. Above 0 means that the disk has failed once.",
+    ),
     counter(
         "allod_store_healed_batches_total",
         &[],
@@ -65,6 +71,7 @@ pub(super) fn fill(families: &mut Families, figures: &StoreFigures) {
         ("allod_store_compactions_total", figures.compactions),
         ("allod_store_compaction_failures_total", figures.compaction_failures),
         ("allod_store_given_up_segments", figures.given_up_segments),
+        ("allod_store_given_up_snapshots", figures.given_up_snapshots),
         ("allod_store_healed_batches_total", figures.healed_batches),
     ] {
         families.put(name, &[], value as f64);

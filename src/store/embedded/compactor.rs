@@ -209,6 +209,7 @@ fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreEr
         && lost_snapshot::put_aside(&*shared.disk, &lost).is_ok()
     {
         obsolete.retain(|path| *path != lost);
+        shared.catalog().snapshots_aside += 1;
     }
     retention::remove(shared, obsolete);
     shared.counters.compactions.fetch_add(1, Ordering::Relaxed);

@@ -135,8 +135,8 @@ impl LostSnapshot {
         }
     }
 
-    /// Puts the files aside, durably, and says so.
-    pub(super) fn set_aside(&self, disk: &dyn Disk, dir: &Path, oldest_noted: u64) -> Result<(), StoreError> {
+    /// Puts the files aside, durably, and says so. Answers how many they are.
+    pub(super) fn set_aside(&self, disk: &dyn Disk, dir: &Path, oldest_noted: u64) -> Result<u64, StoreError> {
         tracing::warn!(
             dir = %dir.display(),
             problem = self.problem,
@@ -150,7 +150,8 @@ impl LostSnapshot {
         }
         self.files.iter().try_for_each(|path| put_aside(disk, path))?;
         let snap = dir.join(SNAP);
-        disk.sync_dir(&snap).map_err(problem::io("flushing", &snap))
+        disk.sync_dir(&snap).map_err(problem::io("flushing", &snap))?;
+        Ok(self.files.len() as u64)
     }
 }
 

@@ -161,7 +161,7 @@ impl EmbeddedStore {
         let gives_up = GivesUp { history: options.give_up_history, snapshot: options.give_up_snapshot };
         let mut recovered = recovery::recover(ground, gives_up)?;
         if let Some(lost) = &recovered.lost_snapshot {
-            lost.set_aside(&*disk, dir, recovered.oldest_noted)?;
+            recovered.snapshots_aside += lost.set_aside(&*disk, dir, recovered.oldest_noted)?;
         }
         if let Some(given_up) = &recovered.given_up {
             recovered.aside += given_up.set_aside(&*disk, dir)?;
@@ -187,8 +187,8 @@ impl EmbeddedStore {
         (lock, notice): (LockGuard, Option<MoveNotice>),
     ) -> Result<Self, StoreError> {
         let torn_bytes = recovered.torn.as_ref().map_or(0, |torn| torn.bytes);
-        let Recovered { lines, history, segments, spares, snapshot, group, digest, open_end, prepared, aside, .. } =
-            recovered;
+        let Recovered { lines, history, segments, spares, snapshot, group, digest, open_end, prepared, .. } = recovered;
+        let (aside, snapshots_aside) = (recovered.aside, recovered.snapshots_aside);
         let last_number = segments.last().map_or(0, |kept| kept.segment.header.number);
         let oldest = snapshot.as_ref().map_or(1, |snapshot| snapshot.place.oldest);
         let next_number = (last_number + 1).max(oldest) + spares.len() as u64;
@@ -205,6 +205,7 @@ impl EmbeddedStore {
             stopping: false,
             failure: None,
             aside,
+            snapshots_aside,
             damage: BTreeMap::new(),
         };
         let shared = Arc::new(EmbeddedShared::new(dir.into(), meta, options, catalog, prepared));

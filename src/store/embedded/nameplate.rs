@@ -126,6 +126,20 @@ mod tests {
         EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap();
     }
 
+    /// Who may do all sees no difference.
+    #[test]
+    fn a_register_that_may_only_be_read_is_told_all_the_same() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        drop(EmbeddedStore::open(dir, 3, EmbeddedOptions::default()).unwrap());
+        for name in [META, MARK] {
+            std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o444)).unwrap();
+        }
+        assert_eq!(read(dir).unwrap().map(|plate| plate.shards), Some(3));
+        assert_eq!(left_behind(dir).unwrap(), None);
+    }
+
     #[test]
     fn the_directory_of_a_node_whose_register_is_in_redis_is_never_said_to_be_in_want_of_an_empty_one() {
         let directory = tempfile::tempdir().unwrap();

@@ -82,6 +82,8 @@ pub(super) struct LogFiles {
     pub failure: Option<Arc<str>>,
     /// Segments that were given up, and lie beside the others.
     pub aside: u64,
+    /// Likewise snapshots.
+    pub snapshots_aside: u64,
     /// What turned out to be unreadable since the start, by the segment that it is in; under none what is in no segment that
     /// may be let go.
     pub damage: BTreeMap<Option<u64>, Arc<str>>,
@@ -263,6 +265,7 @@ impl EmbeddedShared {
             compactions: self.counters.compactions.load(Ordering::Relaxed),
             compaction_failures: self.counters.compaction_failures.load(Ordering::Relaxed),
             given_up_segments: catalog.aside,
+            given_up_snapshots: catalog.snapshots_aside,
             ..StoreFigures::default()
         }
     }
