@@ -32,6 +32,7 @@ pub fn options(disk: &SimDisk) -> EmbeddedOptions {
         // A disk that fails does so between the pieces of a segment, too.
         piece_bytes: 3 << 10,
         snapshot_log_bytes: 16 << 10,
+        pass_bytes: 4 << 10,
         history_bytes: 1 << 30,
         history_grace: Duration::ZERO,
         full_retry: Duration::from_millis(2),

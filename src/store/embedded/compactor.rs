@@ -7,8 +7,8 @@
 //! The snapshot before is state, and may be damaged by then. Where the log still has all that led to it, the next one is made of the
 //! log alone; the damaged file is put aside, as where an operator gives it up.
 //!
-//! Neighbours: `lost_snapshot` has the same for a start; `replay` merges, `snapshot` writes, `retention` tells what history keeps, `recovery` removes what a crash here
-//! leaves behind.
+//! Neighbours: `lost_snapshot` has the same for a start; `replay` merges, `snapshot` writes, `retention` tells what history
+//! keeps, `recovery` removes what a crash here leaves behind.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,9 +21,6 @@ use super::shared::{self, EmbeddedShared, HistorySegment, KeptSegment, LogFiles}
 use super::snapshot::{self, SNAP, Snapshot, SnapshotPlace, SnapshotWriter};
 use super::{lost_snapshot, problem, retention};
 use crate::store::{ShardId, StoreError, StoreHealth};
-
-/// Bytes of log whose net effect is held in memory at once.
-const PASS_BYTES: u64 = 128 << 20;
 
 /// Records between two looks at whether a snapshot is still to be written.
 const LOOK_RECORDS: u64 = 4_096;
@@ -226,7 +223,7 @@ fn write(
     let mut writer = SnapshotWriter::create(&*shared.disk, &shared.dir, place)?;
     let shards: Vec<ShardId> = (0..shared.meta.shards).map(ShardId).collect();
     let log_bytes: u64 = view.segments.iter().map(|kept| kept.end).sum();
-    let passes = log_bytes.div_ceil(PASS_BYTES).clamp(1, shards.len() as u64) as usize;
+    let passes = log_bytes.div_ceil(shared.options.pass_bytes.max(1)).clamp(1, shards.len() as u64) as usize;
     let mut heads = Vec::with_capacity(shards.len());
     let mut records = 0u64;
     for part in shards.chunks(shards.len().div_ceil(passes)) {
@@ -272,10 +269,10 @@ fn from_log(
     });
     let mut log = opened.collect::<Result<Vec<_>, StoreError>>()?;
     log.extend(plan.view.segments.iter().cloned());
+    let step_bytes = shared.options.pass_bytes.saturating_mul(shared.meta.shards.into());
     let mut step: Option<Arc<Snapshot>> = None;
     let written = loop {
-        let segments: Vec<KeptSegment> =
-            log.drain(..first_step(&log, PASS_BYTES * u64::from(shared.meta.shards))).collect();
+        let segments: Vec<KeptSegment> = log.drain(..first_step(&log, step_bytes)).collect();
         let place = match log.first() {
             Some(next) => place_before(&next.segment.header, plan.place),
             None => plan.place,

@@ -37,6 +37,8 @@ pub struct EmbeddedOptions {
     pub piece_bytes: u64,
     /// A snapshot is made when the closed segments behind the last one are longer than this, and longer than it.
     pub snapshot_log_bytes: u64,
+    /// Bytes of log whose net effect a snapshot holds in memory at once, in as many passes over the shards as that takes.
+    pub pass_bytes: u64,
     /// Segments that were closed longer ago are removed with the next snapshot, after a start, and when the disk is full.
     pub history_seconds: u64,
     /// Segments beyond this length together are removed likewise.
@@ -77,6 +79,7 @@ impl Default for EmbeddedOptions {
             segment_bytes: SEGMENT_BYTES,
             piece_bytes: PIECE_BYTES,
             snapshot_log_bytes: 64 << 20,
+            pass_bytes: 128 << 20,
             history_seconds: 30 * 86_400,
             history_bytes: 10 << 30,
             history_grace: HISTORY_GRACE,
