@@ -44,6 +44,7 @@ mod python;
 mod readme;
 mod recipes;
 mod reload;
+mod sentinels;
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod server;
 mod settled;

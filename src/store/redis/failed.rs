@@ -68,7 +68,7 @@ fn is_inside_script(error: &RedisError) -> bool {
 }
 
 /// Did Redis refuse it because its user lacks a right? Inside a script it does not say who that is, nor of which command.
-fn is_denied(error: &RedisError) -> bool {
+pub(super) fn is_denied(error: &RedisError) -> bool {
     // Of several commands together only the text says it.
     let text = error.to_string();
     let said = ["NoPerm", "NOPERM", "The user executing the script can't", "ACL failure in script"];
@@ -76,7 +76,7 @@ fn is_denied(error: &RedisError) -> bool {
 }
 
 /// Did Redis not let somebody in who is named wrongly in the URL, or has it no database of that number?
-fn is_misnamed(error: &RedisError) -> bool {
+pub(super) fn is_misnamed(error: &RedisError) -> bool {
     let text = error.to_string();
     let said = ["WRONGPASS", "NOAUTH", "AuthenticationFailed", "DB index is out of range", "SELECT is not allowed"];
     said.iter().any(|words| text.contains(words)) || error.kind() == redis::ErrorKind::AuthenticationFailed
@@ -133,14 +133,16 @@ pub(super) fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> S
 }
 
 /// Its words. Of several commands that were asked together the first says what there is to say; and that a client found it is said
-/// by who says it.
+/// by who says it. What is told of a sentinel needs no code.
 fn said(error: &RedisError) -> String {
     let text = error.to_string();
     // Where rustls explains itself on the web.
     let text = text.split_once(": https://").map_or(text.as_str(), |(words, _)| words);
     let of_first = text.strip_prefix("Pipeline failure").and_then(|rest| rest.split_once(", error: "));
     let first = of_first.map(|(_, rest)| rest.split_once("), (Index ").map_or(rest, |(first, _)| first));
-    first.map_or(text, |first| first.trim_end_matches(")]")).trim_end_matches(" - Client").to_owned()
+    let text = first.map_or(text, |first| first.trim_end_matches(")]")).trim_end_matches(" - Client");
+    let of_sentinel = text.strip_prefix("\"NOAUTH\": ").filter(|told| told.starts_with("the sentinel "));
+    of_sentinel.unwrap_or(text).to_owned()
 }
 
 /// What the making of a connection failed of, as this user.

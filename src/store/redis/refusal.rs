@@ -12,6 +12,7 @@ use redis::{ConnectionAddr, RedisError};
 use tokio_rustls::rustls::pki_types::UnixTime;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 
+use super::failed::is_misnamed;
 use super::tls::TlsFiles;
 
 const NO_TLS: &str =
@@ -59,7 +60,7 @@ impl Unanswered {
     /// That one is away is said where nothing else is: somebody must look after the other.
     pub(super) fn add(&mut self, error: RedisError) {
         self.may_pass |= TlsRefusal::of(&error).is_none_or(|refusal| !refusal.for_good);
-        if self.told.as_ref().and_then(TlsRefusal::of).is_none() {
+        if self.told.as_ref().is_none_or(|told| TlsRefusal::of(told).is_none() && !is_misnamed(told)) {
             self.told = Some(error);
         }
     }

@@ -6,9 +6,13 @@
 //! made anew count from the beginning: where the one that is followed says that it is no primary, or most of them name it under
 //! an epoch that is lower than the one that is known, whoever they name next is followed. What they say is believed only as far
 //! as ROLE agrees (`link` asks it on every connection), and who may write is the token's affair, not theirs.
+//!
+//! **Whom they let in.** Most ask for no password. One that does is asked as the user of the URL, with his password, and then with the
+//! password alone, as it may know no users. What it took last is tried first the next time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
@@ -16,6 +20,7 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, Redis
 use tokio::task::JoinSet;
 
 use super::connect::RedisServer;
+use super::failed::{is_denied, is_misnamed};
 use super::following::{Following, NamedPrimary};
 use super::refusal::Unanswered;
 use super::tls::RedisTls;
@@ -24,10 +29,18 @@ use super::tls::RedisTls;
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 const SCHEME: &str = "redis+sentinel://";
 
+/// One of them, and how it may be asked: without a password, and with that of the URL.
+#[derive(Debug, Clone)]
+struct Sentinel {
+    ways: Vec<RedisServer>,
+    /// Which of these it took last.
+    taken: Arc<AtomicUsize>,
+}
+
 /// The sentinels of one service.
 #[derive(Debug)]
 pub(super) struct Sentinels {
-    each: Vec<RedisServer>,
+    each: Vec<Sentinel>,
     service: String,
     /// How the primary is spoken to: everything but where it is.
     primary: ConnectionInfo,
@@ -64,10 +77,16 @@ impl Sentinels {
                 format!("{host}:26379")
             };
             let info = format!("redis://{host}/").into_connection_info()?.set_tcp_settings(settings.clone());
-            RedisServer::at(info, tls)
+            let named = primary.redis_settings();
+            let password = named.password().map(|password| info.redis_settings().clone().set_password(password));
+            let user = password.clone().zip(named.username()).map(|(settings, user)| settings.set_username(user));
+            let with = |settings| RedisServer::at(info.clone().set_redis_settings(settings), tls);
+            let others = user.into_iter().chain(password).map(with);
+            let ways = std::iter::once(RedisServer::at(info.clone(), tls)).chain(others).collect::<Result<_, _>>()?;
+            Ok(Sentinel { ways, taken: Arc::default() })
         });
         Ok(Self {
-            each: each.collect::<Result<_, _>>()?,
+            each: each.collect::<Result<_, RedisError>>()?,
             service: service.to_owned(),
             primary: primary.set_tcp_settings(settings.clone()),
             tls: tls.cloned(),
@@ -78,7 +97,7 @@ impl Sentinels {
     /// `SERVICE of HOST:PORT,…`.
     pub(super) fn name(&self) -> String {
         let hosts: Vec<String> =
-            self.each.iter().filter_map(RedisServer::address).map(ConnectionAddr::to_string).collect();
+            self.each.iter().filter_map(Sentinel::address).map(ConnectionAddr::to_string).collect();
         format!("{} of {}", self.service, hosts.join(","))
     }
 
@@ -89,7 +108,7 @@ impl Sentinels {
         let mut asking = JoinSet::new();
         for sentinel in &self.each {
             let (sentinel, service) = (sentinel.clone(), self.service.clone());
-            asking.spawn(async move { ask(&sentinel, &service).await });
+            asking.spawn(async move { sentinel.ask(&service).await });
         }
         while let Some(asked) = asking.join_next().await {
             match asked {
@@ -123,6 +142,53 @@ impl Sentinels {
 
     pub(super) fn following(&self) -> &Following {
         &self.following
+    }
+}
+
+impl Sentinel {
+    fn address(&self) -> Option<&ConnectionAddr> {
+        self.ways.first().and_then(RedisServer::address)
+    }
+
+    /// Whom it names, however it may be asked.
+    async fn ask(&self, service: &str) -> Result<Option<NamedPrimary>, RedisError> {
+        let first = self.taken.load(Ordering::Relaxed);
+        let mut refused = None;
+        for way in (first..self.ways.len()).chain(0..first) {
+            match ask(&self.ways[way], service).await {
+                Err(error) if is_misnamed(&error) || is_denied(&error) => refused = Some(error),
+                answered => {
+                    if answered.is_ok() {
+                        self.taken.store(way, Ordering::Relaxed);
+                    }
+                    return answered;
+                }
+            }
+        }
+        Err(refused.map_or_else(
+            || RedisError::from((ErrorKind::Client, "there is no way to ask it")),
+            |error| self.told(&error),
+        ))
+    }
+
+    /// That it lets nobody in, and what to do.
+    fn told(&self, error: &RedisError) -> RedisError {
+        let at = self.address().map_or_else(String::new, ConnectionAddr::to_string);
+        let text = if self.ways.len() == 1 {
+            format!(
+                "the sentinel at {at} wants a password, and the URL names none: name one before the hosts \
+                 (`redis+sentinel://:PASSWORD@HOST:PORT,…`). It is that of Redis, and must be that of the sentinels, too \
+                 (`requirepass` of both)"
+            )
+        } else {
+            format!(
+                "the sentinel at {at} wants a password, and takes neither the user of the URL with his password nor that password \
+                 alone, which are those of Redis: give the sentinel the same (its `requirepass`, or `ACL SETUSER`), or none \
+                 ({error})"
+            )
+        };
+        // As Redis itself says it: it is of no use to try again.
+        redis::make_extension_error("NOAUTH".to_owned(), Some(text))
     }
 }
 

@@ -1,0 +1,80 @@
+//! A sentinel that lets nobody in without a password.
+
+use std::net::TcpStream;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use crate::redis::{Redis, process};
+use crate::server::{Server, Starting, allod};
+
+const PASSWORD: &str = "secret";
+
+/// One that watches a primary, and asks for a password; killed at the end.
+struct Guarded {
+    child: Child,
+    port: u16,
+}
+
+impl Guarded {
+    fn watching(redis: &Redis, directory: &std::path::Path) -> Self {
+        let (port, file) = (process::ports::free_port(), directory.join("sentinel.conf"));
+        let text = format!(
+            "bind 127.0.0.1\nport {port}\ndir {}\nrequirepass {PASSWORD}\nsentinel monitor register 127.0.0.1 {} 1\n\
+             sentinel auth-pass register {PASSWORD}\n",
+            directory.display(),
+            redis.port()
+        );
+        std::fs::write(&file, text).unwrap();
+        let child = process::spawn(Command::new(process::program()).arg(&file).arg("--sentinel"));
+        let end = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < end, "the sentinel does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self { child, port }
+    }
+
+    /// The URL of whom it names, asked as this user.
+    fn url(&self, user: &str) -> String {
+        format!("redis+sentinel://{user}127.0.0.1:{}/register", self.port)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        process::kill(&mut self.child);
+    }
+}
+
+#[test]
+fn sentinels_with_a_password_are_asked_with_that_of_the_url_and_where_that_does_not_do_it_is_said_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let [place, sentinels] = ["redis", "sentinel"].map(|name| directory.path().join(name));
+    [&place, &sentinels].into_iter().for_each(|place| std::fs::create_dir(place).unwrap());
+    let Some(redis) = Redis::start(&place, &[]) else { return };
+    redis.ask(&["ACL", "SETUSER", "allod", "on", &format!(">{PASSWORD}"), "~*", "&*", "+@all"]);
+    redis.ask(&["ACL", "SETUSER", "other", "on", ">other", "~*", "&*", "+@all"]);
+    redis.ask(&["CONFIG", "SET", "requirepass", PASSWORD]);
+    let guarded = Guarded::watching(&redis, &sentinels);
+    let starting = |user: &str, data: &str| {
+        let data = directory.path().join(data);
+        let text = data.display().to_string();
+        Starting::with_arguments(&data, &["serve", "--redis", &guarded.url(user), "--data", &text])
+    };
+    // The sentinel knows no user but the one without a name.
+    for (user, data) in [(":secret@", "a"), ("allod:secret@", "b")] {
+        let server: Server = starting(user, data).ready();
+        server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24", "--if-absent"]);
+        server.stop();
+    }
+    for (user, says) in [("", "the URL names none"), ("other:other@", "takes neither the user of the URL")] {
+        let (code, log) = starting(user, "c").ends();
+        assert_eq!(code, Some(1), "{log}");
+        let at = format!("the sentinel at 127.0.0.1:{} wants a password", guarded.port);
+        assert!(log.contains(&at) && log.contains(says), "{user}: {log}");
+        assert!(!log.contains("other:other"), "{log}");
+        let doctor = Command::new(allod()).args(["doctor", "--redis", &guarded.url(user)]).output().unwrap();
+        let told = String::from_utf8_lossy(&doctor.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(told.contains(&at) && told.contains(says), "{user}: {told}");
+    }
+}
