@@ -43,7 +43,11 @@
 //! from all others for longer than a lease. Shown by `for_many_addresses_that_come_at_once_redis_is_not_asked_by_each_length_of_blocks`,
 //! `a_put_inside_a_stored_block_is_refused`, `a_block_over_anything_that_is_held_is_refused`,
 //! `where_there_are_no_blocks_nothing_is_read_because_of_them`,
-//! `beside_a_network_with_blocks_another_one_of_its_shard_is_not_searched_for_any`. *Otherwise:* what the head counts are the blocks
+//! `beside_a_network_with_blocks_another_one_of_its_shard_is_not_searched_for_any`. *Redis is started in a Czech locale: Lua compares
+//! strings by that, a letter comes before a digit, and an address of the block's is taken for one beside it.* So addresses are compared by
+//! bytes; shown by `a_put_inside_a_block_and_a_block_over_what_is_held_are_refused_whatever_the_locale_of_redis`,
+//! `ipv6_addresses_are_found_where_they_lie_whatever_the_locale_of_redis`, and for what lies astray of before by
+//! `records_that_lie_astray_are_brought_where_they_are_looked_for_when_their_shard_is_loaded`. *Otherwise:* what the head counts are the blocks
 //! of a shard: beside a network with blocks it is asked of the others of its shard whether they have any.
 //!
 //! **Memory never runs on after doubt.** *Not applied* is sent again, in order, for two seconds, and a large move for up to
@@ -130,6 +134,15 @@
 //! read once more; and only where its lease is in force, or where it has no secret, so that it shares the register with nobody, and
 //! saw nobody: else another one may have owned it since. *It may have come, granted and gone with what Redis had, and neither ever
 //! reached the other.*
+//! *Redis is emptied once more meanwhile, or an answer is lost: what is there unfinished would keep it from being written.* So it is tried
+//! again until it is whole, and what this node itself began goes; shown by
+//! `a_register_whose_redis_is_emptied_again_while_it_is_written_anew_is_written_all_the_same`,
+//! `what_was_begun_anew_and_is_unfinished_is_begun_once_more_by_who_began_it`. *It is not written anew, the node ends, and its operator
+//! brings an older copy: it is its own line, and nothing says what is missing.* So it leaves what it acknowledged, as at any end that does
+//! not know what Redis has, and how far that was; shown by
+//! `what_an_owner_acknowledged_whose_redis_was_emptied_is_given_back_to_an_older_copy`,
+//! `what_a_node_acknowledged_that_let_go_before_redis_was_emptied_is_given_back_to_an_older_copy`,
+//! `an_older_copy_is_refused_where_what_was_acknowledged_is_remembered_no_more`.
 //! What was decided and never durable is told from what was by the way back that each network keeps
 //! ([`core::network::WayBack`](crate::core::network::WayBack)). [`store::redis`](crate::store::redis); shown by
 //! `an_emptied_server_stops_the_store_and_the_next_start`, `a_head_that_is_missing_is_damage`,
@@ -180,7 +193,9 @@
 //! (see [`limits`](crate::limits)); getting ready before, which nobody waits for, by two minutes: less
 //! would keep a large register on a slow machine from being handed over at all. [`actors::standby`](crate::actors::standby);
 //! shown by `a_node_is_drained_under_load_and_no_client_is_put_off`, `a_large_register_is_handed_over_whole` and
-//! `what_is_held_for_a_hand_over_that_never_comes_is_held_for_ten_seconds_and_answered_then`. *Otherwise:* all shards go at once, as one node
+//! `what_is_held_for_a_hand_over_that_never_comes_is_held_for_ten_seconds_and_answered_then`. *The history is kept for little, and the log of
+//! a busy shard is cut while it is read.* So while another node reads the owner keeps more; shown by
+//! `a_shard_whose_log_is_cut_while_it_is_read_beside_its_owner_is_told_to_be_so_and_is_kept_for_a_successor`. *Otherwise:* all shards go at once, as one node
 //! owns them.
 //!
 //! **Order while forwarding.** Requests of one connection for one network are under way at one owner only: when the role

@@ -65,7 +65,10 @@ impl Standby {
             let (batches, head) = followed
                 .await
                 .map_err(|error| chain(&error))?
-                .ok_or("what was committed since does not continue what is known")?;
+                .ok_or(
+                    "what was committed since does not continue what is known: another node took over, or the log is cut sooner than \
+                     it is followed (raise `history.keep_bytes`)",
+                )?;
             taken += batches.len();
             beside.take_in(&batches, head)?;
         }

@@ -9,11 +9,16 @@
 //! owned the register since, also one that is gone again and that this one never saw, and granted what is free in this memory. A store in which anything is left of a register is never written over; nor is one that only
 //! went back (`store::redis::heal`).
 //!
+//! **It is tried again and again**, whatever stands in the way: Redis is away, refuses to write, or was emptied once more. It ends only
+//! where something is there that this process did not write, or where another node may have owned the register meanwhile. What is left
+//! on the disk then is in `store::redis::farewell`.
+//!
 //! **A stop** waits for it: what is written is served by nobody before it is whole, and the memory ends with the process. So it
 //! goes on for a while, says so, and has the supervisor wait, too (`supervisor`).
 //!
 //! Review notes: can two write it? Is what was answered as not done certainly not in it?
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +26,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Ended;
-use super::filling::{CannotFill, Filling, RegisterTally, Writer, insist, is_away, post_whole};
+use super::filling::{CannotFill, Filling, RegisterTally, Writer, is_away, post_whole};
 use super::keeper::Keeper;
 use super::lease::let_go;
 use crate::actors::clock::Clock;
@@ -30,13 +35,21 @@ use crate::actors::service::{RegisterMemory, Shared};
 use crate::actors::{Applied, Fault};
 use crate::limits::NODE_LEASE_MS;
 use crate::server::role::Role;
-use crate::store::Store;
-use crate::store::moving::Movable;
+use crate::store::moving::{Begun, Movable};
+use crate::store::{CommitError, Store, StoreError};
+use crate::telemetry::Seldom;
 
 /// What its clients are told meanwhile.
 const WRITING: &str = "Redis was emptied, and this node writes the register anew, which it has in memory";
-/// For how long Redis, or a replica that is waited for, may be away while it is written: each time.
+/// For how long Redis, or a replica that is waited for, may be away while it is written: each time, before it is begun once more.
+/// And how long it may be away from a node that is one of several.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Pause before it is begun once more.
+const BEGINS_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How soon, and how seldom at the end, it is said why it is not whole yet.
+const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
+/// How often it is written once more where a record stands in the way: it will the next time, too.
+const TRIES_OF_RECORDS: u32 = 3;
 /// For how long it is written on when the server is asked to stop.
 const WRITES_ON_WITHIN: Duration = PATIENCE;
 /// How long the last words of the store that was written may take.
@@ -82,12 +95,20 @@ impl Keeper {
                     problem,
                     "the register is written anew, from the memory of this node: leave it running"
                 );
-                to_the_end(write(&*self.store, memory, &*self.server.clock, &self.card.name), stop).await
+                let writing = Writing {
+                    store: &*self.store,
+                    memory,
+                    clock: &*self.server.clock,
+                    node: &self.card.name,
+                    is_alone: self.shares_with_nobody(),
+                };
+                to_the_end(writing.write(), stop).await
             }
             Err(why) => Err(why),
         };
         match written {
             Ok((tally, batches)) => {
+                self.store.written_anew();
                 let (written, took_ms) = (tally.words(), begun.elapsed().as_millis() as u64);
                 tracing::warn!(
                     written,
@@ -101,7 +122,8 @@ impl Keeper {
             Err(why) => {
                 tracing::error!(why, "the register is not written anew");
                 Ended::Failed(format!(
-                    "{problem}. It was not written anew from memory: {why}. Bring the data of Redis back, and start again"
+                    "{problem}. It was not written anew from memory: {why}. Bring the data of Redis back, and start again with the \
+                     directory of this node (`store.directory`): it knows what was acknowledged last, and an older copy lacks that"
                 ))
             }
         }
@@ -137,36 +159,114 @@ async fn to_the_end<T>(
     }
 }
 
-/// Writes it, reads it again, and opens it to everybody. Answers what it has, and in how many batches that was written.
-async fn write(
-    store: &dyn Store,
+/// A register that is written, until it is whole.
+struct Writing<'a> {
+    store: &'a dyn Store,
     memory: RegisterMemory,
-    clock: &dyn Clock,
-    node: &str,
-) -> Result<(RegisterTally, u64), String> {
-    let RegisterMemory { records, times, generation } = memory;
-    let begun = insist(Instant::now() + PATIENCE, is_away, || store.anew(times.clone())).await;
-    let begun = begun.map_err(|error| chain(&error))?;
-    let target = begun.store;
-    let reason = format!("Redis was emptied; written from the memory of node {node}");
-    let writing = async {
-        let writer = Writer { by: "anew", reason: Some(&reason) };
-        let mut filling = Filling::new(&*target, begun.heads, generation, (clock, writer)).patient(PATIENCE);
-        for (id, states) in records {
-            filling.write(id, Box::new(states.into_iter())).await?;
+    clock: &'a dyn Clock,
+    node: &'a str,
+    /// No other node can own the register, however long Redis is away.
+    is_alone: bool,
+}
+
+/// Why it is not whole yet.
+enum Unwritten {
+    /// Redis does not answer, or does not write.
+    Away(StoreError),
+    /// It was emptied once more, or else something came in between.
+    Disturbed(CannotFill),
+}
+
+impl Writing<'_> {
+    /// Writes it, reads it again, and opens it to everybody. Answers what it has, and in how many batches that was written.
+    async fn write(self) -> Result<(RegisterTally, u64), String> {
+        let says = Seldom::new(SAID_EVERY);
+        let (mut away_since, mut tries_of_records) = (None, 0);
+        loop {
+            let why = match self.begin().await {
+                Ok(begun) => {
+                    away_since = None;
+                    match self.fill(begun).await {
+                        Ok(written) => return Ok(written),
+                        Err(Unwritten::Away(error)) if !self.is_alone => return Err(too_long(&error)),
+                        Err(Unwritten::Away(error)) => chain(&error),
+                        Err(Unwritten::Disturbed(cannot)) => {
+                            tries_of_records += u32::from(matches!(cannot, CannotFill::Record(_)));
+                            let why = cannot.words();
+                            if tries_of_records == TRIES_OF_RECORDS {
+                                return Err(why);
+                            }
+                            why
+                        }
+                    }
+                }
+                Err(error) if may_pass(&error) => {
+                    let since = *away_since.get_or_insert_with(Instant::now);
+                    if !self.is_alone && since.elapsed() >= PATIENCE {
+                        return Err(too_long(&error));
+                    }
+                    chain(&error)
+                }
+                Err(error) => return Err(chain(&error)),
+            };
+            if let Some(unsaid) = says.turn() {
+                tracing::error!(
+                    why,
+                    unsaid,
+                    "the register is not written anew yet, and is tried again: leave this node running"
+                );
+            }
+            tokio::time::sleep(BEGINS_AGAIN_AFTER).await;
         }
-        filling.flush().await?;
-        let (written, there) = (filling.written(), filling.load_again(|_| {}).await?);
-        if written != there {
-            let (there, written) = (there.words(), written.words());
-            return Err(CannotFill::Record(format!("{there} are there, and {written} were written")));
-        }
-        post_whole(&*target, filling.ends(), PATIENCE).await?;
-        Ok((written, filling.batches()))
-    };
-    let written = writing.await.map_err(CannotFill::words);
-    leave(&*target).await;
-    written
+    }
+
+    async fn begin(&self) -> Result<Begun, StoreError> {
+        self.store.anew(self.memory.times.clone()).await
+    }
+
+    /// Writes it into what was begun, which is closed then.
+    async fn fill(&self, begun: Begun) -> Result<(RegisterTally, u64), Unwritten> {
+        let Begun { store: target, heads } = begun;
+        let reason = format!("Redis was emptied; written from the memory of node {}", self.node);
+        let writing = async {
+            let writer = Writer { by: "anew", reason: Some(&reason) };
+            let mut filling =
+                Filling::new(&*target, heads, self.memory.generation, (self.clock, writer)).patient(PATIENCE);
+            for (id, states) in &self.memory.records {
+                filling.write(*id, states.iter().cloned()).await?;
+            }
+            filling.flush().await?;
+            let (written, there) = (filling.written(), filling.load_again(|_| {}).await?);
+            if written != there {
+                let (there, written) = (there.words(), written.words());
+                return Err(CannotFill::Record(format!("{there} are there, and {written} were written")));
+            }
+            post_whole(&*target, filling.ends(), PATIENCE).await?;
+            Ok((written, filling.batches()))
+        };
+        let written = writing.await;
+        leave(&*target).await;
+        written.map_err(|cannot| match cannot {
+            CannotFill::Read(error) if may_pass(&error) => Unwritten::Away(error),
+            CannotFill::Commit(CommitError::NotApplied { cause } | CommitError::Unknown { cause })
+                if may_pass(&cause) =>
+            {
+                Unwritten::Away(cause)
+            }
+            cannot => Unwritten::Disturbed(cannot),
+        })
+    }
+}
+
+/// Is it worth while to ask again?
+fn may_pass(error: &StoreError) -> bool {
+    is_away(error) || matches!(error, StoreError::Full)
+}
+
+/// A node that is one of several gives up.
+fn too_long(error: &StoreError) -> String {
+    let (away_s, why) = (PATIENCE.as_secs(), chain(error));
+    format!("Redis was not there for {away_s} s, in which another node may have owned the register ({why})")
 }
 
 /// Whoever owns it next need not wait for the end of a lease.

@@ -163,7 +163,11 @@ impl<'a> Filling<'a> {
     }
 
     /// Writes what is stored under one id. It may wait to be written with what follows.
-    pub(super) async fn write(&mut self, id: NetworkId, states: States) -> Result<(), CannotFill> {
+    pub(super) async fn write(
+        &mut self,
+        id: NetworkId,
+        states: impl Iterator<Item = (Key, State)>,
+    ) -> Result<(), CannotFill> {
         let at = usize::from(shard_of(id, self.target.info().shards).0);
         let (wall, Writer { by, reason }) = (self.clock.wall(), self.writer);
         let act = || Act {

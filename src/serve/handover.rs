@@ -113,6 +113,22 @@ pub(super) struct Handover<'a> {
     pub(super) peers: &'a Peers,
 }
 
+/// While another node reads the register beside this owner, which ends with this.
+struct ReadBeside<'a>(&'a dyn Store);
+
+impl<'a> ReadBeside<'a> {
+    fn begins(store: &'a dyn Store) -> Self {
+        store.is_read_beside(true);
+        Self(store)
+    }
+}
+
+impl Drop for ReadBeside<'_> {
+    fn drop(&mut self) {
+        self.0.is_read_beside(false);
+    }
+}
+
 impl Handover<'_> {
     /// Gives the register to another node, or to this one only. Answers who owns it then, and the way there.
     pub(super) async fn run(&self, shared: &Arc<Shared>, only: Option<&str>) -> Result<(Holder, Arc<Link>), Unhanded> {
@@ -125,6 +141,7 @@ impl Handover<'_> {
         }
         // Getting ready may take minutes: what nobody could take over is found before, and what changed meanwhile behind it.
         self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
+        let _read = ReadBeside::begins(self.store);
         let successor = self.prepare(&candidates, &links).await.map_err(Unhanded::Kept)?;
         self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
         // From here on nobody is waited for who is not there.

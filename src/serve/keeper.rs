@@ -398,7 +398,7 @@ impl Keeper {
 
     /// Can no other node have owned the register since this one did? One with a secret is one of several, and another one may
     /// have come, granted and gone while this one reached neither it nor the store.
-    fn shares_with_nobody(&self) -> bool {
+    pub(super) fn shares_with_nobody(&self) -> bool {
         self.peers.is_none() && self.server.nodes.is_alone()
     }
 

@@ -345,14 +345,25 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Begins the register anew in a store that was emptied: under its identity, each shard at this time, behind the last batch
-    /// of which somebody was told, and owned by the caller. Nobody else can take it before it was written and posted.
+    /// of which somebody was told, and owned by the caller. Nobody else can take it before it was written and posted. What this
+    /// process began so before, and did not finish, goes.
     ///
     /// # Errors
-    /// [`StoreError::Foreign`] if something is there; [`StoreError::Invalid`] where a store is never emptied.
+    /// [`StoreError::Foreign`] if something else is there; [`StoreError::Invalid`] where a store is never emptied;
+    /// [`StoreError::Io`] and [`StoreError::Full`] for what may pass.
     fn anew(&self, times: Vec<ShardTime>) -> Later<Result<moving::Begun, StoreError>> {
         let _ = times;
         let text = "this store is not written from memory".into();
         Box::pin(std::future::ready(Err(StoreError::Invalid(text))))
+    }
+
+    /// What was begun [`anew`](Store::anew) is whole: nobody need be left what this process remembers of what it had before.
+    fn written_anew(&self) {}
+
+    /// Another node reads the register beside this owner to take it over, or does not any more: what it has not read of the log
+    /// stays meanwhile, within bounds.
+    fn is_read_beside(&self, is_read: bool) {
+        let _ = is_read;
     }
 
     /// How this node is known to the others from now on.

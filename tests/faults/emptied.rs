@@ -253,3 +253,33 @@ async fn what_is_written_anew_is_what_was_answered_also_of_requests_that_were_un
         assert!(wrong.is_empty(), "{wrong:?} of {} were told, after {pause:?}\n{}", told.len(), nodes.logs());
     }
 }
+
+/// Once more while it is written: what is there then is its own, and goes. Nobody but this node has the register.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_register_whose_redis_is_emptied_again_while_it_is_written_anew_is_written_all_the_same() {
+    const HELD: usize = 4_000;
+    /// How many keys there are when it is emptied: when it was begun, and in the midst of it.
+    const KEYS: [&str; 3] = ["0", "30", "50"];
+    const WHILE_IT_IS_WRITTEN: &str = "if redis.call('HEXISTS', KEYS[1], 'moved') == 0 or redis.call('DBSIZE') < \
+                                       tonumber(ARGV[1]) then return 0 end redis.call('FLUSHALL') return 1";
+    let Some(nodes) = Nodes::set(Setting { alone: true, redis: &[], ..Setting::default() }) else { return };
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]})).await;
+    let calls = (0..HELD).map(|n| ("ip.allocate".to_owned(), json!({"network": "lan", "owner": format!("o{n}")})));
+    let granted = client.call_all(calls.collect()).await;
+    assert!(granted.iter().all(|answer| matches!(answer, Answer::Result(_))));
+    let (mut again, mut whole) = (0, 0);
+    nodes.redis.ask(&["FLUSHALL"]);
+    while let Some(keys) = KEYS.get(again) {
+        again += nodes.redis.number(&["EVAL", WHILE_IT_IS_WRITTEN, "1", "{allod}:register", keys]) as usize;
+        if written(&nodes) > whole {
+            // It was whole before anybody looked.
+            whole = written(&nodes);
+            nodes.redis.ask(&["FLUSHALL"]);
+        }
+        assert!(!nodes.logs().contains("not written anew from memory"), "{}", nodes.logs());
+    }
+    eventually("it is written anew", || written(&nodes) > whole).await;
+    let list = self::again(&nodes).await.list_all().await;
+    assert_eq!(list.len(), HELD);
+}

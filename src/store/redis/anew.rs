@@ -8,9 +8,15 @@
 //! history before that is gone. Whoever finds it unfinished waits ([`MoveNotice::Anew`]); what a node left unfinished that ended
 //! meanwhile nobody serves.
 //!
+//! **Once more.** Redis may be emptied again meanwhile, or go back to where part of it was written, or an answer may be lost. Then
+//! it is begun again: what stands there unfinished goes, if it is this process's own, by the tokens that it ends. Nobody else ended
+//! just those.
+//!
 //! Neighbours: `serve::anew` writes what was in memory; `heal` gives back what only the last batches lack.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::begin::now_ms;
@@ -18,6 +24,7 @@ use super::connect::RedisWay;
 use super::failed::{self, Failed};
 use super::keys::{FORMAT, Keys};
 use super::link::Link;
+use super::moving::keys_of_shards;
 use super::scripts::{self, LoadedScript, ScriptCall, Shas};
 use super::shared::RedisShared;
 use super::{RedisOptions, RedisStore};
@@ -41,6 +48,8 @@ pub(super) struct Anew {
     heads: Vec<Head>,
     /// The last take-overs of each, that one first.
     takes: Vec<String>,
+    /// Something else of a register is there.
+    is_refused: AtomicBool,
 }
 
 impl RedisStore {
@@ -59,16 +68,30 @@ impl RedisStore {
         // Only its owner reads what lies in the directory, which it has open; and nothing of it is played again.
         let options =
             RedisOptions { opening: Opening::Unfinished(register), directory: None, heal_bytes: 0, ..options };
-        let anew = Arc::new(Anew { register, by, heads: heads.clone(), takes });
-        let store = match way {
-            Some(way) => Self::open_or_begin_over(options, way, Some(anew)).await?,
+        let anew = Arc::new(Anew { register, by, heads: heads.clone(), takes, is_refused: AtomicBool::new(false) });
+        let begun = Arc::clone(&anew);
+        let opened = match way {
+            Some(way) => Self::open_or_begin_over(options, way, Some(begun)).await,
             None => {
-                let beginning = tokio::task::spawn_blocking(move || Self::open_or_begin(options, Some(anew)));
+                let beginning = tokio::task::spawn_blocking(move || Self::open_or_begin(options, Some(begun)));
                 let crashed = |_| Err(StoreError::Poisoned("what begins it anew crashed".into()));
-                beginning.await.unwrap_or_else(crashed)?
+                beginning.await.unwrap_or_else(crashed)
             }
         };
+        let store =
+            opened.map_err(|error| if anew.is_refused.load(Ordering::Acquire) { error } else { passes(error) })?;
         Ok(Begun { store: Box::new(store), heads })
+    }
+}
+
+/// Whatever else keeps it from being begun passes: Redis is set otherwise, or was emptied just now.
+fn passes(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Io { .. } | StoreError::Full => error,
+        error => {
+            let context = "beginning the register anew".into();
+            StoreError::Io { context, source: Arc::new(io::Error::other(error.to_string())) }
+        }
     }
 }
 
@@ -104,17 +127,61 @@ impl Anew {
         {
             let at = link.name();
             let text = format!("Redis at {at} was not emptied: {stray} is on another server, where a move broke off");
-            return Err(StoreError::Foreign(text.into()));
+            return Err(self.refused(text));
         }
-        let answer = link.call(&self.call(shas, keys)?, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-        match scripts::begun(answer) {
-            Some(true) => Ok(()),
-            Some(false) => {
-                let text = format!("Redis at {} has something of a register under `{}`", link.name(), keys.prefix());
-                Err(StoreError::Foreign(text.into()))
+        let is_begun = self.ask(link, &self.call(shas, keys)?).await?;
+        if is_begun || (self.clear(link, shas, keys).await? && self.ask(link, &self.call(shas, keys)?).await?) {
+            return Ok(());
+        }
+        let text = format!("Redis at {} has something of a register under `{}`", link.name(), keys.prefix());
+        Err(self.refused(text))
+    }
+
+    /// It is for somebody else to say what becomes of what is there.
+    fn refused(&self, text: String) -> StoreError {
+        self.is_refused.store(true, Ordering::Release);
+        StoreError::Foreign(text.into())
+    }
+
+    /// Calls a script that does something, unless something else is there.
+    async fn ask(&self, link: &mut Link, call: &ScriptCall) -> Result<bool, StoreError> {
+        let answer = link.call(call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+        scripts::begun(answer).ok_or_else(|| failed::strange(link.name(), "the script answered something else"))
+    }
+
+    /// Takes away what this process began before, if that is what is there. Tells whether it was.
+    async fn clear(&self, link: &mut Link, shas: &Shas, keys: &Keys) -> Result<bool, StoreError> {
+        let mut cursor = String::from("0");
+        // Before anything is looked for: what was sent before adds nothing from here on.
+        let mut gone = Vec::new();
+        loop {
+            if !self.ask(link, &self.clearing(shas, keys, (&gone, false))).await? {
+                return Ok(false);
             }
-            None => Err(failed::strange(link.name(), "the script answered something else")),
+            (cursor, gone) = keys_of_shards(link, keys, &cursor).await?;
+            if cursor == "0" {
+                return self.ask(link, &self.clearing(shas, keys, (&gone, true))).await;
+            }
         }
+    }
+
+    fn clearing(&self, shas: &Shas, keys: &Keys, (gone, whole): (&[Vec<u8>], bool)) -> ScriptCall {
+        let heads = (0..).map(ShardId).zip(&self.heads).map(|(shard, _)| keys.head(shard));
+        let names: Vec<String> = std::iter::once(keys.register()).chain(heads).collect();
+        let mut call = ScriptCall::new(shas, LoadedScript::Clear, &names);
+        call.arg(scripts::hex(self.register)).arg(self.notice()).arg(if whole { "1" } else { "0" });
+        for head in &self.heads {
+            call.arg(scripts::hex(head.parent.0));
+        }
+        for name in gone {
+            call.arg(name);
+        }
+        call
+    }
+
+    /// What it says of itself until it is whole.
+    fn notice(&self) -> String {
+        MoveNotice::Anew { by: self.by.clone() }.text()
     }
 
     fn call(&self, shas: &Shas, keys: &Keys) -> Result<ScriptCall, StoreError> {
@@ -124,7 +191,7 @@ impl Anew {
         let mut call = ScriptCall::new(shas, LoadedScript::Anew, &names);
         call.arg(scripts::hex(self.register)).arg(FORMAT).number(self.heads.len() as u64).number(now_ms());
         // No other node is to reach this one as the owner.
-        call.arg(MoveNotice::Anew { by: self.by.clone() }.text()).arg(&self.by).arg("").arg("").number(NODE_LEASE_MS);
+        call.arg(self.notice()).arg(&self.by).arg("").arg("").number(NODE_LEASE_MS);
         for ((shard, head), takes) in shards.zip(&self.takes) {
             let &Head { epoch, token, parent, seq, digest, time, generation, format } = head;
             let last =

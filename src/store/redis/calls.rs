@@ -191,6 +191,14 @@ impl Store for RedisStore {
         Box::pin(async move { Self::begin_anew(&shared, options, way, &times).await })
     }
 
+    fn written_anew(&self) {
+        self.shared.written_anew();
+    }
+
+    fn is_read_beside(&self, is_read: bool) {
+        self.shared.is_read_beside(is_read);
+    }
+
     fn introduce(&self, card: NodeCard) {
         self.shared.introduce(card);
     }

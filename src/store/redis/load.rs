@@ -17,6 +17,7 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::astray::{self, Astray, Span};
 use super::failed::{self, Failed};
 use super::indexer::Indexer;
 use super::keys::{HashKind, HashName};
@@ -178,6 +179,7 @@ async fn load(
     shared.sound()?;
     shared.line(shard, |_| ())?;
     let begun = Instant::now();
+    let mut is_trimmed = false;
     for _ in 0..TRIES {
         let connection = heal::ready(shared, link).await.map_err(Failed::into_error)?.1;
         let before = head(shared, link, shard, token).await?;
@@ -186,7 +188,10 @@ async fn load(
             // Its owner sees to it.
             None => None,
         };
-        let mut networks = read_networks(shared, link, shard).await?;
+        let (mut networks, astray) = read_networks(shared, link, shard).await?;
+        if let Some(token) = token.filter(|_| !astray.is_empty()) {
+            astray::place(shared, link, (shard, token), &astray).await?;
+        }
         if let Some(surplus) = surplus {
             surplus::cut(shared, link, &before, &surplus, &marks(&networks)).await?;
         }
@@ -199,6 +204,7 @@ async fn load(
             Ordering::Equal => after.digest == before.digest,
             Ordering::Greater => play(shared, link, shard, (before.seq, after.seq), &mut networks).await?,
         };
+        is_trimmed = after.seq > before.seq && !whole;
         if !whole {
             continue;
         }
@@ -209,7 +215,19 @@ async fn load(
             return image(after, networks);
         }
     }
-    Err(failed::strange(&shared.place, "the connection broke each time the shard was loaded"))
+    Err(if is_trimmed {
+        unplayed(shared, shard)
+    } else {
+        failed::strange(&shared.place, "the connection broke each time the shard was loaded")
+    })
+}
+
+/// What was committed while a shard was read is to be played over it, and is not in its log any more.
+fn unplayed(shared: &RedisShared, shard: ShardId) -> StoreError {
+    let text = "what was committed meanwhile is not in its log any more, which is cut too soon for it: raise `history.keep_bytes` (and \
+                `history.keep_seconds`) of the node that owns the register, or hand it over while less is asked of it";
+    let context = format!("loading shard {} from Redis at {}", shard.0, shared.place).into();
+    StoreError::Io { context, source: Arc::new(std::io::Error::other(text)) }
 }
 
 /// The number that a change of each key must expect.
@@ -240,7 +258,7 @@ async fn read_networks(
     shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
-) -> Result<BTreeMap<NetworkId, Partial>, StoreError> {
+) -> Result<(BTreeMap<NetworkId, Partial>, Vec<Astray>), StoreError> {
     let mut command = Cmd::new();
     command.arg("HGETALL").arg(shared.keys.networks(shard));
     let mut pairs = list(shared, link.ask(command, PIECE_WITHIN).await?)?.into_iter();
@@ -285,9 +303,9 @@ async fn read_networks(
             }
         }
     }
-    read_hashes(shared, link, &hashes, (&mut networks, &mut empty)).await?;
+    let read = read_hashes(shared, link, &hashes, (&mut networks, &mut empty)).await?;
     empty.check(shared, link).await?;
-    Ok(networks)
+    Ok((networks, astray::among(&hashes, &read)))
 }
 
 /// Asks for the names of the next hashes.
@@ -319,16 +337,19 @@ async fn rest_of_index(
     }
 }
 
-type Hash = (NetworkId, HashKind, Vec<u8>);
+/// A hash of a network, by its kind and its LOW.
+pub(super) type Hash = (NetworkId, HashKind, Vec<u8>);
 
-/// Reads hashes in the order given. While one piece is decoded, Redis sends the next, and the one before is indexed.
+/// Reads hashes in the order given, and tells what each has. While one piece is decoded, Redis sends the next, and the one before
+/// is indexed.
 async fn read_hashes(
     shared: &RedisShared,
     link: &mut Link,
     hashes: &[Hash],
     (networks, empty): (&mut BTreeMap<NetworkId, Partial>, &mut Empty),
-) -> Result<(), StoreError> {
+) -> Result<Vec<Span>, StoreError> {
     let shard = empty.shard();
+    let mut spans = Vec::with_capacity(hashes.len());
     let ask = |piece: &[Hash]| {
         let mut pipeline = Pipeline::with_capacity(piece.len());
         for (id, kind, low) in piece {
@@ -359,6 +380,7 @@ async fn read_hashes(
             }
             // Redis has them in the order in which they came.
             records.sort_unstable_by_key(|(key, _)| *key);
+            spans.push(Span::of(&records));
             read.push((*id, records));
         }
         match &indexer {
@@ -371,7 +393,7 @@ async fn read_hashes(
             networks.entry(id).or_default().add_entries(entries);
         }
     }
-    Ok(())
+    Ok(spans)
 }
 
 /// Reads the hashes of IPv6 that were cut off others since those were read, until there are no more.
@@ -394,7 +416,7 @@ async fn read_cuts(
             let read = &networks.entry(id).or_default().read;
             unread.extend(all.into_iter().filter(|low| !read.contains(low)).map(|low| (id, HashKind::V6, low)));
         }
-        read_hashes(shared, link, &unread, (networks, &mut empty)).await?;
+        drop(read_hashes(shared, link, &unread, (networks, &mut empty)).await?);
         ids = unread.into_iter().map(|(id, ..)| id).collect();
         ids.dedup();
     }

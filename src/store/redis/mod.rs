@@ -42,6 +42,7 @@
 //! all before it writes? Is each wait bounded?
 
 mod anew;
+mod astray;
 mod awaited;
 mod begin;
 mod blocking;

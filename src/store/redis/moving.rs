@@ -148,28 +148,32 @@ pub(super) async fn look_at_target(link: &mut Link, keys: &Keys, from: &Origin) 
 async fn clear(link: &mut Link, keys: &Keys) -> Result<(), StoreError> {
     let mut cursor = String::from("0");
     loop {
-        let mut scan = Cmd::new();
-        scan.arg("SCAN").arg(&cursor).arg("MATCH").arg(keys.of_shards()).arg("COUNT").arg(KEYS_AT_ONCE);
-        let strange = |link: &Link| failed::strange(link.name(), "an answer is no list of keys");
-        let Value::Array(answer) = link.ask(scan, ANSWER_WITHIN).await? else { return Err(strange(link)) };
-        let [Value::BulkString(next), Value::Array(found)] = &answer[..] else { return Err(strange(link)) };
-        let names = found.iter().filter_map(|name| if let Value::BulkString(name) = name { Some(name) } else { None });
-        let mut unlink = Cmd::new();
-        unlink.arg("UNLINK");
-        names.for_each(|name| {
-            unlink.arg(name);
-        });
+        let (next, found) = keys_of_shards(link, keys, &cursor).await?;
         if !found.is_empty() {
+            let mut unlink = Cmd::new();
+            unlink.arg("UNLINK").arg(found);
             link.ask(unlink, ANSWER_WITHIN).await?;
         }
-        cursor = String::from_utf8_lossy(next).into_owned();
-        if cursor == "0" {
+        if next == "0" {
             break;
         }
+        cursor = next;
     }
     let mut unlink = Cmd::new();
     unlink.arg("UNLINK").arg(keys.nodes()).arg(keys.register());
     link.ask(unlink, ANSWER_WITHIN).await.map(drop)
+}
+
+/// Some names of keys of shards, and where the next ones are; `0`: there are no more.
+pub(super) async fn keys_of_shards(
+    link: &mut Link,
+    keys: &Keys,
+    cursor: &str,
+) -> Result<(String, Vec<Vec<u8>>), StoreError> {
+    let mut scan = Cmd::new();
+    scan.arg("SCAN").arg(cursor).arg("MATCH").arg(keys.of_shards()).arg("COUNT").arg(KEYS_AT_ONCE);
+    let answer = link.ask(scan, ANSWER_WITHIN).await?;
+    redis::from_redis_value(answer).map_err(|_| failed::strange(link.name(), "an answer is no list of keys"))
 }
 
 /// A register that is not served, as `init` found it: `notice` is what it says.

@@ -190,15 +190,22 @@ pub(super) async fn behind_stop(
     keys: &Keys,
     identity: &IdentityFile,
 ) -> Result<Option<(ShardId, Seq, u64)>, StoreError> {
-    let left = identity.path().parent().zip(identity.known).map(|(directory, known)| redo::is_left(directory, known));
-    if identity.stood.is_empty() || left.transpose()? == Some(true) {
+    if identity.stood.is_empty() {
         return Ok(None);
     }
     let heads = heads(link, keys, identity.stood.iter().map(|stood| stood.shard)).await?;
+    let mut left = None;
     for (Stood { shard, told, epoch, tokens }, head) in identity.stood.iter().zip(heads) {
-        if tokens.contains(&head.token)
-            && goes_through(link, keys, (*shard, *told, *epoch), &head, ANSWER_WITHIN).await? == Some(false)
+        if !tokens.contains(&head.token)
+            || goes_through(link, keys, (*shard, *told, *epoch), &head, ANSWER_WITHIN).await? != Some(false)
         {
+            continue;
+        }
+        let left = match &mut left {
+            Some(left) => left,
+            None => left.insert(redo::shards_left(identity)?),
+        };
+        if !left.contains(shard) {
             return Ok(Some((*shard, told.seq, head.seq.0)));
         }
     }

@@ -39,7 +39,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use self::frames::{Redone, TITLE, decode, encode};
-pub(super) use self::others::{LeftJournal, check_others};
+pub(super) use self::others::{LeftJournal, check_others, shards_left};
 pub(super) use self::restored::restore;
 use super::blocking::Blocking;
 use super::journal::{Deed, Point, Unkept};
@@ -176,7 +176,7 @@ fn length(path: &Path) -> Result<Option<u64>, StoreError> {
 ///
 /// # Errors
 /// It cannot be read.
-pub(super) fn is_left(directory: &Path, register: u128) -> Result<bool, StoreError> {
+fn is_left(directory: &Path, register: u128) -> Result<bool, StoreError> {
     Ok(length(&path_of(directory, register))?.is_some_and(redo_keeps))
 }
 

@@ -12,8 +12,8 @@ mod call;
 use std::collections::BTreeSet;
 
 pub(super) use self::answers::{
-    HEAD_FIELDS, Initialised, Met, TakeAnswer, Verdict, Vouched, begun, head, initialised, nodes, taken, verdict,
-    vouched,
+    HEAD_FIELDS, Initialised, Met, Placed, TakeAnswer, Verdict, Vouched, begun, head, initialised, nodes, placed,
+    taken, verdict, vouched,
 };
 pub(super) use self::call::{ScriptCall, Shas, hex};
 
@@ -126,6 +126,20 @@ pub(super) const ANEW: Script = Script {
     ],
     answers: &["begun", "there"],
 };
+pub(super) const CLEAR: Script = Script {
+    name: "clear",
+    text: include_str!("scripts/clear.lua"),
+    keys: &["register", "head"],
+    arguments: &["register", "notice", "whole", "parent", "gone"],
+    answers: &["cleared", "there"],
+};
+pub(super) const PLACE: Script = Script {
+    name: "place",
+    text: include_str!("scripts/place.lua"),
+    keys: &["guard", "head"],
+    arguments: &["token", "network", "low"],
+    answers: &["placed", "absent", "fenced", "twice"],
+};
 /// A script as it is loaded: its text may have been given flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadedScript {
@@ -143,11 +157,13 @@ pub(super) enum LoadedScript {
     Vouch,
     Left,
     Anew,
+    Clear,
+    Place,
 }
 
 impl LoadedScript {
     /// In the order of the enum.
-    pub(super) const ALL: [LoadedScript; 13] = [
+    pub(super) const ALL: [LoadedScript; 15] = [
         LoadedScript::Init,
         LoadedScript::Probe,
         LoadedScript::Take,
@@ -161,6 +177,8 @@ impl LoadedScript {
         LoadedScript::Vouch,
         LoadedScript::Left,
         LoadedScript::Anew,
+        LoadedScript::Clear,
+        LoadedScript::Place,
     ];
 
     fn script(self) -> &'static Script {
@@ -177,6 +195,8 @@ impl LoadedScript {
             LoadedScript::Vouch => &VOUCH,
             LoadedScript::Left => &LEFT,
             LoadedScript::Anew => &ANEW,
+            LoadedScript::Clear => &CLEAR,
+            LoadedScript::Place => &PLACE,
         }
     }
 
@@ -223,7 +243,9 @@ mod tests {
 
     #[test]
     fn each_head_declares_what_its_builder_gives() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &LEFT, &ANEW] {
+        for script in
+            [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &LEFT, &ANEW, &CLEAR, &PLACE]
+        {
             let declared = declared(script.text);
             let of = |list: &str| -> Vec<(&str, &str)> {
                 declared.iter().filter(|line| line.0 == list).map(|line| (line.1, line.2)).collect()
@@ -241,7 +263,9 @@ mod tests {
 
     #[test]
     fn each_head_names_every_answer_and_every_write() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &LEFT, &ANEW] {
+        for script in
+            [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &LEFT, &ANEW, &CLEAR, &PLACE]
+        {
             let head = script.text.lines().skip(1).take_while(|line| line.starts_with("-- ") || *line == "--");
             let head: String = head.map(|line| format!("{line}\n")).collect();
             for answer in script.answers {
@@ -272,7 +296,7 @@ mod tests {
     #[test]
     fn whatever_writes_with_more_than_one_command_asks_for_all_of_them_before() {
         const WRITING: [&str; 9] = ["XADD", "XTRIM", "HSET", "HDEL", "HINCRBY", "ZADD", "ZREM", "DEL", "RENAME"];
-        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &ANEW] {
+        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT, &VOUCH, &ANEW, &CLEAR, &PLACE] {
             let writes: BTreeSet<&str> =
                 called(script.text).into_iter().filter(|name| WRITING.contains(name)).collect();
             let asked = asked(script.text);
@@ -284,7 +308,7 @@ mod tests {
     #[test]
     fn the_probe_calls_every_command_that_another_script_calls() {
         let probed = called(PROBE.text);
-        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &VOUCH, &ANEW] {
+        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &VOUCH, &ANEW, &CLEAR, &PLACE] {
             let not = called(script.text).difference(&probed).copied().collect::<Vec<_>>();
             assert_eq!(not, Vec::<&str>::new(), "{}", script.name);
         }

@@ -50,9 +50,11 @@ pub(super) struct RedisShared {
     pub(super) blocking: Blocking,
     /// How this node is known to the others.
     card: Mutex<NodeCard>,
-    pub(super) keep_seconds: u64,
+    keep_seconds: u64,
     /// Of one shard.
-    pub(super) keep_bytes: u64,
+    keep_bytes: u64,
+    /// Another node reads the register beside this owner.
+    read_beside: AtomicBool,
     pub(super) commits: AtomicU64,
     pub(super) commit_bytes: AtomicU64,
     lines: Mutex<Vec<RedisLine>>,
@@ -60,6 +62,10 @@ pub(super) struct RedisShared {
     failure: OnceLock<Arc<str>>,
     /// It is stopped because Redis went back.
     gone_back: AtomicBool,
+    /// It is stopped because the register is somewhere else.
+    moved_away: AtomicBool,
+    /// It was emptied, and is whole again by what was in memory.
+    written_anew: AtomicBool,
     /// When it had no memory left for something last, since it took something.
     refused_at: Rare<Instant>,
     /// It has none, by its own word; or by a refusal since which it was not asked.
@@ -216,12 +222,15 @@ impl RedisShared {
             card: Mutex::new(card),
             keep_seconds,
             keep_bytes,
+            read_beside: AtomicBool::new(false),
             commits: AtomicU64::new(0),
             commit_bytes: AtomicU64::new(0),
             lines,
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
             gone_back: AtomicBool::new(false),
+            moved_away: AtomicBool::new(false),
+            written_anew: AtomicBool::new(false),
             refused_at: Rare::default(),
             is_full: AtomicBool::new(false),
             replicas,

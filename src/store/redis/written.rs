@@ -30,7 +30,8 @@ pub(super) fn call(
     let arguments: usize = batches.iter().map(|(.., net, _)| BATCH_WORDS + net.words()).sum();
     let room: usize = batches.iter().map(|(_, bytes, ..)| BATCH_TEXT_BYTES + 2 * bytes.len()).sum();
     let mut call = ScriptCall::with_room(&shared.shas, script, &keys, 3 + arguments, room);
-    call.number(batches.len() as u64).number(shared.keep_seconds).number(shared.keep_bytes);
+    let (keep_seconds, keep_bytes) = shared.keeps();
+    call.number(batches.len() as u64).number(keep_seconds).number(keep_bytes);
     for (batch, bytes, net, digests) in batches {
         let hex = |digest: Option<Digest>| digest.map_or_else(String::new, |digest| scripts::hex(digest.0));
         call.number(batch.epoch.0).arg(scripts::hex(batch.token.0)).number(batch.seq.0);

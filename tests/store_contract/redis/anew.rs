@@ -82,8 +82,41 @@ fn where_anything_of_a_register_is_it_is_not_begun_anew() {
         let _: redis::Value = begun.server.ask(&["DEL", key]);
     }
     assert!(wait(begun.store.anew(times(&begun.store))).is_ok());
-    let twice = wait(begun.store.anew(times(&begun.store))).map(|_| ());
-    assert!(matches!(&twice, Err(StoreError::Foreign(_))), "{twice:?}");
+    // Another node's.
+    let () = begun.server.ask(&["HSET", "{allod}:register", "moved", "anew other"]);
+    let others = wait(begun.store.anew(times(&begun.store))).map(|_| ());
+    assert!(matches!(&others, Err(StoreError::Foreign(_))), "{others:?}");
+    let () =
+        begun.server.ask(&["HSET", "{allod}:register", "moved", &format!("anew {}", begun.server.options().owner)]);
+    let () = begun.server.ask(&["HSET", "{allod}:1:head", "parent", &format!("{:032x}", 7)]);
+    let others = wait(begun.store.anew(times(&begun.store))).map(|_| ());
+    assert!(matches!(&others, Err(StoreError::Foreign(_))), "of a process before this one: {others:?}");
+    let kept: u64 = begun.server.ask(&["EXISTS", "{allod}:register", "{allod}:0:head", "{allod}:1:head"]);
+    assert_eq!(kept, 3, "nothing of it goes");
+}
+
+/// Redis went back to where part of it was written, or an answer was lost: it goes, and is begun once more.
+#[test]
+fn what_was_begun_anew_and_is_unfinished_is_begun_once_more_by_who_began_it() {
+    let Some(begun) = emptied() else { return };
+    let first = wait(begun.store.anew(times(&begun.store))).unwrap();
+    let written = |head: &Head| {
+        let address = |n: u64| put(&format!("10.0.{}.1", n), 5 + n, None);
+        batch(head, 0, std::iter::once(config_step(network(1))).chain((0..100).map(address)).collect())
+    };
+    wait(first.store.commit([written(&first.heads[0])].into())).unwrap();
+    let second = wait(begun.store.anew(times(&begun.store))).unwrap();
+    assert_ne!(second.heads[0].token, first.heads[0].token);
+    assert_eq!((second.heads[0].seq, second.heads[0].parent), (first.heads[0].seq, first.heads[0].parent));
+    let image = wait(second.store.load(ShardId(0), second.heads[0].token)).unwrap();
+    assert_eq!((image.head, image.networks.len()), (second.heads[0], 0), "nothing is left of the first");
+    let late = wait(first.store.commit([written(&first.heads[0])].into()));
+    assert!(late.is_err(), "{late:?}");
+    // Emptied again meanwhile.
+    let () = begun.server.ask(&["FLUSHALL"]);
+    assert!(wait(second.store.commit([written(&second.heads[0])].into())).is_err());
+    let third = wait(begun.store.anew(times(&begun.store))).unwrap();
+    wait(third.store.commit([written(&third.heads[0])].into())).unwrap();
 }
 
 /// Its clients are told what stands in the way; it grants nothing, ends of nothing, and goes on when the register is whole.

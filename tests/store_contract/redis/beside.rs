@@ -1,7 +1,11 @@
 //! A shard is read beside its owner, and followed: what another node does that is to own it in a moment.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use allod::store::redis::RedisOptions;
+
+use super::replicated::Front;
 use super::*;
 
 #[test]
@@ -101,5 +105,58 @@ fn what_is_read_while_the_owner_writes_is_whole() {
     assert!(followed.len() > 1, "nothing was read meanwhile");
     for (head, model) in followed {
         assert!(models[&head.seq] == model, "torn at batch {}", head.seq.0);
+    }
+}
+
+/// A busy owner whose log is cut soon: whoever reads beside it is told why that fails, and while a successor reads the log is kept.
+#[test]
+fn a_shard_whose_log_is_cut_while_it_is_read_beside_its_owner_is_told_to_be_so_and_is_kept_for_a_successor() {
+    let Some(server) = Server::start(&[]) else { return };
+    let front = Front::to(&server);
+    let options = RedisOptions { history_bytes: 0, ..server.options() };
+    let store = RedisStore::open(options).unwrap();
+    let head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let mut begun = Begun { server, store, head };
+    begun.commit(vec![config_step(network(1))]).unwrap();
+    for n in 0..4 {
+        begun
+            .commit(vec![put(&format!("10.0.1.{n}"), 5 + n, None), put(&format!("2001:db8::{n:x}"), 5 + n, None)])
+            .unwrap();
+    }
+    let far = RedisOptions { url: format!("redis://127.0.0.1:{}/", front.port), ..begun.server.options() };
+    let other = RedisStore::open(far).unwrap();
+    front.slow_down(Duration::from_millis(200));
+    for is_read in [false, true] {
+        begun.store.is_read_beside(is_read);
+        let ended = AtomicBool::new(false);
+        let read = std::thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                let read = wait(other.beside(ShardId(0)));
+                ended.store(true, Ordering::Release);
+                read
+            });
+            let mut n = 0;
+            // The answers of what is read are slower than some hundreds of commits.
+            while !ended.load(Ordering::Acquire) {
+                let generation = 1_000_000 * u64::from(is_read) + 100 + n;
+                begun
+                    .commit(vec![put(
+                        &format!("10.{}.{}.{}", 1 + u8::from(is_read), n / 256, n % 256),
+                        generation,
+                        None,
+                    )])
+                    .unwrap();
+                n += 1;
+            }
+            assert!(n > 500, "{n} commits while it was read");
+            reading.join().unwrap()
+        });
+        match read {
+            Ok(image) => assert!(is_read && model_of(&image).len() > 8),
+            Err(StoreError::Io { source, .. }) => {
+                assert!(!is_read && source.to_string().contains("history.keep_bytes"), "{source}");
+            }
+            Err(other) => panic!("{other:?}"),
+        }
     }
 }

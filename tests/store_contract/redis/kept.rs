@@ -69,8 +69,8 @@ fn reached<T>(ask: impl Fn() -> Result<T, StoreError>) -> T {
 }
 
 /// A node: its store, and its tenure.
-struct Node {
-    store: RedisStore,
+pub struct Node {
+    pub store: RedisStore,
     head: Head,
     n: u64,
 }
@@ -79,16 +79,20 @@ impl Node {
     fn of(server: &Server, directory: &std::path::Path) -> Self {
         let store =
             RedisStore::open(RedisOptions { directory: Some(directory.to_owned()), ..server.options() }).unwrap();
+        Self::new(store)
+    }
+
+    pub fn new(store: RedisStore) -> Self {
         Self { store, head: Head::default(), n: 0 }
     }
 
-    fn takes(&mut self, n: u128) {
+    pub fn takes(&mut self, n: u128) {
         self.head = wait(self.store.take(ShardId(0), token(n))).unwrap();
         self.n = n as u64;
     }
 
     /// Grants of its own, which are acknowledged.
-    fn grants(&mut self, count: u64) {
+    pub fn grants(&mut self, count: u64) {
         if self.head.seq == Seq(0) {
             self.commits(vec![config_step(network(1))]);
         }

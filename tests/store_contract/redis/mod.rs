@@ -4,15 +4,17 @@
 //! full memories do, `rights` what a user is not permitted any more, `replicas` what is waited for, `disks` where it is on disk,
 //! `degraded` what stands in for it, `beside` what another
 //! node reads, `cluster` what a Redis cluster does, `healing` what was lost, `kept` who has the register meanwhile,
-//! `rolled_back` both in any order, `forks` a failover that is taken back, `layout` what lies there, `surplus` changes that
-//! broke off, `whole` what is gone, `anew` what all of is gone, `shards` how many there are,
+//! `rolled_back` both in any order, `forks` a failover that is taken back, `layout` what lies there, `collation` in which order addresses are,
+//! `surplus` changes that broke off, `whole` what is gone, `anew` what all of is gone, `brought_back` who ends then, `shards` how many there are,
 //! `differential` compares with the memory store.
 
 mod anew;
 mod beside;
 mod blocks;
+mod brought_back;
 mod cluster;
 pub mod clustered;
+mod collation;
 mod degraded;
 mod differential;
 mod disks;
@@ -54,12 +56,15 @@ pub struct Begun {
 
 impl Begun {
     pub fn new(settings: &[&str]) -> Option<Self> {
-        let server = Server::start(settings)?;
+        Some(Self::of(Server::start(settings)?))
+    }
+
+    pub fn of(server: Server) -> Self {
         let store = server.open().unwrap();
         let head = wait(store.take(ShardId(0), token(1))).unwrap();
         let mut begun = Self { server, store, head };
         begun.commit(vec![config_step(network(1))]).unwrap();
-        Some(begun)
+        begun
     }
 
     /// Commits one batch of shard 0, network 1, and follows it.

@@ -20,6 +20,8 @@ pub struct Server {
     pub port: u16,
     directory: Arc<TempDir>,
     settings: Vec<String>,
+    /// What it finds in its environment.
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Server {
@@ -33,10 +35,15 @@ impl Server {
 
     /// By this program.
     pub fn start_by(program: &'static str, settings: &[&str]) -> Server {
+        Self::start_in(program, settings, Vec::new())
+    }
+
+    /// The same, with this in its environment.
+    pub fn start_in(program: &'static str, settings: &[&str], environment: Vec<(&'static str, String)>) -> Server {
         let port = process::ports::free_port();
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         let directory = Arc::new(tempfile::tempdir().unwrap());
-        let mut server = Server { program, child: None, port, directory, settings };
+        let mut server = Server { program, child: None, port, directory, settings, environment };
         server.begin();
         server
     }
@@ -44,13 +51,15 @@ impl Server {
     /// A handle on the server of another, which whoever started it ends.
     #[allow(dead_code, reason = "only some of those who share this file have several threads")]
     pub fn like(other: &Self) -> Self {
-        let Self { program, port, directory, settings, .. } = other;
-        Self { program, child: None, port: *port, directory: Arc::clone(directory), settings: settings.clone() }
+        let Self { program, port, directory, settings, environment, .. } = other;
+        let (directory, settings, environment) = (Arc::clone(directory), settings.clone(), environment.clone());
+        Self { program, child: None, port: *port, directory, settings, environment }
     }
 
     /// Starts the process, and waits until it answers.
     pub fn begin(&mut self) {
-        let command = Command::new(self.program);
+        let mut command = Command::new(self.program);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         self.child = Some(process::start_by(command, self.port, self.directory.path(), &self.settings));
     }
 

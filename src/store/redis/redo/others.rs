@@ -16,6 +16,7 @@ use super::restored::{Moves, decoded, remaining};
 use super::{PREFIX, damaged, length, path_of};
 use crate::store::late::{self, Late};
 use crate::store::moving::redo_keeps;
+use crate::store::redis::identity::IdentityFile;
 use crate::store::redis::journal::{Move, Point};
 use crate::store::redis::keys::Keys;
 use crate::store::redis::link::Link;
@@ -51,6 +52,24 @@ pub(in crate::store::redis) fn check_others(
         drop(late::give_up(&path, &lines(&path)?)?);
     }
     Ok(())
+}
+
+/// The shards of which a process before this one left something of this node's register: what of it is missing is given back, or
+/// known to be missing.
+///
+/// # Errors
+/// It cannot be read.
+pub(in crate::store::redis) fn shards_left(identity: &IdentityFile) -> Result<HashSet<ShardId>, StoreError> {
+    let Some((directory, register)) = identity.path().parent().zip(identity.known) else { return Ok(HashSet::new()) };
+    let path = path_of(directory, register);
+    if !length(&path)?.is_some_and(redo_keeps) {
+        return Ok(HashSet::new());
+    }
+    let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
+    let (found, _) = decode(&bytes).map_err(|what| damaged(&path, &what))?;
+    let counts = |redone: &Redone| !matches!(redone, Redone::Commit { applied: false, .. });
+    let moves = remaining(found)?.into_iter().filter(|(redone, _)| counts(redone)).flat_map(|(_, moves)| moves);
+    Ok(moves.map(|(one, _)| one.shard).collect())
 }
 
 /// What a process left in the directory of a node, of a register that is moved, or was.

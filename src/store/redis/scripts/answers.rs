@@ -176,13 +176,42 @@ pub(in crate::store::redis) fn nodes(value: Value) -> Option<Met> {
     }
 }
 
-/// The answer of `anew`: was it begun? Else something of the register is there.
+/// The answer of `anew` or `clear`: was it begun, or cleared? Else something of the register is there.
 pub(in crate::store::redis) fn begun(value: Value) -> Option<bool> {
     match &AnswerReader::of(value)?.0[..] {
-        b"begun" => Some(true),
+        b"begun" | b"cleared" => Some(true),
         b"there" => Some(false),
         _ => None,
     }
+}
+
+/// What `place` answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::store::redis) enum Placed {
+    /// So many records lie elsewhere now.
+    Done(u64),
+    Absent,
+    Fenced(Epoch),
+    /// A record lies in this hash, and where it is looked for, too.
+    Twice {
+        key: String,
+        field: String,
+    },
+}
+
+/// The answer of `place`.
+pub(in crate::store::redis) fn placed(value: Value) -> Option<Placed> {
+    let (word, mut rest) = AnswerReader::of(value)?;
+    Some(match &word[..] {
+        b"placed" => Placed::Done(rest.number()?),
+        b"absent" => Placed::Absent,
+        b"fenced" => {
+            rest.place()?;
+            Placed::Fenced(Epoch(rest.number()?))
+        }
+        b"twice" => Placed::Twice { key: rest.text()?, field: rest.text()? },
+        _ => return None,
+    })
 }
 
 /// The answer of `vouch`.

@@ -9,6 +9,9 @@
 -- So a Redis cluster does not know them, and while it moves the slot key by key a script would find some gone, or break off
 -- between two writes. The guard is named and never there: while the slot is moved the call is refused before it begins.
 --
+-- Addresses are hex digits, as many of each family. Which one comes first is asked by `before` alone: `<` of two strings goes by
+-- the locale in which Redis was started, and there are some in which a letter comes before a digit.
+--
 -- A key that is not there is taken for one that never was only if nothing vouches for it: a head for its log and networks,
 -- `networks` for the indexes of each, an index for its hashes.
 --
@@ -125,6 +128,20 @@ local function length_of(record)
     local at = 3
     while byte(record, at) >= 128 do at = at + 1 end
     return byte(record, at + 1)
+end
+
+-- Does an address come before another one of its family? By bytes, some at a time; the first half is mostly the same.
+local function before(one, other)
+    local half = #one / 2
+    for from = sub(one, 1, half) == sub(other, 1, half) and half + 1 or 1, #one, 4 do
+        local a, b, c, d = byte(one, from, from + 3)
+        local e, f, g, h = byte(other, from, from + 3)
+        if a ~= e then return a < e end
+        if b ~= f then return b < f end
+        if c ~= g then return c < g end
+        if d ~= h then return d < h end
+    end
+    return false
 end
 
 local function address_of(kind, low, field)

@@ -2,10 +2,29 @@
 //! and what is said of it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{RedisShared, locked};
 
+/// So much of a shard's log stays while another node reads the register beside its owner: some thousands of batches, as it plays what
+/// is committed meanwhile over what it has read.
+const BESIDE_BYTES: u64 = 16 << 20;
+const BESIDE_SECONDS: u64 = 600;
+
 impl RedisShared {
+    /// Another node reads the register beside this owner, or does not any more.
+    pub(in crate::store::redis) fn is_read_beside(&self, is_read: bool) {
+        self.read_beside.store(is_read, Ordering::Release);
+    }
+
+    /// For how many seconds batches stay in the log of a shard, and how many bytes of them.
+    pub(in crate::store::redis) fn keeps(&self) -> (u64, u64) {
+        if self.read_beside.load(Ordering::Acquire) {
+            return (self.keep_seconds.max(BESIDE_SECONDS), self.keep_bytes.max(BESIDE_BYTES));
+        }
+        (self.keep_seconds, self.keep_bytes)
+    }
+
     /// Whether Redis has an append-only file was seen; tells whether it had one before and has none now.
     pub(in crate::store::redis) fn sees_appends(&self, appends: bool) -> bool {
         locked(&self.appends).replace(appends) == Some(true) && !appends

@@ -120,7 +120,10 @@ impl RedisShared {
     /// The register is somewhere else. Whoever serves it ends: he would wait for ever for what is nobody's any more.
     pub(in crate::store::redis) fn moved(&self, notice: &str) -> StoreError {
         match moving::moved(&self.place, self.keys.prefix(), notice) {
-            moved @ StoreError::Foreign(_) if self.serves => self.damaged(moved.to_string()),
+            moved @ StoreError::Foreign(_) if self.serves => {
+                self.moved_away.store(true, Ordering::Release);
+                self.damaged(moved.to_string())
+            }
             moved => moved,
         }
     }
@@ -150,8 +153,23 @@ impl RedisShared {
         ))
     }
 
-    /// Redis has all that was acknowledged here, and this process ends: the next start shall know how far that is. An older copy may
-    /// have been brought back by then. Where Redis went back that is noted already, and stays until an operator, or whoever goes on,
+    /// Is it stopped because the register is somewhere else? Whoever moved it saw to what was acknowledged.
+    pub(in crate::store::redis) fn has_moved_away(&self) -> bool {
+        self.moved_away.load(Ordering::Acquire)
+    }
+
+    /// It was emptied, and is whole again by what was in memory.
+    pub(in crate::store::redis) fn written_anew(&self) {
+        self.written_anew.store(true, Ordering::Release);
+    }
+
+    /// Is it?
+    pub(in crate::store::redis) fn is_written_anew(&self) -> bool {
+        self.written_anew.load(Ordering::Acquire)
+    }
+
+    /// This process ends: the next start shall know how far was acknowledged here. An older copy may have been brought back by then.
+    /// Where Redis went back that is noted already, and stays until an operator, or whoever goes on,
     /// has decided: what this process put aside is missing there all the same.
     pub(in crate::store::redis) fn stands(&self) {
         let Some(identity) = self.identity.as_ref().filter(|_| !self.has_gone_back()) else { return };

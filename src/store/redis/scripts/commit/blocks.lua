@@ -63,7 +63,7 @@ local function blocks_around(p, kind, network, low, around)
             local address = address_of(kind, low, p.fields[at])
             for n = 1, #around do
                 local base = base_of(address, around[n].length)
-                if base >= low and not seen[base] then
+                if not seen[base] and not before(base, low) then
                     seen[base] = true
                     fields[#fields + 1] = kind == '4' and tostring(tonumber(base, 16) % 64) or base
                 end
@@ -81,13 +81,14 @@ local function blocks_around(p, kind, network, low, around)
     for n = 1, #around do
         local one = around[n]
         local base = base_of(low, one.length)
-        if base < low and one.at[base] == nil then
+        local begins_before = before(base, low)
+        if begins_before and one.at[base] == nil then
             local key, field, begins = place_of(prefix, kind, network, base)
             local there = call('HMGET', key, field)[1]
             if not there and hash_gone(prefix, kind, network, begins, key) then return nil, key end
             one.at[base] = there and length_of(there) == one.length and there
         end
-        if base < low and one.at[base] then add(blocks, base, one.at[base], one.length) end
+        if begins_before and one.at[base] then add(blocks, base, one.at[base], one.length) end
     end
     return blocks
 end
@@ -104,7 +105,7 @@ local function in_the_way(p, stored, touched, lengths)
         local length = record == '' and width or length_of(record)
         for n = 1, record == '' and 0 or #blocks do
             local one = blocks[n]
-            local is_around = one.length < length and address >= one.from and address <= one.upto
+            local is_around = one.length < length and not before(address, one.from) and not before(one.upto, address)
             if is_around and not touched[kind .. one.from] then return at, one.record end
         end
         if length < width then
@@ -120,7 +121,7 @@ local function in_the_way(p, stored, touched, lengths)
                     if #fields == 0 then return nil, nil, key end
                     for _, field in ipairs(fields) do
                         local inside = address_of(kind, below, field)
-                        if inside >= address and inside <= last and not touched[kind .. inside] then
+                        if not before(inside, address) and not before(last, inside) and not touched[kind .. inside] then
                             return at, call('HMGET', key, field)[1]
                         end
                     end

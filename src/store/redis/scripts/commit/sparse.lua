@@ -1,6 +1,9 @@
 
 -- Hashes of IPv6: each has what lies between its LOW and the next.
 
+-- Digits and a place are one number that Lua tells apart exactly.
+local TELLING, PLACES = 10, 2 ^ 13
+
 -- The parts of a group, by the hashes in which its addresses lie.
 local function parts_of(plan, name, first, last, expect, record)
     local network = sub(name, 3)
@@ -12,19 +15,46 @@ local function parts_of(plan, name, first, last, expect, record)
         local high = call('ZRANGEBYLEX', index, '(' .. address, '+', 'LIMIT', 0, 1)[1]
         local p = {name = name, plan = plan, key = base .. low, low = low, fields = argv, first = at, last = at, expect = expect,
             record = record}
-        repeat at = at + 1 until at > last or (high and argv[at] >= high)
+        repeat at = at + 1 until at > last or (high and not before(argv[at], high))
         p.last = at - 1
         parts[#parts + 1] = p
     end
     return parts
 end
 
+-- Where the addresses of a list of records stand in it, in their order: by numbers, which are sorted by themselves, of the digits
+-- behind those that all have in common, and of the place. Where these tell some of them not apart, all are compared.
+local function in_order(all)
+    local common, numbers, order, last = #all[1], {}, {}, nil
+    local begins = all[1]
+    for at = 3, #all, 2 do
+        while sub(all[at], 1, common) ~= begins do
+            common = common - 1
+            begins = sub(begins, 1, common)
+        end
+    end
+    for at = 1, #all, 2 do
+        numbers[#numbers + 1] = tonumber(sub(all[at], common + 1, common + TELLING), 16) * PLACES + at
+    end
+    table.sort(numbers)
+    local is_told = #all < PLACES
+    for n = 1, #numbers do
+        local at = numbers[n] % PLACES
+        local digits = (numbers[n] - at) / PLACES
+        order[n], is_told, last = at, is_told and digits ~= last, digits
+    end
+    if not is_told then
+        for n = 1, #order do order[n] = 2 * n - 1 end
+        table.sort(order, function(one, other) return before(all[one], all[other]) end)
+    end
+    return order
+end
+
 -- Cuts a hash that grew too long: its lower addresses stay, the others move on to new ones.
 local function cut(p)
-    local all, order = call('HGETALL', p.key), {}
+    local all = call('HGETALL', p.key)
     local prefix, network = p.plan.prefix, network_of(p)
-    for at = 1, #all, 2 do order[#order + 1] = at end
-    table.sort(order, function(one, other) return all[one] < all[other] end)
+    local order = in_order(all)
     local from = LEAF_CUT + 1
     if #order > 2 * LEAF_CUT then
         -- It is no compact hash any more, and would not become one again by losing fields.
