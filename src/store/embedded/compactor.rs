@@ -272,7 +272,12 @@ fn from_log(
     let step_bytes = shared.options.pass_bytes.saturating_mul(shared.meta.shards.into());
     let mut step: Option<Arc<Snapshot>> = None;
     let written = loop {
-        let segments: Vec<KeptSegment> = log.drain(..first_step(&log, step_bytes)).collect();
+        let mut count = first_step(&log, step_bytes);
+        // It would take the name, and the place, of the damaged one.
+        if log.get(count).is_some_and(|next| next.segment.header.first_group == lost.place.covered + 1) {
+            count += 1;
+        }
+        let segments: Vec<KeptSegment> = log.drain(..count).collect();
         let place = match log.first() {
             Some(next) => place_before(&next.segment.header, plan.place),
             None => plan.place,
