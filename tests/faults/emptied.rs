@@ -159,14 +159,17 @@ async fn a_register_that_is_written_anew_is_what_it_was_but_for_its_history() {
     assert!(done.is_object(), "{done}");
 }
 
-/// A client of a node that is started again, where it was.
+/// A client of a node that has begun once more, where it was. Before that it is answered `unavailable`, and loses its connection when
+/// the register is whole.
 async fn again(nodes: &Nodes) -> Client {
     let end = std::time::Instant::now() + STANDSTILL_MAX;
     loop {
-        match Client::connect(nodes.cluster.address(0)).await {
-            Ok(client) => return client,
-            Err(error) => assert!(std::time::Instant::now() < end, "{error}"),
+        if let Ok(mut client) = Client::connect(nodes.cluster.address(0)).await
+            && let Answer::Result(_) = client.call("ip.list", json!({"limit": 1})).await
+        {
+            return client;
         }
+        assert!(std::time::Instant::now() < end, "{}", nodes.logs());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
