@@ -200,6 +200,8 @@ pub(super) struct Journal {
     is_scattered: bool,
     /// Something was forgotten for want of room.
     is_trimmed: bool,
+    /// Under which tokens a process before this one left something, of which shard.
+    restored: HashSet<(ShardId, Token)>,
 }
 
 /// What is to be kept where too few replicas have it.
@@ -225,6 +227,7 @@ impl Journal {
             dropped: 0,
             is_scattered: false,
             is_trimmed: false,
+            restored: HashSet::new(),
         }
     }
 
@@ -465,6 +468,7 @@ impl Journal {
     /// What a process before this one kept, in order.
     pub(super) fn restore(&mut self, deed: Deed, moves: Vec<Move>, applied: bool) {
         self.sent += 1;
+        self.restored.extend(moves.iter().map(|one| (one.shard, one.after.token)));
         let entry = JournalEntry { number: self.sent, kept: true, ..JournalEntry::new(deed, moves, applied) };
         self.bytes += entry.bytes;
         self.bytes_max = self.bytes_max.max(self.bytes);

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::checks::{self, RegisterOwner, newer};
 use super::failed::{self, Failed};
 use super::heal;
-use super::journal::{Author, Move, Point};
+use super::journal::{Move, Point};
 use super::late;
 use super::left;
 use super::link::{Link, PendingReads};
@@ -239,12 +239,12 @@ pub(super) async fn take_once(
         let before = Point { token: head.parent, ..after };
         let mut journal = shared.journal();
         journal.found(shard, &past);
+        // A process before this one may have left its memory, and Redis have done one more thing of it.
         if let Some(found) = found
+            && let Some(author) = journal.author_of(shard, before.token)
             && !journal.knows(shard, before)
             && !journal.knows(shard, after)
         {
-            // A process before this one may have left its memory, and Redis have done one more thing of it.
-            let author = if journal.is_own(shard, before.token) { Author::Before } else { Author::Other };
             journal.left(left::read(shard, (before, author), found));
         }
         journal.took(Move { shard, before, after }, head.epoch);

@@ -105,6 +105,8 @@ fn what_a_process_before_had_under_way_leads_on_from_its_memory_and_is_kept_like
     };
     let journal = begun(0..2);
     assert!(journal.knows(ShardId(0), point(1, 4)) && journal.is_own(ShardId(0), Token(1)));
+    let authors = [1, 2, 9].map(|token| journal.author_of(ShardId(0), Token(token)));
+    assert_eq!(authors, [Some(Author::Before), None, Some(Author::Other)]);
     assert_eq!(missing(&journal, point(1, 2)).unwrap(), [3, 4, 4]);
     let remembered: Vec<u64> = journal.remembered().iter().map(|one| one.moves[0].after.seq.0).collect();
     assert_eq!(remembered, [4; 4], "for the next process, which has the rest");

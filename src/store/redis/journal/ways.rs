@@ -133,6 +133,14 @@ impl Journal {
         self.entries.of_shard(shard).any(|(at, one)| one.after.token == token && !self.entries.get(at).deed.is_left())
     }
 
+    /// Who owned a shard before, and is to be asked for what it left? None for this process, which knows what it did.
+    pub(in crate::store::redis) fn author_of(&self, shard: ShardId, before: Token) -> Option<Author> {
+        if self.restored.contains(&(shard, before)) {
+            return Some(Author::Before);
+        }
+        (!self.is_own(shard, before)).then_some(Author::Other)
+    }
+
     /// Is it remembered that this process led to this point?
     pub(in crate::store::redis) fn knows(&self, shard: ShardId, point: Point) -> bool {
         self.entries.of_shard(shard).any(|(at, one)| one.after == point && !self.entries.get(at).deed.is_left())
