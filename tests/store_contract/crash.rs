@@ -23,6 +23,32 @@ pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
+/// Opens it killed, or without power, at each of its operations in turn, and looks at what is on the disk then. Tells how many of them
+/// did not open.
+pub fn broken_off_at_any_step(
+    damaged: &SimDisk,
+    opens: impl Fn(&SimDisk) -> Result<EmbeddedStore, StoreError>,
+    rng: &mut SmallRng,
+    mut look: impl FnMut(&SimDisk, &str),
+) -> u32 {
+    let mut broken = 0;
+    for operation in 1.. {
+        let disk = damaged.after_kill();
+        disk.kill_at(operation);
+        let opened = opens(&disk).map(drop);
+        let failed = disk.failed();
+        broken += u32::from(opened.is_err());
+        let images = std::iter::once(disk.after_kill()).chain((0..2).map(|_| disk.after_power_loss(rng)));
+        for (at, image) in images.enumerate() {
+            look(&image, &format!("killed at operation {operation}, {at}"));
+        }
+        if !failed {
+            break;
+        }
+    }
+    broken
+}
+
 fn reopen(disk: &SimDisk, run: &Run, context: &str) {
     let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error:?}"));
     check(&store, run, 0x9000, context);

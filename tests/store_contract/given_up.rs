@@ -9,7 +9,7 @@ use allod::store::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::crash::{until, written};
+use super::crash::{broken_off_at_any_step, until, written};
 use super::damage::{killed, of_kind};
 use super::disk::SimDisk;
 use super::work::*;
@@ -213,33 +213,21 @@ fn killed_or_without_power_at_any_step_of_giving_history_up_the_same_option_star
     let mut rng = SmallRng::seed_from_u64(seed());
     let (damaged, run) = (twice_damaged(), &killed().1);
     let begins = check_state(&open_without(&damaged.after_kill()).unwrap(), run, 0x9000, "unbroken");
-    let (mut broken, mut between) = (0, 0);
-    for operation in 1.. {
-        let disk = damaged.after_kill();
-        disk.kill_at(operation);
-        let opened = open_without(&disk).map(drop);
-        let failed = disk.failed();
-        broken += u32::from(opened.is_err());
-        let images = std::iter::once(disk.after_kill()).chain((0..2).map(|_| disk.after_power_loss(&mut rng)));
-        for (at, image) in images.enumerate() {
-            let context = format!("killed at operation {operation}, {at}");
-            match open(&image.after_kill()).map(drop) {
-                Ok(()) => between += 1,
-                Err(StoreError::HistoryDamaged(said)) => {
-                    assert!(said.contains("--give-up-history"), "{context}: {said}")
-                }
-                Err(other) => panic!("{context}: {other:?}"),
+    let mut between = 0;
+    let broken = broken_off_at_any_step(&damaged, open_without, &mut rng, |image, context| {
+        match open(&image.after_kill()).map(drop) {
+            Ok(()) => between += 1,
+            Err(StoreError::HistoryDamaged(said)) => {
+                assert!(said.contains("--give-up-history"), "{context}: {said}")
             }
-            let store = open_without(&image).unwrap_or_else(|error| panic!("{context}: {error:?}"));
-            assert_eq!(check_state(&store, run, 0x9000, &context), begins, "{context}");
-            drop(store);
-            assert_eq!(check_state(&open(&image).unwrap(), run, 0xa000, &context), begins, "{context}");
-            assert_eq!(aside(&image).len(), 2, "{context}");
+            Err(other) => panic!("{context}: {other:?}"),
         }
-        if !failed {
-            break;
-        }
-    }
+        let store = open_without(image).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+        assert_eq!(check_state(&store, run, 0x9000, context), begins, "{context}");
+        drop(store);
+        assert_eq!(check_state(&open(image).unwrap(), run, 0xa000, context), begins, "{context}");
+        assert_eq!(aside(image).len(), 2, "{context}");
+    });
     assert!(broken > 10 && between > 0, "{broken}, {between}");
 }
 

@@ -10,7 +10,7 @@ use allod::store::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::crash::until;
+use super::crash::{broken_off_at_any_step, until};
 use super::damage::{killed, of_kind};
 use super::disk::SimDisk;
 use super::work::*;
@@ -161,30 +161,17 @@ fn killed_or_without_power_at_any_step_of_giving_a_snapshot_up_it_is_started_aga
     let mut rng = SmallRng::seed_from_u64(seed());
     let (damaged, run) = (killed().0.after_kill(), &killed().1);
     damaged.edit_for_good(&snapshot(&damaged), |bytes| bytes[40] ^= 4);
-    let mut broken = 0;
-    for operation in 1.. {
-        let disk = damaged.after_kill();
-        disk.kill_at(operation);
-        let opened = open_without(&disk).map(drop);
-        let failed = disk.failed();
-        broken += u32::from(opened.is_err());
-        let images = std::iter::once(disk.after_kill()).chain((0..2).map(|_| disk.after_power_loss(&mut rng)));
-        for (at, image) in images.enumerate() {
-            let context = format!("killed at operation {operation}, {at}");
-            match open(&image.after_kill()).map(drop) {
-                Ok(()) => {}
-                Err(StoreError::SnapshotDamaged(said)) => {
-                    assert!(said.contains("--give-up-snapshot"), "{context}: {said}")
-                }
-                Err(other) => panic!("{context}: {other:?}"),
+    let broken = broken_off_at_any_step(&damaged, open_without, &mut rng, |image, context| {
+        match open(&image.after_kill()).map(drop) {
+            Ok(()) => {}
+            Err(StoreError::SnapshotDamaged(said)) => {
+                assert!(said.contains("--give-up-snapshot"), "{context}: {said}")
             }
-            check(&open_without(&image).unwrap(), run, 0x9000, &context);
-            check(&open(&image).unwrap(), run, 0xa000, &context);
+            Err(other) => panic!("{context}: {other:?}"),
         }
-        if !failed {
-            break;
-        }
-    }
+        check(&open_without(image).unwrap(), run, 0x9000, context);
+        check(&open(image).unwrap(), run, 0xa000, context);
+    });
     assert!(broken > 5, "{broken}");
 }
 

@@ -149,21 +149,7 @@ impl GivenUp {
             "a snapshot has all that this led to, so no state is lost: `allod serve --give-up-history`, once, starts without {}{last}",
             self.words()
         );
-        match error {
-            // It may pass: a disk that hangs, a cable.
-            StoreError::Io { context, source } => {
-                StoreError::Io { context: format!("{context} ({offer}, if this stays so)").into(), source }
-            }
-            error => {
-                let fact = problem::fact(&error);
-                StoreError::HistoryDamaged(
-                    format!(
-                        "{fact}; nothing was changed. It is history, and {offer}; or bring that file back from a copy"
-                    )
-                    .into(),
-                )
-            }
-        }
+        offered(error, "history", &offer, StoreError::HistoryDamaged)
     }
 
     /// Puts its files aside, durably, and says what is given up. Answers how many they are.
@@ -182,6 +168,27 @@ impl GivenUp {
         let log = dir.join(LOG);
         disk.sync_dir(&log).map_err(problem::io("flushing", &log))?;
         Ok(self.files.len() as u64)
+    }
+}
+
+/// The refusal of what is wrong with a file, with what helps: of which kind it is, and what is offered.
+pub(super) fn offered(
+    error: StoreError,
+    kind: &str,
+    offer: &str,
+    damaged: impl FnOnce(Arc<str>) -> StoreError,
+) -> StoreError {
+    match error {
+        // It may pass: a disk that hangs, a cable.
+        StoreError::Io { context, source } => {
+            StoreError::Io { context: format!("{context} ({offer}, if this stays so)").into(), source }
+        }
+        error => {
+            let fact = problem::fact(&error);
+            let told =
+                format!("{fact}; nothing was changed. It is {kind}, and {offer}; or bring that file back from a copy");
+            damaged(told.into())
+        }
     }
 }
 

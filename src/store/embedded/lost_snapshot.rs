@@ -120,19 +120,7 @@ impl LostSnapshot {
              and keeps the file as {aside}",
             self.way()
         );
-        match error {
-            // It may pass: a disk that hangs, a cable.
-            StoreError::Io { context, source } => {
-                StoreError::Io { context: format!("{context} ({offer}, if this stays so)").into(), source }
-            }
-            error => {
-                let fact = problem::fact(&error);
-                StoreError::SnapshotDamaged(
-                    format!("{fact}; nothing was changed. It is a snapshot, and {offer}; or bring that file back from a copy")
-                        .into(),
-                )
-            }
-        }
+        giving_up::offered(error, "a snapshot", &offer, StoreError::SnapshotDamaged)
     }
 
     /// Puts the files aside, durably, and says so. Answers how many they are.

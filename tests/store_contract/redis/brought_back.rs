@@ -44,16 +44,21 @@ fn has_all_ten(server: &Server, directory: &tempfile::TempDir) {
     assert_eq!(again.store.health(), StoreHealth::Ready);
 }
 
+/// Its node ends, and gives back to the copy what that lacks.
+fn ends_and_is_given_back(node: Node, server: &mut Server, directory: &tempfile::TempDir) {
+    wait(node.store.close());
+    drop(node);
+    brought_back(server);
+    has_all_ten(server, directory);
+}
+
 #[test]
 fn what_an_owner_acknowledged_whose_redis_was_emptied_is_given_back_to_an_older_copy() {
     let Some((mut server, directory, node)) = saved_at_five(|options| options) else { return };
     let () = server.ask(&["FLUSHALL"]);
     notices(&node);
     assert_eq!(node.store.health(), StoreHealth::Failed);
-    wait(node.store.close());
-    drop(node);
-    brought_back(&mut server);
-    has_all_ten(&server, &directory);
+    ends_and_is_given_back(node, &mut server, &directory);
 }
 
 /// As one whose lease lapsed while Redis was away: it waits for whoever writes it anew, and is stopped, or ends.
@@ -64,10 +69,7 @@ fn what_a_node_acknowledged_that_let_go_before_redis_was_emptied_is_given_back_t
     let () = server.ask(&["FLUSHALL"]);
     until("it is noticed", || wait(node.store.holder()).is_err() && node.store.was_emptied());
     assert_eq!(node.store.health(), StoreHealth::Hindered);
-    wait(node.store.close());
-    drop(node);
-    brought_back(&mut server);
-    has_all_ten(&server, &directory);
+    ends_and_is_given_back(node, &mut server, &directory);
 }
 
 /// Another register is in its place, and the operator is told to bring its data back.
@@ -76,10 +78,7 @@ fn what_an_owner_acknowledged_whose_register_was_replaced_is_given_back_to_an_ol
     let Some((mut server, directory, node)) = saved_at_five(|options| options) else { return };
     let () = server.ask(&["HSET", "{allod}:register", "register", &format!("{:032x}", 7)]);
     until("it is noticed", || wait(node.store.holder()).is_err() && node.store.health() == StoreHealth::Failed);
-    wait(node.store.close());
-    drop(node);
-    brought_back(&mut server);
-    has_all_ten(&server, &directory);
+    ends_and_is_given_back(node, &mut server, &directory);
 }
 
 #[test]

@@ -131,18 +131,13 @@ impl Coordinator {
             Ok(holds) => holds,
             Err(fault) => return Err(self.seen_durably(seen, fault).await),
         };
-        let mut decided = match self.decide_end(&end, &record, networks.values(), &holds).await {
+        let decided = self.decide_end(&end, &record, networks.values(), &holds).await;
+        let decided = decided.and_then(|decided| Ok((end.record_after(&record, &decided)?, decided)));
+        let (record, mut decided) = match decided {
             Ok(decided) => decided,
             Err(fault) => {
                 drop(holds);
                 return Err(self.seen_durably(seen, fault).await);
-            }
-        };
-        let record = match end.record_after(&record, &decided) {
-            Ok(record) => record,
-            Err(refusal) => {
-                drop(holds);
-                return Err(self.seen_durably(seen, refusal.into()).await);
             }
         };
         if self.dry_run {
