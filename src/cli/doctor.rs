@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::exit::Exit;
 use super::output::table::wrapped;
-use super::output::{Format, print, text_of};
+use super::output::{Format, has_owner, print, text_of};
 use super::serve_args::{ServeArgs, StoreKind};
 use super::session::{Done, Options, Session};
 use super::time::lasting;
@@ -198,11 +198,6 @@ fn clock(time: &str) -> Option<Check> {
 
 fn is(node: &Value, name: &str) -> bool {
     node.get(name) == Some(&Value::Bool(true))
-}
-
-/// Does one of the nodes own the register?
-fn has_owner(result: &Value) -> bool {
-    result.get("nodes").and_then(Value::as_array).is_some_and(|nodes| nodes.iter().any(|node| is(node, "owner")))
 }
 
 fn nodes(result: &Value) -> Option<Check> {

@@ -10,7 +10,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::listing;
 use super::losses;
-use super::output::{Format, list};
+use super::output::{Format, has_owner, list};
 use super::phrase;
 use super::preview;
 use super::progress::Progress;
@@ -259,7 +259,7 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             let lines: Vec<String> = list(result, "reservations").filter_map(bound_anew).chain(released).collect();
             (!lines.is_empty()).then(|| lines.join("\n"))
         }
-        "cluster.nodes" if !list(result, "nodes").any(|node| node.get("owner") == Some(&Value::Bool(true))) => Some(
+        "cluster.nodes" if !has_owner(result) => Some(
             "nobody owns the register, so nothing is granted; `curl http://HOST:PORT/readyz` of a node says what it waits for"
                 .to_owned(),
         ),

@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::core::address::{Family, Range};
 
 pub use show::{
-    add_reservation, held_address, labels, list, network, reservation_rows, reservation_table, space, usage,
+    add_reservation, has_owner, held_address, labels, list, network, reservation_rows, reservation_table, space, usage,
     without_plain_columns,
 };
 

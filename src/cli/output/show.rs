@@ -57,6 +57,11 @@ pub fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     of.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
+/// Does one of the nodes that `cluster.nodes` tells of own the register?
+pub fn has_owner(nodes: &Value) -> bool {
+    list(nodes, "nodes").any(|node| node["owner"] == true)
+}
+
 fn count(of: &Value, name: &str) -> String {
     of.get(name).map_or_else(String::new, |count| grouped(&text_of(count)))
 }
@@ -208,7 +213,7 @@ fn methods(result: &Value, width: Option<usize>) -> String {
 
 fn nodes(result: &Value, width: Option<usize>) -> String {
     let mut table = Table::new(&["NODE", "ROLE", "!ADDRESS", "VERSION", "#SEEN MS AGO"]);
-    let is_owned = list(result, "nodes").any(|node| node["owner"] == true);
+    let is_owned = has_owner(result);
     for node in list(result, "nodes") {
         let role = match (node["owner"] == true, is_owned) {
             (true, _) => "owner",
