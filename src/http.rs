@@ -13,6 +13,7 @@
 mod accepting;
 mod body;
 mod events;
+mod hang_up;
 mod paced;
 mod probes;
 

@@ -7,12 +7,15 @@
 //!   └──head not finished in time (408), answer not taken, end of input, reset──▶ closed
 //! ```
 //!
+//! End of input ends also what is asked and not answered yet: no client of HTTP that still reads ends it, and of one that is gone
+//! often nothing else is heard (`hang_up`).
+//!
 //! Every connection has its token of [`Server::tasks`] until it is closed: that is when its answer is out of this process, and
 //! not when the answer is made. Whoever waits for the tokens bounds that.
 //!
 //! Beyond those that there is room for a few more are accepted, for one request each of whoever watches the server (`probes`).
 //!
-//! Before: `serve` opens the port. After: `http` answers requests, which says how long a body may take. Beside: `paced`.
+//! Before: `serve` opens the port. After: `http` answers requests, which says how long a body may take. Beside: `paced`, `hang_up`.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -33,6 +36,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use super::hang_up::{SharedSocket, UnderWay};
 use super::paced::Paced;
 use super::plain;
 use super::probes::{Probe, Probes};
@@ -100,9 +104,10 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
-    let course = Arc::new(Course::default());
+    let stream = Arc::new(stream);
+    let (course, under_way) = (Arc::new(Course::default()), UnderWay::default());
     let (noted, router) = (Arc::clone(&course), TowerToHyperService::new(router));
-    let (asked, asking) = (Arc::clone(server), probe.clone());
+    let (asked, asking, awaited) = (Arc::clone(server), probe.clone(), under_way.clone());
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         noted.asked.store(true, Ordering::Relaxed);
         if let Some(probe) = &asking {
@@ -110,10 +115,11 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
         }
         let is_admitted = !only_probes || PROBES.contains(&request.uri().path());
         let (noted, watches) = (Arc::clone(&noted), request.uri().path() == EVENTS);
-        let answer = is_admitted.then(|| router.call(request));
+        let answer = is_admitted.then(|| router.call(awaited.begin(request)));
         if !is_admitted {
             asked.metrics.refuses_http("connections");
         }
+        let awaited = awaited.clone();
         async move {
             let answer = match answer {
                 Some(answer) => answer.await?,
@@ -121,6 +127,10 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
             };
             noted.refused.store(!answer.status().is_success(), Ordering::Relaxed);
             noted.watches.store(watches && answer.status().is_success(), Ordering::Relaxed);
+            // Events have no end of their own.
+            if !noted.watches.load(Ordering::Relaxed) {
+                awaited.end();
+            }
             Ok::<_, Infallible>(answer)
         }
     });
@@ -131,19 +141,23 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
         .keep_alive(!only_probes)
         .header_read_timeout(head_within)
         .max_buf_size(HTTP_HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(Paced::new(stream, bounds.slow_client)), service);
+        .serve_connection(TokioIo::new(Paced::new(SharedSocket(Arc::clone(&stream)), bounds.slow_client)), service);
     let gives_way = async {
         match &probe {
             Some(probe) => probe.gives_way().await,
             None => std::future::pending().await,
         }
     };
-    tokio::pin!(gives_way);
+    let hung_up = under_way.hung_up(&stream);
+    tokio::pin!(gives_way, hung_up);
     let (mut stopping, mut stays, mut gave_way) = (false, false, false);
     let mut leaves_at = None;
     let served = loop {
         tokio::select! {
+            biased;
+            // First: what is under way is known when it was polled.
             served = &mut connection => break served,
+            () = &mut hung_up => break Ok(()),
             () = &mut gives_way, if !stays => {
                 // Unless it has asked just now: then it is answered.
                 stays = course.asked.load(Ordering::Relaxed);
@@ -167,7 +181,6 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
     };
     let parts = connection.into_parts();
     let paced = parts.io.into_inner();
-    let stream = paced.socket;
     match served {
         Ok(()) if gave_way => return turn_away(&stream, server),
         Ok(()) => {}
