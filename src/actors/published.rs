@@ -12,7 +12,7 @@ use crate::core::address::Family;
 use crate::core::network::Network;
 use crate::core::outcome::{Counts, Grantable, PoolUsage};
 use crate::core::refusal::KINDS;
-use crate::core::state::{EventKind, Step, SubnetConfig};
+use crate::core::state::{Entry, EventKind, State, Step, SubnetConfig};
 use crate::core::types::Scope;
 
 /// Pools of a network up to which their figures are published: they are copied with every tick in which it is busy.
@@ -92,17 +92,21 @@ pub struct Tally {
 impl Tally {
     /// Adds these steps.
     pub fn note(&mut self, steps: &[Step]) {
-        for event in steps.iter().filter_map(|step| step.event.as_ref()) {
+        for (step, event) in steps.iter().filter_map(|step| Some((step, step.event.as_ref()?))) {
+            let stays = matches!(step.state, Some(State::Entry(Entry::Held(_))));
             if event.kind == EventKind::Granted {
                 self.grants += 1;
-            } else if let Some(at) = ENDS.iter().position(|(_, kind)| *kind == event.kind) {
+            } else if let Some(at) = ENDS.iter().position(|(_, kind)| *kind == event.kind)
+                // What a revert makes current again did not end.
+                && !stays
+            {
                 self.ends[at] += 1;
             }
         }
     }
 }
 
-/// What became durable of a network since this node serves it. Beside its durable line, as only the committer knows: what a
+/// What became durable of a network since this node serves it under its name. Beside its durable line, as only the committer knows: what a
 /// network decided may be given up.
 #[derive(Debug, Default)]
 pub struct Deeds {
@@ -122,6 +126,11 @@ impl Deeds {
         }
     }
 
+    /// It has another name: what follows is counted from nothing, as whatever had that name before did none of this.
+    pub(super) fn begin_anew(&self) {
+        std::iter::once(&self.grants).chain(&self.ends).for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+
     /// Reservations that were granted.
     pub fn grants(&self) -> u64 {
         self.grants.load(Ordering::Relaxed)
@@ -133,7 +142,7 @@ impl Deeds {
     }
 }
 
-/// What a network refused since this node serves it.
+/// What a network refused since this node serves it under its name.
 #[derive(Debug, Default)]
 pub struct Refusals([AtomicU64; KINDS.len()]);
 
@@ -146,6 +155,11 @@ impl Refusals {
         {
             count.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// As [`Deeds::begin_anew`].
+    pub(super) fn begin_anew(&self) {
+        self.0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
     /// Requests that were refused, by kind.

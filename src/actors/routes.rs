@@ -215,10 +215,16 @@ impl Routes {
         self.by_id.get(&id)
     }
 
-    /// Makes a network reachable, or replaces its route; takes the old name away where it changed. Directory only.
+    /// Makes a network reachable, or replaces its route; where its name changed, takes the old one away and begins to count anew.
+    /// Directory only.
     pub fn publish(&self, route: Route) -> Arc<Route> {
         let route = Arc::new(route);
         let before = self.by_id.get(&route.id);
+        if before.as_ref().is_some_and(|before| before.name != route.name) {
+            // First: nobody is to read under the new name what was counted under the old one.
+            route.lane.deeds.begin_anew();
+            route.published.refusals.begin_anew();
+        }
         self.by_id.change(&route.id, Some(Arc::clone(&route)));
         if let Some(name) = &route.name {
             self.by_name.change(name, Some(Arc::clone(&route)));

@@ -1,11 +1,10 @@
-//! What `/metrics` tells of space, and of what networks do.
+//! What `/metrics` tells of space. Beside: `counted`, what it counts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::faulty::Fault;
 use crate::support::{Client, TestServer, http};
 
 /// All values by name and labels, as they are written.
@@ -19,7 +18,7 @@ pub fn scrape(server: &TestServer) -> BTreeMap<String, f64> {
 }
 
 /// Waits until the figures that were published are these.
-fn shows(server: &TestServer, expected: &[(&str, f64)]) -> BTreeMap<String, f64> {
+pub fn shows(server: &TestServer, expected: &[(&str, f64)]) -> BTreeMap<String, f64> {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let found = scrape(server);
@@ -273,136 +272,4 @@ fn a_deployment_that_nobody_commits_is_told_with_its_age() {
     shows(&server, &[("allod_deployments_uncommitted", 1.0), ("allod_deployments_uncommitted_oldest_seconds", 90.0)]);
     client.ok("deployment.commit", json!({"deployment": "shop", "plan": applied["plan"]}));
     shows(&server, &[("allod_deployments_uncommitted", 0.0), ("allod_deployments_uncommitted_oldest_seconds", 0.0)]);
-}
-
-#[test]
-fn a_refusal_counts_where_it_is_answered_and_neither_tries_nor_dry_runs_do() {
-    let server = TestServer::new();
-    let mut client = server.client();
-    let lack = |network: &str| {
-        let name = "allod_network_refusals_total";
-        let labels = format!("{{kind=\"not_enough_capacity\",network=\"{network}\",realm=\"default\"}}");
-        scrape(&server)[&format!("{name}{labels}")]
-    };
-    for (at, name) in ["lan", "dmz"].iter().enumerate() {
-        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/30")}]}));
-        for owner in ["a", "b"] {
-            client.ok("ip.allocate", json!({"network": name, "owner": owner}));
-        }
-    }
-    let release = |client: &mut Client, network: &str, owner: &str| {
-        client.ok("ip.release", json!({"network": network, "owner": owner}));
-    };
-    // One that is granted after it waited, and one that would be refused.
-    let mut waiter = server.client();
-    waiter.send("ip.allocate", json!({"network": "lan", "owner": "w", "wait_seconds": 60}));
-    server.until_waits("lan", 1);
-    let asked = json!({"network": "lan", "owner": "z", "dry_run": true});
-    assert_eq!(client.kind("ip.allocate", asked), "not_enough_capacity");
-    release(&mut client, "lan", "a");
-    assert_eq!(waiter.answer()["result"]["address"], "10.0.0.1");
-    assert_eq!(lack("lan"), 0.0);
-    // The same of two networks, which tries whenever something comes free in one of them.
-    let both = |owner: &str, rest: serde_json::Value| {
-        let mut asked = json!({"owner": owner, "ips": [{"network": "lan"}, {"network": "dmz"}]});
-        asked.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-        asked
-    };
-    waiter.send("ip.acquire", both("several", json!({"wait_seconds": 60})));
-    server.until_waits("dmz", 1);
-    assert_eq!(client.kind("ip.acquire", both("z", json!({"dry_run": true}))), "not_enough_capacity");
-    release(&mut client, "dmz", "a");
-    release(&mut client, "lan", "b");
-    assert_eq!(waiter.answer()["result"]["reservations"].as_array().unwrap().len(), 2);
-    assert_eq!((lack("lan"), lack("dmz")), (0.0, 0.0));
-    // What is refused in the end counts once: for one network, for several, and behind a wait.
-    assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "z"})), "not_enough_capacity");
-    assert_eq!(lack("lan"), 1.0);
-    assert_eq!(client.kind("ip.acquire", both("z", json!({}))), "not_enough_capacity");
-    assert_eq!(lack("lan") + lack("dmz"), 2.0, "one answer for both networks");
-    for (counted, (method, asked)) in [
-        (3.0, ("ip.allocate", json!({"network": "lan", "owner": "late", "wait_seconds": 1}))),
-        (4.0, ("ip.acquire", both("late", json!({"wait_seconds": 1})))),
-    ] {
-        waiter.send(method, asked);
-        server.until_waits("lan", 1);
-        server.clock.advance_ms(1_000);
-        assert_eq!(waiter.answer()["error"]["data"]["kind"], "not_enough_capacity", "{method}");
-        assert_eq!(lack("lan") + lack("dmz"), counted, "{method}");
-    }
-}
-
-#[test]
-fn what_a_deployment_and_a_move_are_refused_counts_in_the_network_that_refused() {
-    let server = TestServer::new();
-    let mut client = server.client();
-    for (at, name) in ["lan", "dmz"].iter().enumerate() {
-        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/30")}]}));
-    }
-    let count = |kind: &str, network: &str| {
-        let labels = format!("{{kind=\"{kind}\",network=\"{network}\",realm=\"default\"}}");
-        scrape(&server).get(&format!("allod_network_refusals_total{labels}")).copied().unwrap_or_default()
-    };
-    let instances: Vec<_> = (0..3)
-        .map(|n| json!({"id": format!("web/{n}"), "networks": [{"network": "lan"}, {"network": "dmz"}]}))
-        .collect();
-    let wishes = json!({"deployment": "shop", "instances": instances});
-    assert_eq!(client.kind("deployment.plan", wishes.clone()), "not_enough_capacity");
-    assert_eq!(count("not_enough_capacity", "lan") + count("not_enough_capacity", "dmz"), 0.0, "a plan asks");
-    assert_eq!(client.kind("deployment.apply", wishes), "not_enough_capacity");
-    assert_eq!(count("not_enough_capacity", "lan") + count("not_enough_capacity", "dmz"), 1.0);
-    for (counted, dry_run) in [(0.0, true), (1.0, false)] {
-        let asked =
-            json!({"network": "lan", "subnet": "10.0.0.0/30", "to": "dmz", "if_version": 77, "dry_run": dry_run});
-        assert_eq!(client.kind("subnet.move", asked), "conflict");
-        assert_eq!((count("conflict", "lan"), count("conflict", "dmz")), (counted, 0.0));
-    }
-}
-
-#[test]
-fn what_a_list_of_all_networks_passes_over_counts_as_no_refusal() {
-    let server = TestServer::new();
-    let mut client = server.client();
-    for (at, name) in ["lan", "dmz"].iter().enumerate() {
-        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/30")}]}));
-        client.ok("ip.allocate", json!({"network": name, "owner": "a"}));
-    }
-    let missing = |network: &str| {
-        let labels = format!("{{kind=\"not_found\",network=\"{network}\",realm=\"default\"}}");
-        scrape(&server).get(&format!("allod_network_refusals_total{labels}")).copied().unwrap_or_default()
-    };
-    // Only one of the two has this subnet, and none this pool.
-    let listed = client.ok("ip.list", json!({"subnet": "10.0.0.0/30"}));
-    assert_eq!(listed["reservations"].as_array().unwrap().len(), 1);
-    assert_eq!(client.ok("ip.list", json!({"pool": "nowhere", "count_only": true}))["count"], 0);
-    assert_eq!((missing("lan"), missing("dmz")), (0.0, 0.0));
-    assert_eq!(client.kind("ip.list", json!({"network": "dmz", "subnet": "10.0.0.0/30"})), "not_found");
-    assert_eq!((missing("lan"), missing("dmz")), (0.0, 1.0), "what is told counts");
-}
-
-#[test]
-fn a_grant_counts_when_it_is_durable_and_not_when_it_is_given_up() {
-    let server = TestServer::new();
-    let mut client = server.with_lan();
-    let done = || {
-        let found = scrape(&server);
-        let of = |name: &str| found.get(&format!("allod_network_{name}")).copied().unwrap_or_default();
-        let one = "network=\"lan\",realm=\"default\"";
-        (of(&format!("grants_total{{{one}}}")), of(&format!("releases_total{{{one},reason=\"released\"}}")))
-    };
-    client.allocate("a");
-    assert_eq!(done(), (1.0, 0.0));
-    let several = json!({"owner": "b", "ips": [{"network": "lan"}, {"network": "lan"}]});
-    for (method, params) in [
-        ("ip.allocate", json!({"network": "lan", "owner": "b"})),
-        ("ip.release", json!({"network": "lan", "owner": "a"})),
-        ("ip.acquire", several.clone()),
-    ] {
-        server.store.next([Fault::Full]);
-        assert_eq!(client.kind(method, params), "unavailable", "{method}");
-        assert_eq!(done(), (1.0, 0.0), "{method}");
-    }
-    client.ok("ip.acquire", several);
-    client.ok("owner.release", json!({"owner": "a"}));
-    assert_eq!(done(), (3.0, 1.0));
 }

@@ -24,6 +24,7 @@ mod begun;
 mod bounds;
 mod claimers;
 mod conflicts;
+mod counted;
 mod crashes;
 mod dead_actors;
 mod deployments;

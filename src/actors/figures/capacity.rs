@@ -146,17 +146,17 @@ pub(super) const METRICS: &[MetricSpec] = &[
     counter(
         "allod_network_grants_total",
         ONE,
-        "Reservations granted since this node serves the network. A rise is demand; as steep as that of releases it is churn.",
+        "Reservations granted since this node serves the network under this name. A rise is demand; as steep as that of releases it is churn.",
     ),
     counter(
         "allod_network_releases_total",
         &["network", "realm", "reason"],
-        "Reservations ended since this node serves the network, by reason. A rise of declined means addresses in use by strangers.",
+        "Reservations ended since this node serves the network under this name, by reason. A rise of declined means addresses in use by strangers.",
     ),
     counter(
         "allod_network_refusals_total",
         &["kind", "network", "realm"],
-        "Requests refused since this node serves the network, by kind. A rise of not_enough_capacity means that it is full for what is asked.",
+        "Requests refused since this node serves the network under this name, by kind. A rise of not_enough_capacity means that it is full for what is asked.",
     ),
     gauge("allod_network_queue_requests", ONE, "Requests that wait for the network. Near 8192 it refuses: overloaded."),
     gauge(

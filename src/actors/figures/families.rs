@@ -10,7 +10,7 @@ pub(super) struct MetricSpec {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) labels: &'static [&'static str],
-    /// It only rises while one node serves it; else it is a gauge.
+    /// It only rises while one node serves it under one name; else it is a gauge.
     pub(super) counts: bool,
 }
 
