@@ -187,7 +187,7 @@ pub struct PoolUsage {
     pub kind: PoolKind,
     /// Counts.
     pub counts: Counts,
-    /// Longest prefix length, that is smallest number, of a block that is free in it; none where nothing is.
+    /// Prefix length of the largest block that an automatic grant could take from it; none where it could take nothing.
     pub largest_free_block: Option<u8>,
 }
 

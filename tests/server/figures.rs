@@ -193,6 +193,27 @@ fn a_network_is_told_full_when_nothing_can_be_granted_whatever_is_free_beside() 
 }
 
 #[test]
+fn the_largest_block_is_one_that_would_be_granted() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    // What is larger lies where nothing is granted from.
+    let pools = json!([{"range": "10.0.1.0/30"}, {"range": "10.0.128.0/18", "kind": "static"}]);
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16", "pools": pools}]}));
+    let yields = json!({"name": "yields", "cooldown_seconds": 600, "cooldown_yields": true,
+        "subnets": [{"cidr": "10.1.0.0/24", "pools": [{"range": "10.1.0.16/28"}]}]});
+    client.ok("network.create", yields);
+    let block = |owner: &str, network: &str| json!({"network": network, "owner": owner, "prefix_length": 28});
+    client.ok("ip.allocate", block("a", "yields"));
+    client.ok("ip.release", json!({"network": "yields", "owner": "a"}));
+    let name = "allod_network_largest_free_block_addresses";
+    let of = |network: &str| format!("{name}{{family=\"4\",network=\"{network}\",realm=\"default\"}}");
+    shows(&server, &[(&of("lan"), 4.0), (&of("yields"), 16.0)]);
+    assert_eq!(client.kind("ip.allocate", block("b", "lan")), "not_enough_capacity");
+    client.ok("ip.allocate", block("b", "yields"));
+    shows(&server, &[(&of("lan"), 4.0), (&of("yields"), 0.0)]);
+}
+
+#[test]
 fn a_filled_subnet_that_moves_here_is_no_growth() {
     let server = TestServer::new();
     let mut client = server.client();

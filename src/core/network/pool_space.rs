@@ -181,11 +181,13 @@ impl PoolSpace {
 
     /// What automatic grants may draw from it: nothing where it is not open.
     pub(super) fn grantable(&self) -> Grantable {
-        if !self.open {
-            return Grantable::default();
-        }
-        let left = self.yielding.as_ref().unwrap_or(&self.free).free();
-        Grantable { size: empty_counts(self.range, &self.blocked).free, left }
+        let Some(space) = self.drawn_from() else { return Grantable::default() };
+        Grantable { size: empty_counts(self.range, &self.blocked).free, left: space.free() }
+    }
+
+    /// Where automatic grants find what they may draw from it, also what yields to them.
+    pub(super) fn drawn_from(&self) -> Option<&Space> {
+        self.open.then(|| self.yielding.as_ref().unwrap_or(&self.free))
     }
 
     /// Takes a range in one of the spaces: free, fresh, yielding.

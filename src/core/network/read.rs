@@ -148,7 +148,7 @@ impl Network {
     pub(super) fn pool_usage(&self, index: usize) -> PoolUsage {
         let space = &self.layout.pools[index];
         let config = self.pool_config(index);
-        let largest = space.free.largest_order().filter(|_| !space.draining);
+        let largest = space.drawn_from().and_then(|drawn_from| drawn_from.largest_order());
         PoolUsage {
             range: space.range,
             name: config.name.clone(),
