@@ -156,7 +156,7 @@ impl ClientMetrics {
         ),
         connections_closed: make.counters(
             "allod_connections_closed_total",
-            "Connections that the server closed, by reason. A rise of slow or limit means clients that do not read, or too many.",
+            "Connections that the server closed, by reason. A rise of slow or limit means clients that do not read, or too many; of line_too_long or http, clients that are set up wrongly.",
             &["reason"],
         ),
         connections_moved: make.counters(
@@ -275,7 +275,7 @@ impl Metrics {
         let rows: [(&IntCounterVec, &[&str]); 5] = [
             (
                 &self.clients.connections_closed,
-                &["done", "reset", "slow", "idle", "unfinished_line", "limit", "not_served"],
+                &["done", "reset", "slow", "idle", "unfinished_line", "line_too_long", "http", "limit", "not_served"],
             ),
             (&self.clients.connections_moved, &["full", "follows"]),
             (&self.clients.http_refused, &["connections", "bodies", "bytes", "streams", "unfinished", "slow"]),

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! open ──end of input, or the server stops──▶ draining ──all answered and written──▶ closed
-//!   └────line too long─────────────────────────┘
+//!   └────line too long, or of HTTP─────────────┘
 //! open, draining ──reset, failed write, slow client, idle, unfinished line──▶ closed
 //! ```
 //!
@@ -18,6 +18,7 @@
 //!
 //! Review notes: does every wait have a limit (`overdue`)? Is what was read still answered when the server stops?
 
+mod limits;
 mod moving;
 
 use std::io;
@@ -29,12 +30,11 @@ use compact_str::CompactString;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::Sleep;
 
 use self::moving::{Left, go_on};
 use super::Server;
 use super::session::{Inlet, OUT_BYTES_MAX, Session};
-use super::sockets::{WATCHERS_TAKE_WITHIN, leave_nothing_unread};
+use super::sockets::leave_nothing_unread;
 use super::turns::{self, Turn};
 use crate::actors::places::Placed;
 use crate::metrics::Counted;
@@ -52,8 +52,12 @@ const BUFFER_BYTES_KEPT: usize = 256 << 10;
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The client ended its input and got everything.
+    /// The client ended its input, or the server stopped, and it got everything.
     Done,
+    /// It sent a line that is too long, and got everything before and the refusal.
+    LineTooLong,
+    /// It spoke HTTP, as above.
+    Http,
     /// It reset the connection, or a write failed.
     Reset,
     /// It took nothing for too long.
@@ -87,9 +91,10 @@ pub fn serve(
         start: 0,
         searched: 0,
         ended: false,
+        ends_as: End::Done,
         was_asked: false,
         interrupted: false,
-        last_request: Instant::now(),
+        last_exchange: Instant::now(),
         last_progress: Instant::now(),
         line_began: None,
         placed: server.balance.place(reactor),
@@ -150,11 +155,14 @@ struct Connection {
     searched: usize,
     /// Nothing is read any more.
     ended: bool,
+    /// How it ends once everything is answered.
+    ends_as: End,
     /// A line came.
     was_asked: bool,
     /// The turn ended before the lines did.
     interrupted: bool,
-    last_request: Instant,
+    /// When it last asked something, or took something that it was told.
+    last_exchange: Instant,
     last_progress: Instant,
     line_began: Option<Instant>,
 }
@@ -187,7 +195,7 @@ impl Connection {
             }
             let backed_up = self.unwritten() > 0;
             if self.asks_no_more() && !backed_up {
-                return Left::Ended(End::Done);
+                return Left::Ended(self.ends_as);
             }
             let may_read = self.may_read();
             self.arm(timer.as_mut(), backed_up);
@@ -273,7 +281,7 @@ impl Connection {
         may_read
     }
 
-    /// The server stops: what was asked is still answered, and what would go on for long ends.
+    /// What was asked is still answered, and what would go on for long ends: the server stops, or a line was refused.
     fn take_nothing_more(&mut self) {
         self.ended = true;
         self.session.end_watches();
@@ -283,15 +291,17 @@ impl Connection {
     /// Says how it ended, once that is certain.
     async fn over(&mut self, stream: &TcpStream, end: End) {
         let reason = match end {
-            End::Done => {
-                leave_nothing_unread(stream, false).await;
-                "done"
-            }
+            End::Done => "done",
+            End::LineTooLong => "line_too_long",
+            End::Http => "http",
             End::Reset => "reset",
             End::Slow => "slow",
             End::Idle => "idle",
             End::Unfinished => "unfinished_line",
         };
+        if matches!(end, End::Done | End::LineTooLong | End::Http) {
+            leave_nothing_unread(stream, false).await;
+        }
         self.server.metrics.clients.connections_closed.with_label_values(&[reason]).inc();
         tracing::debug!(peer = %self.peer, reason, "connection closed");
     }
@@ -375,7 +385,7 @@ impl Connection {
                 return;
             }
             if !std::mem::replace(&mut self.was_asked, true) && is_http(line) {
-                self.end_with(&RpcError::new(ErrorKind::ParseError, NOT_HTTP));
+                self.end_with(&RpcError::new(ErrorKind::ParseError, NOT_HTTP), End::Http);
                 return;
             }
             fed |= self.session.feed(line);
@@ -385,7 +395,7 @@ impl Connection {
         let was_full = !self.session.has_room();
         if fed {
             self.session.flush();
-            self.last_request = Instant::now();
+            self.last_exchange = Instant::now();
         }
         // What was refused at once left room.
         self.interrupted |= was_full && self.session.has_room();
@@ -416,15 +426,16 @@ impl Connection {
         let max = self.server.bounds.line_bytes;
         let message =
             format!("the line is longer than {max} bytes (`server.max_line_bytes`); the connection is closed");
-        self.end_with(&RpcError::new(ErrorKind::LineTooLong, message));
+        self.end_with(&RpcError::new(ErrorKind::LineTooLong, message), End::LineTooLong);
     }
 
-    /// Refuses a line, and reads nothing behind it.
-    fn end_with(&mut self, error: &RpcError) {
+    /// Refuses a line, and reads nothing behind it. What was asked before is still answered, and what would go on for long ends,
+    /// as it was said that the connection is closed.
+    fn end_with(&mut self, error: &RpcError, ends_as: End) {
         self.session.refuse(error);
         self.session.flush();
-        self.session.end_watches();
-        self.ended = true;
+        self.take_nothing_more();
+        self.ends_as = ends_as;
         self.input = Vec::new();
         (self.start, self.searched, self.line_began) = (0, 0, None);
     }
@@ -438,6 +449,7 @@ impl Connection {
                     tracing::trace!(peer = %self.peer, bytes = count, "written");
                     self.session.taken += count;
                     self.last_progress = Instant::now();
+                    self.last_exchange = self.last_progress;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -454,45 +466,5 @@ impl Connection {
             self.session.forget_taken();
         }
         Ok(())
-    }
-
-    /// When to look after the limits next, if nothing happens.
-    fn until_look(&self) -> Duration {
-        let bounds = &self.server.bounds;
-        let soon = bounds.slow_client.min(bounds.partial_line).min(WATCHERS_TAKE_WITHIN);
-        if self.unwritten() > 0 || self.line_began.is_some() {
-            soon
-        } else if bounds.idle.is_zero() {
-            Duration::from_secs(3_600)
-        } else {
-            bounds.idle.saturating_sub(self.last_request.elapsed()).max(soon)
-        }
-    }
-
-    /// Brings the timer forward where something is watched now that was not before. Costs nothing while all goes well.
-    fn arm(&self, timer: std::pin::Pin<&mut Sleep>, backed_up: bool) {
-        if backed_up || self.line_began.is_some() {
-            let soon = tokio::time::Instant::now() + self.until_look();
-            if timer.deadline() > soon + Duration::from_secs(1) {
-                timer.reset(soon);
-            }
-        }
-    }
-
-    fn overdue(&self) -> Option<End> {
-        let bounds = &self.server.bounds;
-        if self.unwritten() > 0 && self.last_progress.elapsed() > bounds.slow_client {
-            return Some(End::Slow);
-        }
-        let only_watches = self.server.stop.is_cancelled() && self.session.only_watches();
-        if self.unwritten() > 0 && only_watches && self.last_progress.elapsed() >= WATCHERS_TAKE_WITHIN {
-            return Some(End::Slow);
-        }
-        if self.line_began.is_some_and(|began| began.elapsed() > bounds.partial_line) && self.session.has_room() {
-            return Some(End::Unfinished);
-        }
-        let waits = self.session.in_flight() > 0 || self.session.is_watching() || self.unwritten() > 0;
-        let idle = !waits && !bounds.idle.is_zero() && self.last_request.elapsed() > bounds.idle;
-        idle.then_some(End::Idle)
     }
 }

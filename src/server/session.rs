@@ -42,8 +42,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub use self::groups::AskedOn;
 use self::groups::RequestGroups;
-pub use self::room::OUT_BYTES_MAX;
 use self::room::Room;
+pub use self::room::OUT_BYTES_MAX;
 #[cfg(test)]
 pub(crate) use self::seeing::tests::server as idle_server;
 use self::waiting::{Patience, Resumes};
@@ -271,8 +271,9 @@ impl Session {
         true
     }
 
-    /// Answers with an error outside any request: a line that is too long.
+    /// Answers with an error outside any request: a line that is too long, or no JSON at all.
     pub fn refuse(&mut self, error: &RpcError) {
+        self.tally.refused("none", error.kind());
         self.answer_error(Some(&Id::NULL), None, error);
     }
 

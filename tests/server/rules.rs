@@ -148,6 +148,32 @@ fn a_line_too_long_is_refused_and_ends_the_connection_after_what_came_before() {
     }
 }
 
+#[test]
+fn what_waits_ends_with_a_connection_that_was_said_to_be_closed_and_the_metrics_tell_why() {
+    let server = TestServer::with(|options| options.config.server.max_line_bytes = 4_096);
+    let mut other = server.client();
+    other.ok(
+        "network.create",
+        json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/32", "pools": [{"range": "10.0.0.0/32"}]}]}),
+    );
+    other.allocate("a");
+    let mut client = server.client();
+    client.send("ip.allocate", json!({"network": "lan", "owner": "w", "wait_seconds": 3_600}));
+    server.until_waits("lan", 1);
+    client.raw(" ".repeat(4_098));
+    assert_eq!(client.answer()["error"]["data"]["kind"], "line_too_long");
+    assert_eq!(client.answer()["error"]["data"]["kind"], "not_ready", "nothing was granted");
+    assert_eq!(client.line(), None);
+    let metrics = http(server.running.http, "GET /metrics", b"").1;
+    for row in [
+        "allod_requests_total{method=\"none\",outcome=\"line_too_long\"} 1",
+        "allod_connections_closed_total{reason=\"line_too_long\"} 1",
+        "allod_connections_closed_total{reason=\"done\"} 0",
+    ] {
+        assert!(metrics.lines().any(|line| line == row), "{row}: {metrics}");
+    }
+}
+
 /// Otherwise it would stay open for as long as its client likes.
 #[test]
 fn no_subscription_begins_on_a_connection_that_was_said_to_be_closed() {
@@ -261,6 +287,25 @@ fn an_unfinished_line_and_idleness_have_their_limits() {
     assert_eq!(unfinished.line(), None);
     assert_eq!(idle.ok("server.ping", json!({})), "pong");
     assert_eq!(idle.line(), None);
+}
+
+#[test]
+fn who_was_answered_after_a_long_wait_is_idle_from_then_on() {
+    const IDLE: u64 = 3;
+    let server = TestServer::with(|options| options.config.server.idle_timeout_seconds = IDLE);
+    let mut other = server.client();
+    other.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}], "cooldown_seconds": 0}));
+    other.allocate("a");
+    other.allocate("b");
+    let mut client = server.client();
+    client.send("ip.allocate", json!({"network": "lan", "owner": "w", "wait_seconds": 3_600}));
+    // Longer than who asks nothing is kept.
+    assert!(client.silent_for(Duration::from_secs(IDLE + 1)));
+    let before = std::time::Instant::now();
+    server.client().ok("ip.release", json!({"network": "lan", "owner": "a"}));
+    assert_eq!(client.answer()["result"]["address"], "10.0.0.1");
+    assert_eq!(client.line(), None);
+    assert!(before.elapsed() >= Duration::from_secs(IDLE), "{:?}", before.elapsed());
 }
 
 #[test]

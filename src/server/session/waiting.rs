@@ -259,7 +259,7 @@ impl Session {
         }
     }
 
-    /// The server stops: what waits for capacity is answered, and nothing more begins to wait.
+    /// The server stops, or the connection ends: what waits for capacity is answered, and nothing more begins to wait.
     pub fn stop_waiting(&mut self) {
         self.leave();
         for Resume { pending, fault, .. } in std::mem::take(&mut self.resumes.all) {
