@@ -91,7 +91,7 @@ impl ReadSettings {
         let level = config.log.level.clone();
         if level == self.config.log.level {
             let set_by = sources.origin("log.level").to_string();
-            tracing::info!(%file, level, set_by, "SIGHUP: the configuration was read, the log level is as it was");
+            tracing::info!(%file, log_level = level, set_by, "SIGHUP: the configuration was read, the log level is as it was");
         } else if let Err(problem) = self.switch(level) {
             return tracing::error!(problem, "SIGHUP: the log level cannot be switched, nothing changed");
         }

@@ -242,7 +242,7 @@ fn check_empty(disk: &dyn Disk, target: &Path) -> Result<(), StoreError> {
 /// it goes on saying what it is, and the next one begins with that.
 fn leave_nothing(disk: &dyn Disk, target: &Path) {
     if let Err(error) = moving::clear(disk, target) {
-        tracing::debug!(target = %target.display(), %error, "what a copy left is removed by the next one");
+        tracing::debug!(copy = %target.display(), %error, "what a copy left is removed by the next one");
         return;
     }
     [LOG, SNAP].into_iter().for_each(|folder| drop(std::fs::remove_dir(target.join(folder))));

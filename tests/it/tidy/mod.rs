@@ -1,9 +1,10 @@
 //! Style as a test: what a reviewer would otherwise have to say again and again.
 //!
-//! `source` reads a file as style sees it, `directions` knows who may use whom, `map` checks the map of the code; the other
-//! rules are here.
+//! `source` reads a file as style sees it, `directions` knows who may use whom, `map` checks the map of the code, `logged` what
+//! log statements carry; the other rules are here.
 
 mod directions;
+mod logged;
 mod map;
 mod source;
 
