@@ -78,6 +78,24 @@ fn dashboards_are_laid_out_as_grafana_wants_them() {
     }
 }
 
+/// Grafana escapes what is matched only where a variable may have several values, and names may have a `.` in them.
+#[test]
+fn a_variable_of_one_value_is_compared_as_it_stands() {
+    for (name, dashboard) in dashboards() {
+        let several = |variable: &str| {
+            let mut all = list(&dashboard["templating"], "list").iter();
+            all.any(|one| one["name"] == variable && (one["multi"] == true || one["includeAll"] == true))
+        };
+        for target in panels(&dashboard).flat_map(|panel| list(panel, "targets")) {
+            let expression = target["expr"].as_str().unwrap();
+            for (before, rest) in expression.match_indices("\"$").map(|(at, _)| expression.split_at(at)) {
+                let variable = rest[2..].split('"').next().unwrap();
+                assert_eq!(before.ends_with("=~"), several(variable), "{name}: ${variable} in {expression}");
+            }
+        }
+    }
+}
+
 /// Labels of each `by (…)` of an expression.
 fn grouped(expression: &str) -> Vec<Vec<&str>> {
     let groups = expression.split("by (").skip(1).map(|rest| rest.split(')').next().unwrap());
@@ -219,13 +237,8 @@ fn every_query_of_the_dashboards_is_answered_over_a_server_under_load() {
     let mut unanswered: Vec<(String, String)> = queries
         .into_iter()
         .map(|(name, query)| {
-            let query = query.replace("$__rate_interval", "1m");
-            (
-                name,
-                ["$job", "$realm", "$network", "$instance"]
-                    .iter()
-                    .fold(query, |query, variable| query.replace(variable, ".*")),
-            )
+            let query = query.replace("$__rate_interval", "1m").replace("$network", "lan");
+            (name, ["$job", "$realm", "$instance"].iter().fold(query, |query, variable| query.replace(variable, ".*")))
         })
         .collect();
     let end = Instant::now() + Duration::from_secs(120);
