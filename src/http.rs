@@ -3,7 +3,8 @@
 //!
 //! Nobody is asked who they are, and a browser sends what any page tells it to: what a page from elsewhere asks is refused.
 //!
-//! Runs on a thread of its own, so that a scrape does not disturb connections. A body is a [`Session`] of its own: same
+//! Runs on a thread of its own, so that what is asked here does not disturb connections over TCP; a scrape is rendered beside
+//! it (`scrapes`). A body is a [`Session`] of its own: same
 //! order, same bounds, same answers as on TCP; a body of notifications alone is answered 204. Whoever gives the register
 //! away waits for that thread as for those of connections (`serve::handover`).
 //!
@@ -16,6 +17,7 @@ mod events;
 mod hang_up;
 mod paced;
 mod probes;
+mod scrapes;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -35,9 +37,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::accepting::EVENTS;
 use self::body::Unread;
-use crate::limits::{HTTP_BODIES_MAX, HTTP_STREAMS_MAX};
+use self::scrapes::{Scrapes, Unrendered};
+use crate::limits::{HTTP_ANSWERS_BYTES_MAX, HTTP_BODIES_MAX, HTTP_SCRAPES_BYTES_MAX, HTTP_STREAMS_MAX};
 use crate::server::Server;
-use crate::server::session::{Inlet, Session};
+use crate::server::session::{AnswersShare, AnswersTogether, Inlet, Session};
 use crate::wire::{ErrorKind, RpcError, openrpc};
 
 #[derive(Clone)]
@@ -47,7 +50,10 @@ struct App {
     places: Arc<Semaphore>,
     /// Bytes of bodies that are read or worked on.
     bytes: Arc<Semaphore>,
+    /// Answers to bodies that are not taken yet.
+    answers: Arc<AnswersTogether>,
     streams: Arc<Semaphore>,
+    scrapes: Arc<Scrapes>,
 }
 
 /// Serves until the server stops, then finishes what was begun.
@@ -57,7 +63,9 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
         server: Arc::clone(&server),
         places: room(HTTP_BODIES_MAX),
         bytes: room(body::bytes_max(&server.bounds)),
+        answers: AnswersTogether::of(HTTP_ANSWERS_BYTES_MAX),
         streams: room(HTTP_STREAMS_MAX),
+        scrapes: Scrapes::of(Arc::clone(&server.metrics)),
     };
     let loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let own_pages_only = move |request: Request<Body>, next: Next| async move {
@@ -189,7 +197,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
         app.server.metrics.refuses_http("bodies");
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many bodies at once; try again");
     };
-    let asked = Asked::begin(&app.server, &body);
+    let asked = Asked::begin(&app.server, &app.answers, &body);
     drop(body);
     let mut answered = asked.answered(&app.server.stop, (place, bytes)).await;
     if answered.answer.is_empty() {
@@ -205,6 +213,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
 struct AnsweredBody<R> {
     answer: Vec<u8>,
     _room: Option<R>,
+    _share: Option<AnswersShare>,
 }
 
 impl<R> AsRef<[u8]> for AnsweredBody<R> {
@@ -223,10 +232,11 @@ struct Asked {
 
 impl Asked {
     /// Sends what a body asks on its way. An empty one is no JSON: it is not passed over as an empty line is, as it gets an answer.
-    fn begin(server: &Arc<Server>, body: &[u8]) -> Self {
+    fn begin(server: &Arc<Server>, answers: &Arc<AnswersTogether>, body: &[u8]) -> Self {
         // First of all: a change that comes once the session has seen the role wakes it.
         let roles = server.seat.changes();
         let (mut session, inlet) = Session::new(Arc::clone(server), CompactString::const_new("anonymous"));
+        session.counts_among(answers);
         session.begin(Instant::now());
         if !session.feed(body) {
             session.refuse(&RpcError::new(ErrorKind::ParseError, "the body is empty; POST a JSON-RPC request"));
@@ -261,17 +271,24 @@ impl Asked {
                 }
             }
         }
-        AnsweredBody { answer: std::mem::take(&mut session.out), _room: room }
+        let share = session.take_share();
+        AnsweredBody { answer: std::mem::take(&mut session.out), _room: room, _share: share }
     }
 }
 
 async fn metrics(State(app): State<App>) -> Response {
-    match app.server.metrics.text() {
+    match app.scrapes.text().await {
         Ok(text) => {
             (StatusCode::OK, [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }
-        Err(error) => {
-            tracing::error!(%error, "metrics cannot be written");
+        Err(Unrendered::NoRoom) => {
+            app.server.metrics.refuses_http("bytes");
+            let text = format!(
+                "more than {HTTP_SCRAPES_BYTES_MAX} bytes of metrics are not taken by those who asked; try again"
+            );
+            plain(StatusCode::SERVICE_UNAVAILABLE, &text)
+        }
+        Err(Unrendered::Failed) => {
             plain(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written; the log says why")
         }
     }
@@ -314,7 +331,7 @@ mod tests {
         let server = idle_server();
         server.seat.become_role(Role::Between);
         let body = br#"{"jsonrpc":"2.0","id":1,"method":"network.list","params":{}}"#;
-        let asked = Asked::begin(&server, body);
+        let asked = Asked::begin(&server, &AnswersTogether::of(1), body);
         assert!(asked.session.waits_for_role());
         let fault = Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: 100 };
         server.seat.become_role(Role::Waiting { why: "nobody", fault });
@@ -322,6 +339,26 @@ mod tests {
         let answered = std::future::poll_fn(|cx| Poll::Ready(answered.as_mut().poll(cx))).await;
         let Poll::Ready(answered) = answered else { panic!("nobody tells it that the role is another") };
         assert!(answered.answer.starts_with(br#"{"jsonrpc":"2.0","id":1,"error":"#));
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_not_taken_leave_no_room_for_more_long_ones_and_for_short_ones_all_the_same() {
+        let (server, answers) = (idle_server(), AnswersTogether::of(1_000));
+        let ask = async |body: &str| Asked::begin(&server, &answers, body.as_bytes()).answered(&server.stop, ()).await;
+        let call = |method: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{}}}}"#);
+        let (long, short) = (call("rpc.discover"), call("server.ping"));
+        let kinds = |answered: &AnsweredBody<()>| -> Vec<String> {
+            let text = String::from_utf8_lossy(&answered.answer);
+            let text = if text.starts_with('[') { text.into_owned() } else { format!("[{text}]") };
+            let all: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
+            all.iter().map(|one| one["error"]["data"]["kind"].as_str().unwrap_or("ok").to_owned()).collect()
+        };
+        let untaken = ask(&format!("[{long},{long},{short}]")).await;
+        assert_eq!(kinds(&untaken), ["ok", "overloaded", "ok"]);
+        assert_eq!(kinds(&ask(&long).await), ["overloaded"]);
+        assert_eq!(kinds(&ask(&short).await), ["ok"]);
+        drop(untaken);
+        assert_eq!(kinds(&ask(&long).await), ["ok"]);
     }
 
     #[test]

@@ -61,6 +61,10 @@ pub const HTTP_BODIES_MAX: usize = 256;
 pub const HTTP_BODIES_LONGEST_MAX: usize = 4;
 /// But so many bytes they may have together however short the longest is.
 pub const HTTP_BODIES_BYTES_MIN: usize = 16 << 20;
+/// Bytes of answers to bodies that are not taken; beyond it what has a long answer is refused.
+pub const HTTP_ANSWERS_BYTES_MAX: usize = 128 << 20;
+/// Bytes of what was rendered for `/metrics` and is not taken: some of those of 10 000 networks. Beyond it 503.
+pub const HTTP_SCRAPES_BYTES_MAX: usize = 192 << 20;
 /// Streams of events over HTTP; beyond it 503.
 pub const HTTP_STREAMS_MAX: usize = 256;
 

@@ -43,7 +43,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub use self::groups::AskedOn;
 use self::groups::RequestGroups;
 use self::room::Room;
-pub use self::room::OUT_BYTES_MAX;
+pub use self::room::{AnswersShare, AnswersTogether, OUT_BYTES_MAX};
 #[cfg(test)]
 pub(crate) use self::seeing::tests::server as idle_server;
 use self::waiting::{Patience, Resumes};

@@ -6,6 +6,9 @@
 //!
 //! Review notes: is everything that is added taken away where it leaves?
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::{Pending, Queued, Session};
 use crate::limits::{
     ANSWER_BYTES_MAX, BATCH_ANSWER_BYTES_MAX, BATCHES_ANSWER_BYTES_MAX, IN_FLIGHT_BYTES_MAX, LONG_REQUESTS_MAX,
@@ -15,6 +18,51 @@ use crate::wire::{ErrorKind, Method, RpcError};
 
 /// Output that waits for the client; beyond it nothing more is read or begun.
 pub const OUT_BYTES_MAX: usize = ANSWER_BYTES_MAX;
+
+/// Answers that several sessions have in memory together, and how many bytes of them there may be before long ones are refused.
+#[derive(Debug)]
+pub struct AnswersTogether {
+    bytes: AtomicUsize,
+    bytes_max: usize,
+}
+
+impl AnswersTogether {
+    /// None yet; of so many bytes.
+    pub fn of(bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self { bytes: AtomicUsize::new(0), bytes_max })
+    }
+
+    /// What one of them has of it: nothing yet.
+    pub fn share(self: &Arc<Self>) -> AnswersShare {
+        AnswersShare { together: Arc::clone(self), bytes: 0 }
+    }
+}
+
+/// What one session has of [`AnswersTogether`]. It lives on with its answers until they are taken.
+#[derive(Debug)]
+pub struct AnswersShare {
+    together: Arc<AnswersTogether>,
+    bytes: usize,
+}
+
+impl AnswersShare {
+    /// So many bytes by now.
+    fn note(&mut self, bytes: usize) {
+        self.together.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.together.bytes.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Ordering::Relaxed);
+    }
+
+    /// Is there room for nothing more?
+    fn is_full(&self) -> bool {
+        self.together.bytes.load(Ordering::Relaxed) >= self.together.bytes_max
+    }
+}
+
+impl Drop for AnswersShare {
+    fn drop(&mut self) {
+        self.note(0);
+    }
+}
 
 /// What is in memory, apart from [`Session::out`].
 #[derive(Debug, Default)]
@@ -29,6 +77,8 @@ pub(super) struct Room {
     held_back: bool,
     /// The server stops: who does not take what is answered holds nothing up.
     hurries: bool,
+    /// What it has of the answers of several sessions together, if those have a bound.
+    share: Option<AnswersShare>,
 }
 
 /// May its answer be long? What tells of much, and what answers a whole network, subnet or deployment, changed or not. What is let
@@ -134,6 +184,22 @@ impl Session {
         self.room.batched > 0
     }
 
+    /// Its answers count among these.
+    pub fn counts_among(&mut self, together: &Arc<AnswersTogether>) {
+        self.room.share = Some(together.share());
+    }
+
+    /// What its answers are of those of several sessions, to be kept until they are taken.
+    pub fn take_share(&mut self) -> Option<AnswersShare> {
+        self.note_answers();
+        self.room.share.take()
+    }
+
+    fn note_answers(&mut self) {
+        let bytes = self.room.batched + self.out.len();
+        self.room.share.iter_mut().for_each(|share| share.note(bytes));
+    }
+
     /// Does the client leave so much of what is answered that nothing more is begun?
     pub(super) fn is_backed_up(&self) -> bool {
         self.out.len() - self.taken >= OUT_BYTES_MAX && !self.room.hurries
@@ -166,12 +232,13 @@ impl Session {
         self.room.long >= LONG_REQUESTS_MAX && may_be_long(&queued.ready.shape)
     }
 
-    /// A long answer that there is no room for, and that nobody waits for: of a batch the others are long already, or the
-    /// server stops and the client takes nothing.
-    pub(super) fn too_much(&self, queued: &Queued) -> Option<RpcError> {
+    /// A long answer that there is no room for, and that nobody waits for: of a batch the others are long already, those of
+    /// several clients are together, or the server stops and the client takes nothing.
+    pub(super) fn too_much(&mut self, queued: &Queued) -> Option<RpcError> {
         if !may_be_long(&queued.ready.shape) {
             return None;
         }
+        self.note_answers();
         let own = queued.batch.and_then(|at| self.batches.get(at)?.as_ref()).map_or(0, |batch| batch.text.len());
         let message = if own >= BATCH_ANSWER_BYTES_MAX {
             format!(
@@ -181,6 +248,11 @@ impl Session {
             format!(
                 "the answers to batches of this connection that wait for the rest of their batch have \
                  {BATCHES_ANSWER_BYTES_MAX} bytes; ask again when one is answered"
+            )
+        } else if let Some(share) = self.room.share.as_ref().filter(|share| share.is_full()) {
+            format!(
+                "the answers that are not taken by those who asked over HTTP have {} bytes; ask again when some are",
+                share.together.bytes_max
             )
         } else if self.room.hurries && self.out.len() - self.taken >= OUT_BYTES_MAX {
             "the server stops, and what it answered is not taken; ask again".to_owned()
