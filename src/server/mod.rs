@@ -74,7 +74,7 @@ pub struct Bounds {
     pub connections: usize,
     /// Bytes of changes that are kept in memory for those who watch.
     pub behind_bytes: usize,
-    /// A connection without a request for so long is closed; zero: never.
+    /// A connection on which nothing is under way, and nothing was asked or answered for so long, is closed; zero: never.
     pub idle: Duration,
     /// A client that takes nothing for so long is cut off.
     pub slow_client: Duration,
