@@ -361,3 +361,36 @@ fn after_a_restart_everybody_is_missed_for_the_first_time() {
     assert_eq!(of(&sweep(&mut client, &[], 0), "waiting"), ["vm-0"]);
     assert_eq!(of(&sweep(&mut client, &[], 0), "unbound"), ["vm-0"]);
 }
+
+#[test]
+fn two_sweeps_by_a_name_that_may_have_lost_its_first_marks_with_a_restart_let_nobody_go() {
+    let open = crate::stores::reopened(2);
+    let before = TestServer::over(open(), |_| {});
+    let mut client = with_networks(&before, &["lan"]);
+    for at in 0..3 {
+        use_one(&mut client, "lan", &format!("web/{at}"), &format!("vm-{at}"));
+    }
+    let mark = |name: &str, claimants: Value| json!({"scope": "prod", "sweep": name, "claimants": claimants});
+    let by = |name: &str| json!({"sweep": name, "grace_seconds": 0});
+    client.ok("claimant.mark", mark("round-1", json!(["vm-0"])));
+    drop(client);
+    before.stop();
+    let after = TestServer::over(open(), |_| {});
+    let mut client = after.client();
+    // Whoever marks does not see the restart: `vm-0` lives, and is not in the list any more.
+    assert_eq!(client.ok("claimant.mark", mark("round-1", json!(["vm-1"])))["marked"], 1);
+    for time in 0..3 {
+        let swept = sweep_with(&mut client, by("round-1"));
+        assert_eq!(of(&swept, "waiting"), ["vm-0", "vm-2"], "{time}: {swept}");
+    }
+    client.ok("claimant.mark", mark("round-2", json!(["vm-0", "vm-1"])));
+    assert_eq!(of(&sweep_with(&mut client, by("round-2")), "unbound"), ["vm-2"], "who is missing from both");
+    after.clock.advance_ms(3_600_000);
+    client.ok("claimant.mark", mark("later", json!(["vm-0"])));
+    assert_eq!(of(&sweep_with(&mut client, by("later")), "waiting"), ["vm-1"]);
+    assert_eq!(
+        of(&sweep_with(&mut client, by("later")), "unbound"),
+        ["vm-1"],
+        "an hour later no mark is left of before"
+    );
+}

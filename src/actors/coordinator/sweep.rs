@@ -30,6 +30,7 @@ use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes};
 use crate::actors::Fault;
 use crate::actors::routes::Route;
+use crate::actors::sweeps::MarkedList;
 use crate::core::address::Address;
 use crate::core::command::{Binding, Command, SweepLook};
 use crate::core::outcome::{Outcome, UsedAddress};
@@ -142,8 +143,8 @@ impl Coordinator {
     pub(super) fn mark(&self, scope: &Scope, sweep: &CompactString, claimants: Vec<Claimant>) -> Outcomes {
         let (sweeps, now) = (&self.shared.sweeps, self.shared.clock.boot_ms());
         if self.dry_run {
-            let mut marked =
-                sweeps.marked(scope, sweep, now).map(|marked| BTreeSet::clone(&marked)).unwrap_or_default();
+            let marked = sweeps.marked(scope, sweep, now);
+            let mut marked = marked.map(|list| BTreeSet::clone(&list.claimants)).unwrap_or_default();
             marked.extend(claimants);
             return Ok(Done::Marked(marked.len() as u64));
         }
@@ -159,15 +160,17 @@ impl Coordinator {
     pub(super) async fn sweep(&self, ask: Sweep) -> Outcomes {
         let only = ask.network.as_deref().map(|text| self.route(text)).transpose()?;
         let alive = match ask.alive {
-            Alive::Listed(listed) => Arc::new(listed),
+            Alive::Listed(listed) => MarkedList { claimants: Arc::new(listed), doubted: None },
             Alive::Marked(sweep) => {
                 let now = self.shared.clock.boot_ms();
                 self.shared.sweeps.marked(&ask.scope, &sweep, now).ok_or_else(|| nobody_marked(&ask.scope, &sweep))?
             }
         };
         let (scope, grace_seconds) = (ask.scope.clone(), ask.grace_seconds);
-        let look =
-            |note| SweepLook { scope: scope.clone(), alive: Arc::clone(&alive), grace_seconds, note, after: None };
+        let look = |note| {
+            let MarkedList { claimants: alive, doubted } = alive.clone();
+            SweepLook { scope: scope.clone(), alive, doubted, grace_seconds, note, after: None }
+        };
         let mut found = self.look(only.as_ref(), &look(false)).await?;
         if found.exceeds(ask.max_share_billionths)
             && let Some(only) = &only

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::NetworkActor;
 use crate::actors::sweeps::Sweeps;
 use crate::core::address::Address;
-use crate::core::command::{Binding, Command, SweepLook};
+use crate::core::command::{Binding, Command, DoubtedList, SweepLook};
 use crate::core::outcome::{Outcome, UsedAddress};
 use crate::core::state::{Entry, Key, Reservation, State, Step};
 use crate::core::types::{Claimant, Generation, ShardTime};
@@ -25,11 +25,19 @@ struct Miss {
     generation: Generation,
     claimant: Claimant,
     since: ShardTime,
+    /// By a list that was doubted.
+    by: Option<DoubtedList>,
 }
 
 impl Miss {
     fn is_of(&self, generation: Generation, claimant: Option<&Claimant>) -> bool {
         self.generation == generation && Some(&self.claimant) == claimant
+    }
+
+    /// Was it missed for long enough when this look misses it again?
+    fn is_due(&self, look: &SweepLook, now: ShardTime) -> bool {
+        let is_the_same = look.doubted.is_some() && look.doubted == self.by;
+        !is_the_same && self.since.after_seconds(look.grace_seconds) <= now
     }
 }
 
@@ -84,9 +92,10 @@ impl Misses {
             let known = self.of.get(address).filter(|miss| miss.is_of(*generation, Some(claimant)));
             match known {
                 Some(_) if !*missing && look.note => self.forget(*address),
-                Some(miss) => *due = *missing && miss.since.after_seconds(look.grace_seconds) <= now,
+                Some(miss) => *due = *missing && miss.is_due(look, now),
                 None if *missing && look.note && self.sweeps.note_miss() => {
-                    let miss = Miss { generation: *generation, claimant: claimant.clone(), since: now };
+                    let (generation, claimant) = (*generation, claimant.clone());
+                    let miss = Miss { generation, claimant, since: now, by: look.doubted };
                     if self.of.insert(*address, miss).is_some() {
                         self.sweeps.forget_misses(1);
                     }

@@ -24,11 +24,12 @@ use crate::actors::reactor::Reactor;
 use crate::actors::recorded::Recorded;
 use crate::actors::routes::{Lane, Routes};
 use crate::actors::standby::Standby;
+use crate::actors::sweeps::Sweeps;
 use crate::actors::timers::{self, Timers};
 use crate::core::network::Network;
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
-use crate::store::{Head, ShardId, Store, StoreInfo};
+use crate::store::{Head, Seq, ShardId, Store, StoreInfo};
 
 /// What the actors are started with.
 pub struct Parts {
@@ -111,6 +112,9 @@ fn shared_of(parts: Parts, info: StoreInfo, heads: &[(ShardId, Head)]) -> Arc<Sh
         reactor.spawn(timers::run(Arc::downgrade(timers)));
     }
     let tenure = clock.entropy();
+    // Where nothing was written yet nobody has a claimant that could be swept.
+    let is_first = heads.iter().all(|(_, head)| head.seq == Seq(0));
+    let sweeps = if is_first { Sweeps::default() } else { Sweeps::behind_another(clock.boot_ms()) };
     Arc::new(Shared {
         info,
         routes: Routes::default(),
@@ -126,7 +130,7 @@ fn shared_of(parts: Parts, info: StoreInfo, heads: &[(ShardId, Head)]) -> Arc<Sh
         recorded: Recorded::default(),
         moving: tokio::sync::RwLock::default(),
         deployments: Deployments::default(),
-        sweeps: Arc::default(),
+        sweeps: Arc::new(sweeps),
         waits: Arc::default(),
         walks: Walks::default(),
         metrics,

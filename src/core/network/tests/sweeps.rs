@@ -16,7 +16,8 @@ fn use_one(net: &mut Net, owner: &str, claimant: &str, change: impl FnOnce(&mut 
 
 fn look(alive: &[&str]) -> SweepLook {
     let alive = alive.iter().map(|text| text.parse().unwrap()).collect();
-    SweepLook { scope: Scope::default(), alive: Arc::new(alive), grace_seconds: 0, note: false, after: None }
+    let scope = Scope::default();
+    SweepLook { scope, alive: Arc::new(alive), doubted: None, grace_seconds: 0, note: false, after: None }
 }
 
 /// All slices: what is used, how many reservations, and in how many slices.
