@@ -103,6 +103,6 @@ fn its_nodes_serve_through_a_failover_and_an_upgrade_and_are_scraped() {
     put(&here("deploy/prometheus"), "prometheus");
     std::fs::write(share.path().join("services"), commands()).unwrap();
     if on_a_machine(share.path(), "compose") {
-        assert_eq!(facts(share.path()), 5);
+        assert_eq!(facts(share.path()), 6);
     }
 }

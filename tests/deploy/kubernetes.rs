@@ -189,6 +189,48 @@ fn selectors_and_ports_lead_to_pods() {
     }
 }
 
+/// What a file of Redis, or a manifest, calls a size: `1gb`, `3Gi`.
+fn bytes(size: &str) -> u64 {
+    let (number, unit) = size.split_at(size.find(|c: char| !c.is_ascii_digit()).unwrap());
+    let shift = match unit {
+        "mb" | "Mi" => 20,
+        "gb" | "Gi" => 30,
+        other => panic!("{size}: what is {other}?"),
+    };
+    number.parse::<u64>().unwrap() << shift
+}
+
+/// The limit of a pod kills; what Redis says itself refuses, and goes on with the rest.
+#[test]
+fn a_full_redis_refuses_before_its_pod_is_killed_and_history_alone_does_not_fill_it() {
+    needs!(["kubectl"]);
+    let (_, documents) = built("cluster");
+    let maps = of_kind(&documents, "ConfigMap");
+    let file = maps.iter().find_map(|map| map["data"]["register.conf"].as_str()).unwrap();
+    let set = |key: &str| {
+        let value = file.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("register.conf sets no {key}"))
+    };
+    let maxmemory = bytes(set("maxmemory"));
+    let redis = &named(&documents, "StatefulSet", "redis")["spec"]["template"]["spec"]["containers"][0];
+    let limit = bytes(redis["resources"]["limits"]["memory"].as_str().unwrap());
+    // A file is rewritten by a copy of the process, and the backlog comes on top.
+    assert!(limit >= 2 * maxmemory + bytes(set("repl-backlog-size")), "{limit} for twice {maxmemory}");
+
+    let node = &named(&documents, "StatefulSet", "allod")["spec"]["template"]["spec"]["containers"][0];
+    let keeps = |variable: &&Value| variable["name"] == "ALLOD_HISTORY__KEEP_BYTES";
+    let history = node["env"].as_array().unwrap().iter().find(keeps).unwrap()["value"].as_str().unwrap();
+    let beside = yaml(&read("deploy/compose/compose.yaml")).remove(0);
+    assert_eq!(beside["x-settings"]["ALLOD_HISTORY__KEEP_BYTES"], history, "the same file of Redis");
+    // As much as the requests of the pods are for: `plan` wants a fifth more than it takes.
+    let plan = ok(Command::new(allod())
+        .args(["plan", "--networks", "100", "--reservations", "100000", "--store", "redis"])
+        .args(["--allocations-per-second", "1", "--format", "json", "--history-bytes", history]));
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let usual = plan["sizing"]["redis_memory"]["usual"].as_u64().unwrap_or_else(|| panic!("{plan}"));
+    assert!(maxmemory >= usual + usual / 5, "{maxmemory} for {usual}");
+}
+
 /// The restricted standard of Kubernetes, which the namespace enforces, and a disk that is kept.
 #[test]
 fn pods_are_confined_and_keep_their_files() {
