@@ -303,8 +303,18 @@ const DAMAGE_HINT: &str = "`allod export > register.jsonl` now, and do not resta
                            Where the refusal of the next start names `--give-up-history` or `--give-up-snapshot`, no state is lost; \
                            then another disk";
 
-async fn readyz(State(app): State<App>) -> Response {
-    match app.server.unready() {
+/// In the query of `/readyz`: is it to be sent clients, whether they are granted anything or not?
+const ANSWERS: &str = "answers";
+
+async fn readyz(State(app): State<App>, uri: Uri) -> Response {
+    let unready = app.server.unready();
+    if let Some(problem) = &unready
+        && uri.query() == Some(ANSWERS)
+        && app.server.unanswering().is_none()
+    {
+        return plain(StatusCode::OK, &format!("answers, but does not take every change: {problem}"));
+    }
+    match unready {
         // Whoever probes sends nobody elsewhere for that: there is no other who could serve.
         None => match app.server.damage() {
             None => plain(StatusCode::OK, "ready"),

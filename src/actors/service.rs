@@ -181,6 +181,11 @@ impl Shared {
         }
     }
 
+    /// Whether its store is reached and works, though it may take no grants: no other node would do better then.
+    pub fn has_store(&self) -> bool {
+        self.store.health() != StoreHealth::Failed && self.store.unreached().is_none()
+    }
+
     /// What stands in the way of the store, where something is known to: nothing is proved and nothing new is taken then.
     pub fn hindrance(&self) -> Option<Arc<str>> {
         (self.store.health() == StoreHealth::Hindered).then(|| self.store.obstacle())

@@ -143,13 +143,24 @@ impl Server {
         }
     }
 
-    /// Why it serves nobody now, if so: a word or two for probes.
+    /// Why it does not take every change now, if so: a word or two for probes.
     pub fn unready(&self) -> Option<Arc<str>> {
+        self.amiss(true)
+    }
+
+    /// Why clients are to ask another node now, if so. One that grants nothing, as its store is full or was restored, is as good
+    /// as any other: it reads, renews and releases, and says what stands in the way of the rest.
+    pub fn unanswering(&self) -> Option<Arc<str>> {
+        self.amiss(false)
+    }
+
+    /// What is amiss, for clients in general or for those who want grants, too.
+    fn amiss(&self, grants: bool) -> Option<Arc<str>> {
         if self.stop.is_cancelled() {
             return Some("stopping".into());
         }
         match &*self.seat.role() {
-            Role::Owner(shared) => shared.unwilling(),
+            Role::Owner(shared) => shared.unwilling().filter(|_| grants || !shared.has_store()),
             Role::Follower { owner, link, .. } => {
                 let unreached = (!link.is_connected()).then(|| "the node that owns the register is not reached".into());
                 let standing = link.standing().unwrap_or(PeerStanding { owns: true, unready: None });
@@ -159,8 +170,12 @@ impl Server {
                 // node cannot use the store, the owner most likely cannot either, and may be none any more.
                 let tried = self.nodes.trouble();
                 let own = tried.clone().filter(|_| !standing.owns);
-                unreached.or(own).or_else(|| standing.unready.map(says)).or(tried)
+                // An owner that is reached answers as well as it can.
+                let told = standing.unready.filter(|_| grants || !standing.owns);
+                unreached.or(own).or_else(|| told.map(says)).or(tried)
             }
+            // What it is asked is held, for seconds at most, and answered.
+            Role::Between if !grants => None,
             Role::Between => Some("the register goes from one node to the next".into()),
             Role::Waiting { why, fault } => Some(self.nodes.trouble().unwrap_or_else(|| match fault {
                 Fault::StoreAway { problem } => problem.as_str().into(),

@@ -189,6 +189,20 @@ fn selectors_and_ports_lead_to_pods() {
     }
 }
 
+/// A full or restored register answers reads, renewals, releases and claims, and readiness decides who may ask for them.
+#[test]
+fn clients_are_led_to_a_node_that_answers_though_it_grants_nothing() {
+    needs!(["kubectl"]);
+    for setup in SETUPS {
+        let (_, documents) = built(setup);
+        let container = &named(&documents, "StatefulSet", "allod")["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz?answers");
+        // And away from one that does not reach the owner, or is being stopped.
+        let clients = &named(&documents, "Service", "allod")["spec"];
+        assert_eq!(clients.get("publishNotReadyAddresses"), None);
+    }
+}
+
 /// What a file of Redis, or a manifest, calls a size: `1gb`, `3Gi`.
 fn bytes(size: &str) -> u64 {
     let (number, unit) = size.split_at(size.find(|c: char| !c.is_ascii_digit()).unwrap());

@@ -32,7 +32,7 @@ async fn a_node_that_forwards_is_as_ready_as_the_owner_and_its_clients_are_told_
     let directory = tempfile::tempdir().unwrap();
     let Some(redis) = Redis::start(directory.path(), &[]) else { return };
     let cluster = Cluster::start(directory.path(), &redis, 2);
-    cluster.allod(1, &["network", "create", "lan"]);
+    cluster.allod(1, &["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
     let changes = |to: bool| {
         says(&cluster, 0, to);
         let later = says(&cluster, 1, to);
@@ -45,10 +45,23 @@ async fn a_node_that_forwards_is_as_ready_as_the_owner_and_its_clients_are_told_
     redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     changes(true);
 
+    // Full: no node grants, and each is asked still, for what is read and released.
+    let answers = |at: usize| http_get(cluster.http(at), "/readyz?answers").starts_with("HTTP/1.1 200");
+    redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    let mut client = Client::connect(cluster.address(1)).await.unwrap();
+    let refused = client.call("ip.allocate", json!({"network": "lan", "owner": "a"})).await;
+    let Answer::Refused(kind, _) = refused else { panic!("{refused:?}") };
+    assert_eq!(kind, "unavailable");
+    changes(false);
+    assert!((0..2).all(answers), "a full store sends nobody away\n{}", cluster.log(1));
+    redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    changes(true);
+
     // Away, which is said from when it is first noticed; until nobody owns the register.
     redis.signal("-STOP");
     changes(false);
     eventually("its lease lapses", || cluster.figure(0, "allod_owner") == 0.0).await;
+    assert!(!(0..2).any(answers), "nothing is read of a store that is away\n{}", cluster.log(1));
     for at in 0..2 {
         let mut client = Client::connect(cluster.address(at)).await.unwrap();
         let told = client.call("network.get", json!({"network": "lan"})).await;

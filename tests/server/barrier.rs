@@ -302,7 +302,11 @@ fn a_full_disk_refuses_what_takes_and_lets_releases_through() {
     assert!(answer["error"]["message"].as_str().unwrap().contains("disk"), "{answer}");
     assert_eq!(client.ok("ip.release", json!({"network": "lan", "owner": "a"}))["released"], json!(["10.0.0.2"]));
     assert_eq!(http(server.running.http, "GET /readyz", b"").0, 503);
+    // What sends clients away from who grants nothing would keep releases from it, too.
+    let asked = || http(server.running.http, "GET /readyz?answers", b"");
+    assert!(asked().0 == 200 && asked().1.starts_with("answers, but "), "{:?}", asked());
     server.store.health_is(StoreHealth::Ready);
+    assert_eq!(asked(), (200, "ready\n".to_owned()));
     client.allocate("b");
 }
 

@@ -235,6 +235,9 @@ fn a_restored_register_chooses_no_address_until_it_is_accepted() {
     assert!(status == 503 && why.contains("--accept-restored"), "{status} {why}");
     let (_, figures) = http(server.running.http, "GET /metrics", b"");
     assert!(figures.lines().any(|line| line == "allod_store_ready 0"), "{figures}");
+    // Whoever is there to claim what is in use is not kept from it.
+    let (status, why) = http(server.running.http, "GET /readyz?answers", b"");
+    assert!(status == 200 && why.starts_with("answers, but ") && why.contains("--accept-restored"), "{status} {why}");
     let acquire = json!({"owner": "b", "ips": [{"network": "lan"}]});
     assert_eq!(client.call("ip.acquire", acquire)["error"]["data"]["kind"], "not_ready");
     // What is in the copy is answered, and what its holders name is theirs.
