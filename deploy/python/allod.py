@@ -146,7 +146,13 @@ class Client:
                 if not left:
                     del params["wait_seconds"]
             try:
-                return self.wait(self.begin(method, params, deadline), deadline)
+                number = self.begin(method, params, deadline)
+                try:
+                    return self.wait(number, deadline)
+                except TimedOut:
+                    # Nobody else knows the number: an answer that comes late is for nobody.
+                    self._answers.pop(number, None)
+                    raise
             except Lost as lost:
                 not_sent = isinstance(lost, NotSent)
                 if not (not_sent or is_safe(method, params)) or time.monotonic() + pause > deadline:

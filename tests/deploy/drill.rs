@@ -92,6 +92,18 @@ fn a_backup_of_a_running_server_is_restored_and_compared() {
 }
 
 #[test]
+fn an_option_without_its_file_is_answered_with_how_it_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("data"));
+    let programs = allod().parent().unwrap().to_owned();
+    for option in ["--keep", "--copy", "--data"] {
+        let refused = drill(&server, &programs, &[option]);
+        let said = text(&refused.stderr);
+        assert!(refused.status.code() == Some(64) && said.contains("deploy/drill [--keep FILE]"), "{option}: {said}");
+    }
+}
+
+#[test]
 fn what_is_deleted_and_remembered_is_left_out_of_a_backup_and_said_to_be() {
     needs!(["diff", "mkfifo"]);
     let directory = tempfile::tempdir().unwrap();

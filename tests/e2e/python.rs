@@ -51,6 +51,13 @@ fn the_python_client_passes_off_no_refusal_of_a_repeat_as_the_answer_to_a_try_th
 }
 
 #[test]
+fn the_python_client_keeps_nothing_of_a_call_whose_time_is_over() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "late");
+    }
+}
+
+#[test]
 fn the_python_client_has_nobody_wait_for_it_when_its_time_is_over() {
     if !there_is_no_python() {
         runs("python_answers.py", "waits");

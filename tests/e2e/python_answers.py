@@ -109,6 +109,29 @@ def refused():
     assert isinstance(error, allod.Lost) and not isinstance(error, allod.NotSent), repr(error)
 
 
+def late():
+    """Of a call whose time is over nothing is kept: neither its number nor the answer that comes late."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        client, _ = listener.accept()
+        with client, client.makefile("rb") as lines:
+            first, second = (json.loads(next(lines)) for _ in range(2))
+            for request in first, second:
+                client.sendall(json.dumps({"id": request["id"], "result": request["params"]["owner"]}).encode() + b"\n")
+
+    threading.Thread(target=serve, daemon=True).start()
+    with allod.Client("127.0.0.1:%d" % listener.getsockname()[1], timeout=0.1) as register:
+        try:
+            register.call("ip.allocate", network="lan", owner="a")
+            raise AssertionError("it is not answered in time")
+        except allod.TimedOut:
+            pass
+        register._timeout = 30
+        assert register.call("ip.allocate", network="lan", owner="b") == "b"
+        assert register._answers == {}, register._answers
+
+
 def waits():
     """A repeat waits for what is left of the time, and who ends while it waits hangs up."""
     listener = socket.create_server(("127.0.0.1", 0))
@@ -140,5 +163,5 @@ def waits():
     assert ends == ["reset"], ends
 
 
-{"long": long, "refused": refused, "waits": waits}[sys.argv[1]]()
+{"long": long, "refused": refused, "late": late, "waits": waits}[sys.argv[1]]()
 print("ok")
