@@ -47,7 +47,8 @@ fn may_pass(error: &StoreError) -> bool {
 
 /// What to do about a file system that takes nothing.
 pub(super) const READ_ONLY_HINT: &str = "its file system is mounted read-only (`mount`), perhaps by the kernel, because the disk \
-                                         failed (`dmesg`): see to the disk, and mount it again with its files as they are";
+                                         failed (`dmesg`): see to the disk, and mount it again with its files as they are; or for \
+                                         a unit alone that does not name it in `ReadWritePaths=`";
 
 impl From<StoreError> for CannotBegin {
     fn from(error: StoreError) -> Self {
@@ -132,7 +133,10 @@ impl CannotStart {
             }
             StoreError::Damaged(_) => "`allod restore` makes a register from a backup; nothing was changed here",
             StoreError::Full => "make room on that disk, then start it again",
-            _ => "choose another directory with `--data DIR` (`store.directory`), or see who may write to this one",
+            _ => {
+                "choose another directory with `--data DIR` (`store.directory`), or see who may write to this one (a unit: where \
+                 `ReadWritePaths=` says)"
+            }
         };
         Self { may_pass: store == StoreKind::Redis && may_pass(error), ..Self::new(problem, hint) }
     }
@@ -323,6 +327,7 @@ mod tests {
             (Errno::MFILE, "`ulimit -n`", true),
             (Errno::ACCESS, "who may read and write", false),
             (Errno::ROFS, "`dmesg`", true),
+            (Errno::ROFS, "`ReadWritePaths=`", true),
         ] {
             let CannotStart { hint, may_pass: passes, .. } = CannotStart::files(String::new(), &io(errno.into()));
             assert!(hint.contains(names) && !hint.contains("--data"), "{errno}: {hint}");

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::server::allod;
 use crate::tools::{ROOT, here, needs, ok, read, texts, yaml};
 
-const SETUPS: [&str; 2] = ["one-node", "cluster"];
+pub const SETUPS: [&str; 2] = ["one-node", "cluster"];
 const OPERATOR: &str = "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1";
 const RULES: &str = "deploy/kubernetes/monitoring/rules.yaml";
 
-fn built(setup: &str) -> (String, Vec<Value>) {
+pub fn built(setup: &str) -> (String, Vec<Value>) {
     let text = ok(Command::new("kubectl").arg("kustomize").arg(here("deploy/kubernetes").join(setup)));
     let documents = yaml(&text);
     (text, documents)
@@ -25,7 +25,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
     found
 }
 
-fn named<'a>(documents: &'a [Value], kind: &str, name: &str) -> &'a Value {
+pub fn named<'a>(documents: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let found = of_kind(documents, kind).into_iter().find(|document| document["metadata"]["name"] == name);
     found.unwrap_or_else(|| panic!("no {kind} {name}"))
 }
@@ -315,7 +315,8 @@ fn the_server_takes_the_settings_of_its_pod() {
             String::from_utf8_lossy(&drained.stderr)
         );
         let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
-        assert!(grace >= 60 + 2 * allod::config::Config::default().server.shutdown_seconds);
+        // A register that is written anew has no other copy than this node.
+        assert!(grace >= 60 + 300 + 2 * allod::config::Config::default().server.shutdown_seconds);
     }
     assert!(here("deploy/kubernetes").starts_with(ROOT));
 }

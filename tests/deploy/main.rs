@@ -27,6 +27,7 @@ mod kubernetes;
 #[path = "../faults/nodes.rs"]
 #[allow(dead_code, reason = "shared with the tests of faults")]
 mod nodes;
+mod once;
 mod package;
 mod page;
 mod prometheus;
