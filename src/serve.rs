@@ -1,7 +1,7 @@
 //! Starts and stops a server: store, actors, ports; signals; the order in which things end.
 //!
 //! ```text
-//! check configuration ▶ open store ▶ listen for nodes ▶ take and load shards ▶ start actors ▶ make what the network file has
+//! check configuration ▶ take ports ▶ open store ▶ listen for nodes ▶ take and load shards ▶ start actors ▶ make what the network file has
 //!         ▶ listen for clients ▶ `ready …` ▶ tell the supervisor
 //! SIGTERM while the store is opened ▶ leave it as it is
 //! SIGTERM before `ready` ▶ let go of what was taken ▶ close store
@@ -62,7 +62,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::keeper::Keeper;
-use self::listening::{accept, bind, bounds, serve_http};
+use self::listening::{Port, Ports, accept, bounds, serve_http};
 use crate::actors::clock::{Clock, SystemClock};
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{self, Job, Order};
@@ -215,19 +215,19 @@ impl Drop for Running {
 /// # Errors
 /// What stands in the way.
 pub fn start(options: Options) -> Result<Running, CannotStart> {
-    start_until(options, CancellationToken::new())
+    start_until(options, None, CancellationToken::new())
 }
 
-/// As [`start`]. It may be asked to stop before it is ready, too: then it lets go of what it took, and that is what stands in
-/// the way.
-fn start_until(options: Options, stop: CancellationToken) -> Result<Running, CannotStart> {
+/// As [`start`], on ports that were taken before the store was opened, or on those of the options. It may be asked to stop before
+/// it is ready, too: then it lets go of what it took, and that is what stands in the way.
+fn start_until(options: Options, ports: Option<Ports>, stop: CancellationToken) -> Result<Running, CannotStart> {
     let (told, ready) = std::sync::mpsc::sync_channel(1);
     let stop_inside = stop.clone();
     let thread = std::thread::Builder::new()
         .name("allod".to_owned())
         .spawn(move || {
             let system = System::new();
-            system.block_on(live(options, stop_inside, told))
+            system.block_on(live((options, ports), stop_inside, told))
         })
         .map_err(|error| CannotStart::of_machine(format!("no thread for the server: {error}")))?;
     match ready.recv() {
@@ -253,7 +253,7 @@ struct Up {
 
 type Ready = std::sync::mpsc::SyncSender<Result<Up, CannotStart>>;
 
-async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended {
+async fn live((options, ports): (Options, Option<Ports>), stop: CancellationToken, ready: Ready) -> Ended {
     // A reactor thread runs connections and a share of the networks.
     let arbiters: Vec<actix::Arbiter> = (0..options.config.threads()).map(|_| actix::Arbiter::new()).collect();
     // HTTP has one of its own, so that scrapes and bulk do not disturb connections.
@@ -267,7 +267,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
     let stop = asked.child_token();
     let brought_up = tokio::select! {
         biased;
-        brought_up = bring_up(options, stop.clone(), reactors.clone(), http_thread.clone()) => brought_up,
+        brought_up = bring_up((options, ports), stop.clone(), reactors.clone(), http_thread.clone()) => brought_up,
         () = asked.cancelled() => {
             lease::leave(&*store).await;
             Err(CannotStart::new("it was asked to stop", "start it again"))
@@ -307,7 +307,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
 }
 
 async fn bring_up(
-    options: Options,
+    (options, ports): (Options, Option<Ports>),
     stop: CancellationToken,
     reactors: Vec<Reactor>,
     http_thread: Reactor,
@@ -315,7 +315,11 @@ async fn bring_up(
     let Options { config, store, clock, hooks, networks, healed_before } = options;
     let node = config.node();
     let info = store.info();
-    let (card, mut peers) = peers::introduce(&config, &info)?;
+    let Ports { tcp, http, nodes } = match ports {
+        Some(ports) => ports,
+        None => Ports::take(&config, !info.ownership_is_standing)?,
+    };
+    let (card, mut peers) = peers::introduce(&config, &info, nodes)?;
     let server = Arc::new(Server {
         seat: Seat::default(),
         steward: Steward::default(),
@@ -352,7 +356,7 @@ async fn bring_up(
     keeper.place = opening::place(&config);
     keeper.introduce(card.clone());
     keeper.begin().await.map_err(|cannot| CannotStart::register(cannot, config.store.kind))?;
-    match open(&server, &mut keeper, &config, card, networks, &http_thread).await {
+    match open(&server, &mut keeper, (card, &config.cluster.advertise), networks, (tcp, http), &http_thread).await {
         Ok((tcp, http)) => Ok((server, keeper, tcp, http)),
         Err(cannot) => {
             // Whoever else may own the register need not wait for the end of a lease.
@@ -373,9 +377,9 @@ fn is_there(fault: &Fault) -> bool {
 async fn open(
     server: &Arc<Server>,
     keeper: &mut Keeper,
-    config: &Config,
-    mut card: NodeCard,
+    (mut card, advertise): (NodeCard, &str),
     networks: Vec<NetworkInput>,
+    (tcp, http): (Port, Port),
     http_thread: &Reactor,
 ) -> Result<(SocketAddr, SocketAddr), CannotStart> {
     // A long file takes longer than a lease lasts.
@@ -386,13 +390,9 @@ async fn open(
         Ok(())
     };
     keeper.meanwhile(making).await?;
-    let tcp = bind(&config.server.listen, "server.listen")?;
-    let http = bind(&config.server.http_listen, "server.http_listen")?;
-    let address = |listener: &std::net::TcpListener| {
-        listener.local_addr().map_err(|error| CannotStart::of_machine(error.to_string()))
-    };
-    let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
-    card.address = peers::reached_at(tcp_at, &config.cluster.advertise);
+    let (tcp_at, http_at) = (tcp.address(), http.address());
+    let (tcp, http) = (tcp.listen()?, http.listen()?);
+    card.address = peers::reached_at(tcp_at, advertise);
     keeper.introduce(card);
     serve_http(http, Arc::clone(server), http_thread);
     let accepting = Arc::clone(server);

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::{Config, StoreKind};
+use crate::peer::secret::Secret;
 use crate::store::redis::{TlsFiles, check_prefix, check_url, is_over_tls};
 use crate::{limits, telemetry};
 
@@ -155,8 +156,16 @@ impl Config {
         problems
     }
 
-    /// What is wrong with the files that TLS to Redis needs, each to be found where this says.
-    pub(super) fn unfit_files(&self, seen: impl Fn(&Path) -> PathBuf) -> Option<String> {
+    /// What is wrong with the files that a start reads, each to be found where this says: a server that ended of one only after it
+    /// was restarted would be missed.
+    pub(super) fn unfit_files(&self, seen: impl Fn(&Path) -> PathBuf) -> Vec<String> {
+        let unfit_secret = || Secret::read_with_mode(&seen(&self.cluster.secret_file)).err();
+        let secret = self.has_nodes().then(unfit_secret).flatten().map(|error| error.to_string());
+        self.unfit_tls_files(&seen).into_iter().chain(secret).collect()
+    }
+
+    /// What is wrong with the files that TLS to Redis needs.
+    fn unfit_tls_files(&self, seen: impl Fn(&Path) -> PathBuf) -> Option<String> {
         let store = &self.store;
         let TlsFiles { ca, certificate, key } = store.tls_files();
         let is_whole = certificate.as_os_str().is_empty() == key.as_os_str().is_empty();
@@ -164,6 +173,11 @@ impl Config {
             return None;
         }
         TlsFiles { ca: seen(&ca), certificate: seen(&certificate), key: seen(&key) }.check().err()
+    }
+
+    /// May there be other nodes? Only then the port for them is opened.
+    fn has_nodes(&self) -> bool {
+        self.store.kind == StoreKind::Redis && !self.cluster.secret_file.as_os_str().is_empty()
     }
 
     fn out_of_range(&self) -> Vec<String> {
@@ -192,9 +206,14 @@ impl Config {
                 Ok(_) => {}
             }
         }
-        // The port for other nodes is opened only where there may be any.
-        let has_nodes = self.store.kind == StoreKind::Redis && !self.cluster.secret_file.as_os_str().is_empty();
-        let opened = &ports[..if has_nodes { 3 } else { 2 }];
+        let listen = &self.cluster.listen;
+        let everywhere = listen.parse().is_ok_and(|at: SocketAddr| at.ip().is_unspecified());
+        if self.has_nodes() && everywhere && self.cluster.advertise.is_empty() {
+            problems.push(format!(
+                "`cluster.listen` is {listen}, which tells other nodes no address of this one; allowed is it with                  `cluster.advertise`, where they reach it, as 10.0.0.7:7402 (`--advertise`)"
+            ));
+        }
+        let opened = &ports[..if self.has_nodes() { 3 } else { 2 }];
         for (nth, (key, text)) in opened.iter().enumerate() {
             if let Some((other, _)) = opened[..nth].iter().find(|(_, other)| is_same_port(text, other)) {
                 let problem =
@@ -341,7 +360,8 @@ mod tests {
                 set.extend(["certificate", "key"].map(|of| (format!("store.redis_{of}"), "x".to_owned())));
             }
             // Over Redis the files must be there; beside another store any name will do, if that overrides it.
-            let is_file = ["store.redis_ca", "store.redis_certificate", "store.redis_key"].contains(&key.as_str());
+            let files = ["store.redis_ca", "store.redis_certificate", "store.redis_key", "cluster.secret_file"];
+            let is_file = files.contains(&key.as_str());
             let kind = own("store.kind", if is_file { "memory" } else { "redis" });
             let above = if is_file {
                 vec![kind]
@@ -489,5 +509,37 @@ mod tests {
         Config::load(&Sources { file, flags, ..Default::default() }).unwrap();
         let said = refused(&secured.replace("/0", "/0#insecure"));
         assert!(said.contains("that of a stranger") && said.contains("allowed is redis://"), "{said}");
+    }
+
+    #[test]
+    fn what_other_nodes_need_of_this_one_is_looked_at_before_a_start() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("secret");
+        let shared = format!("[store]\nkind = \"redis\"\n[cluster]\nsecret_file = {file:?}\n");
+        let begins = format!("`cluster.secret_file` is {file:?}, which ");
+        let said = refused(&shared);
+        assert!(
+            said.starts_with(&format!("{begins}cannot be read: No such file")) && said.contains("head -c 32"),
+            "{said}"
+        );
+        std::fs::write(&file, "abc").unwrap();
+        let said = refused(&shared);
+        assert!(said.starts_with(&format!("{begins}has 3 bytes")) && said.contains("allowed is 16 to 4096"), "{said}");
+        std::fs::write(&file, "0123456789abcdef").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o400)).unwrap();
+        let load = |text: &str, flags: &[(&str, &str)]| {
+            let flags = flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            Config::load(&Sources { file: Some(("t.toml".into(), text.to_owned())), flags, ..Default::default() })
+        };
+        assert!(load(&shared, &[]).is_ok());
+        for listen in ["0.0.0.0:7402", "[::]:7402"] {
+            let everywhere = format!("[server]\ninsecure_listen = true\n{shared}listen = {listen:?}\n");
+            let said = refused(&everywhere);
+            assert!(said.starts_with(&format!("`cluster.listen` is {listen}, which tells")), "{said}");
+            assert!(load(&everywhere, &[("cluster.advertise", "10.0.0.7:7402")]).is_ok());
+            // Nobody comes there.
+            assert!(load(&everywhere, &[("store.kind", "memory")]).is_ok());
+        }
     }
 }

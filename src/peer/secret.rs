@@ -3,7 +3,7 @@
 //! It is never printed, logged or sent: `Debug` hides it, and `handshake` proves to know it.
 
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -19,21 +19,21 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why there is no secret. `Display` says what to do.
+/// Why there is no secret. `Display` names the setting, and says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
-    #[error("the cluster's secret cannot be read from {}: {source}; `--cluster-secret-file` names a file with it", .path.display())]
+    #[error("`cluster.secret_file` is {path:?}, which cannot be read: {source}; {}", what_helps(path, source))]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Too short or too long.
     #[error(
-        "the cluster's secret in {} has {bytes} bytes without the blanks around it; allowed is {CLUSTER_SECRET_BYTES_MIN} to \
-         {CLUSTER_SECRET_BYTES_MAX}, as `openssl rand -base64 32` makes them", .path.display()
+        "`cluster.secret_file` is {path:?}, which has {bytes} bytes without the blanks around them; allowed is \
+         {CLUSTER_SECRET_BYTES_MIN} to {CLUSTER_SECRET_BYTES_MAX}, {MADE_BY}"
     )]
     Length {
         /// The file.
@@ -41,6 +41,25 @@ pub enum SecretError {
         /// How long it is.
         bytes: usize,
     },
+}
+
+/// How one is made.
+const MADE_BY: &str = "as `head -c 32 /dev/urandom | base64` makes them, the same at all nodes";
+
+/// What to do where it cannot be read. Where it is there and the right to it is missing, another one would be one too many.
+fn what_helps(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            let user = rustix::process::geteuid().as_raw();
+            format!(
+                "it must belong to the user of the server, and the directories above it must let him through: `chown {user} {path}` \
+                 and `chmod 400 {path}` where the server is user {user}, as this process is"
+            )
+        }
+        io::ErrorKind::NotFound => format!("allowed is a file with the secret, {MADE_BY}"),
+        _ => "allowed is a file with the secret, which is the same at all nodes".to_owned(),
+    }
 }
 
 impl Secret {
@@ -120,7 +139,16 @@ mod tests {
             assert!(problem.contains("allowed is 16 to 4096") && !problem.contains("hush"), "{problem}");
         }
         let problem = Secret::read(Path::new("/no/such/file")).unwrap_err().to_string();
-        assert!(problem.contains("/no/such/file") && problem.contains("--cluster-secret-file"), "{problem}");
+        assert!(problem.contains("/no/such/file") && problem.contains("head -c 32"), "{problem}");
+    }
+
+    #[test]
+    fn a_secret_that_is_there_and_not_ours_to_read_is_not_to_be_made_anew() {
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = SecretError::Unreadable { path: "/etc/s".into(), source: denied };
+        let problem = error.to_string();
+        assert!(problem.contains("`chown ") && problem.contains("chmod 400 /etc/s"), "{problem}");
+        assert!(!problem.contains("head -c"), "{problem}");
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! The ports: opens them, serves HTTP on a thread of its own, and deals clients over the reactor threads.
+//! The ports: takes them, opens them, serves HTTP on a thread of its own, and deals clients over the reactor threads.
+//!
+//! They are taken before the store is opened, which may begin a register in it: a server that cannot be reached must not be the
+//! one that does. They are opened once there is somebody to answer; before, whoever comes is refused as where no server is.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +14,7 @@ use super::cannot::CannotStart;
 use crate::actors::reactor::Reactor;
 use crate::config::Config;
 use crate::http;
+use crate::peer::secret::Secret;
 use crate::server::sockets::Arrivals;
 use crate::server::{Bounds, Server, connection};
 
@@ -31,21 +35,75 @@ pub(super) fn bounds(config: &Config) -> Bounds {
 /// Connections that the kernel keeps until they are accepted: a burst of clients that start at once.
 const BACKLOG: i32 = 1_024;
 
-/// Listens, without waiting for anybody yet. `key` is the setting that names the address.
-pub(super) fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, CannotStart> {
-    let address: SocketAddr = text
-        .parse()
-        .map_err(|_| CannotStart::port(format!("`{key}` is {text:?}; allowed is an address and a port"), key, None))?;
-    let describe = |error: std::io::Error| {
-        CannotStart::port(format!("cannot listen on {address} (`{key}`): {error}"), key, Some(&error))
-    };
-    let domain = socket2::Domain::for_address(address);
-    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).map_err(describe)?;
-    socket.set_reuse_address(true).map_err(describe)?;
-    socket.bind(&address.into()).map_err(describe)?;
-    socket.listen(BACKLOG).map_err(describe)?;
-    socket.set_nonblocking(true).map_err(describe)?;
-    Ok(socket.into())
+/// A port that is this process's, and that does not listen yet.
+#[derive(Debug)]
+pub(super) struct Port {
+    socket: socket2::Socket,
+    address: SocketAddr,
+    key: &'static str,
+}
+
+impl Port {
+    /// Takes it. `key` is the setting that names the address.
+    pub(super) fn take(text: &str, key: &'static str) -> Result<Self, CannotStart> {
+        let address: SocketAddr = text.parse().map_err(|_| {
+            CannotStart::port(format!("`{key}` is {text:?}; allowed is an address and a port"), key, None)
+        })?;
+        let take = || {
+            let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+            // Connections of the process before may still be there. Whoever listens keeps it for himself all the same.
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.set_nonblocking(true)?;
+            let taken = socket.local_addr()?.as_socket();
+            Ok((socket, taken.unwrap_or(address)))
+        };
+        let (socket, address) = take().map_err(|error| Self::refused(address, key, &error))?;
+        Ok(Self { socket, address, key })
+    }
+
+    fn refused(address: SocketAddr, key: &str, error: &std::io::Error) -> CannotStart {
+        CannotStart::port(format!("cannot listen on {address} (`{key}`): {error}"), key, Some(error))
+    }
+
+    /// Which one it is.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Listens from now on, and waits for nobody yet. Of two that took it at once only the first one does.
+    pub(super) fn listen(self) -> Result<std::net::TcpListener, CannotStart> {
+        self.socket.listen(BACKLOG).map_err(|error| Self::refused(self.address, self.key, &error))?;
+        Ok(self.socket.into())
+    }
+}
+
+/// All that a server needs to be reached, before it has a register.
+#[derive(Debug)]
+pub(super) struct Ports {
+    /// For JSON-RPC.
+    pub tcp: Port,
+    /// For HTTP.
+    pub http: Port,
+    /// For other nodes, if there may be any, with the secret that is shared with them.
+    pub nodes: Option<(Port, Secret)>,
+}
+
+impl Ports {
+    /// Takes them. `is_shared`: may others have a part in the store?
+    pub(super) fn take(config: &Config, is_shared: bool) -> Result<Self, CannotStart> {
+        let settings = &config.cluster;
+        let nodes = (is_shared && !settings.secret_file.as_os_str().is_empty()).then(|| {
+            let secret =
+                Secret::read(&settings.secret_file).map_err(|error| CannotStart::configuration(&error.to_string()))?;
+            Ok((Port::take(&settings.listen, "cluster.listen")?, secret))
+        });
+        Ok(Self {
+            nodes: nodes.transpose()?,
+            tcp: Port::take(&config.server.listen, "server.listen")?,
+            http: Port::take(&config.server.http_listen, "server.http_listen")?,
+        })
+    }
 }
 
 /// Serves HTTP on a thread of its own, until the server stops and what was asked is answered, or that thread ends.
@@ -76,5 +134,25 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
         let reactor = next % server.reactors.len();
         next += 1;
         connection::serve(stream, peer, Arc::clone(&server), reactor, (place, server.tasks.token()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_was_taken_lets_nobody_in_before_it_listens() {
+        let port = Port::take("127.0.0.1:0", "server.listen").unwrap();
+        let address = port.address();
+        assert!(address.port() > 0);
+        assert!(TcpStream::connect(address).is_err(), "it would wait for an answer");
+        let listener = port.listen().unwrap();
+        TcpStream::connect(address).unwrap();
+        let Err(refused) = Port::take(&address.to_string(), "cluster.listen") else { panic!("two listen on one port") };
+        assert!(refused.hint.contains("with `--cluster-listen ADDR`"), "{refused:?}");
+        drop(listener);
     }
 }

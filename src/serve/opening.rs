@@ -11,7 +11,7 @@ use crate::store::codec::Format;
 use crate::store::embedded::{self, EmbeddedStore, nameplate};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{RedisOptions, RedisStore, without_secret};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, lock};
 
 /// Opens the store that the configuration names.
 ///
@@ -36,24 +36,8 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
                 history_bytes: config.history.bytes_in(StoreKind::Embedded),
                 ..embedded::EmbeddedOptions::default()
             };
-            let store = EmbeddedStore::open(directory, config.store.shards(), options).map_err(|error| {
-                let problem = format!("cannot open the store in {}: {}", directory.display(), chain(&error));
-                let cannot = match &error {
-                    StoreError::Io { .. } if nameplate::may_be_there(directory) => CannotStart::files(problem, &error),
-                    StoreError::Locked(_) if nameplate::may_be_there(directory) => CannotStart::in_use(problem),
-                    _ => CannotStart::store(problem, &error, StoreKind::Embedded),
-                };
-                match nameplate::notice(directory) {
-                    None if nameplate::is_of_node(directory) && matches!(error, StoreError::Foreign(_)) => {
-                        CannotStart { hint: hint_of_node(directory), ..cannot }
-                    }
-                    // It went somewhere else: no other directory helps, and no right to write.
-                    Some(notice) if matches!(error, StoreError::Foreign(_)) => {
-                        CannotStart { hint: notice.hint(), ..cannot }
-                    }
-                    Some(_) | None => cannot,
-                }
-            })?;
+            let store = EmbeddedStore::open(directory, config.store.shards(), options);
+            let store = store.map_err(|error| unopened(directory, &error))?;
             if store.restored_from().is_some() {
                 tracing::warn!(
                     directory = %directory.display(),
@@ -63,6 +47,34 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
             }
             Ok(Arc::new(store))
         }
+    }
+}
+
+/// Why the register in files does not open.
+fn unopened(directory: &Path, error: &StoreError) -> CannotStart {
+    let problem = format!("cannot open the store in {}: {}", directory.display(), chain(error));
+    let cannot = match error {
+        StoreError::Io { .. } if nameplate::may_be_there(directory) => CannotStart::files(problem, error),
+        StoreError::Locked(_) if nameplate::may_be_there(directory) => CannotStart::in_use(problem),
+        _ => CannotStart::store(problem, error, StoreKind::Embedded),
+    };
+    match nameplate::notice(directory) {
+        None if nameplate::is_of_node(directory) && matches!(error, StoreError::Foreign(_)) => {
+            CannotStart { hint: hint_of_node(directory), ..cannot }
+        }
+        // It went somewhere else: no other directory helps, and no right to write.
+        Some(notice) if matches!(error, StoreError::Foreign(_)) => CannotStart { hint: notice.hint(), ..cannot },
+        Some(_) | None => cannot,
+    }
+}
+
+/// Another process has the directory that the configuration names: who, in the words of a start that finds it so when it opens it.
+pub(super) fn in_use(config: &Config) -> Option<CannotStart> {
+    let directory = &config.store.directory;
+    match config.store.kind {
+        StoreKind::Memory => None,
+        StoreKind::Embedded => nameplate::held(directory).map(|error| unopened(directory, &error)),
+        StoreKind::Redis => lock::held_by_node(directory).map(|error| unconnected(config, &error)),
     }
 }
 
@@ -135,18 +147,21 @@ pub(super) fn left_behind(config: &Config) -> Option<(String, String)> {
 
 fn connect(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     let options = redis_options(config);
-    let store = RedisStore::open(options).map_err(|error| {
-        let problem = format!("cannot open the store in Redis: {}", chain(&error));
-        let cannot = CannotStart::of_node(problem, &error, &config.store.directory);
-        // To look is to read all of the log: not at each start that does not reach Redis.
-        if !matches!(error, StoreError::Foreign(_)) || nameplate::is_of_node(&config.store.directory) {
-            return cannot;
-        }
-        match left_behind(config) {
-            Some((_, hint)) => CannotStart { hint, ..cannot },
-            None => cannot,
-        }
-    })?;
+    let store = RedisStore::open(options).map_err(|error| unconnected(config, &error))?;
     tracing::info!(survives = store.info().durability, "the register is in Redis");
     Ok(Arc::new(store))
+}
+
+/// Why the register in Redis does not open.
+fn unconnected(config: &Config, error: &StoreError) -> CannotStart {
+    let problem = format!("cannot open the store in Redis: {}", chain(error));
+    let cannot = CannotStart::of_node(problem, error, &config.store.directory);
+    // To look is to read all of the log: not at each start that does not reach Redis.
+    if !matches!(error, StoreError::Foreign(_)) || nameplate::is_of_node(&config.store.directory) {
+        return cannot;
+    }
+    match left_behind(config) {
+        Some((_, hint)) => CannotStart { hint, ..cannot },
+        None => cannot,
+    }
 }

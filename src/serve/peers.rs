@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::CannotStart;
-use super::listening::bind;
+use super::listening::Port;
 use crate::config::Config;
 use crate::peer::link::Link;
 use crate::peer::listener::{self, Serve};
@@ -30,8 +30,12 @@ pub(super) struct Peers {
     links: Mutex<HashMap<String, Weak<Link>>>,
 }
 
-/// How a node is known: by its card always, and with a secret as one that can be asked.
-pub(super) fn introduce(config: &Config, info: &StoreInfo) -> Result<(NodeCard, Option<Peers>), CannotStart> {
+/// How a node is known: by its card always, and with a port for other nodes and a secret as one that can be asked.
+pub(super) fn introduce(
+    config: &Config,
+    info: &StoreInfo,
+    nodes: Option<(Port, Secret)>,
+) -> Result<(NodeCard, Option<Peers>), CannotStart> {
     let node = NodeId(rand::random());
     let mut card = NodeCard {
         name: config.node(),
@@ -39,25 +43,10 @@ pub(super) fn introduce(config: &Config, info: &StoreInfo) -> Result<(NodeCard, 
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..NodeCard::default()
     };
-    let settings = &config.cluster;
-    if info.ownership_is_standing || settings.secret_file.as_os_str().is_empty() {
-        return Ok((card, None));
-    }
-    let secret = Secret::read(&settings.secret_file).map_err(|error| {
-        let hint =
-            "make one by `head -c 32 /dev/urandom | base64 > FILE`, the same for all nodes (`cluster.secret_file`)";
-        CannotStart::new(error.to_string(), hint)
-    })?;
-    let everywhere = settings.listen.parse().is_ok_and(|at: SocketAddr| at.ip().is_unspecified());
-    if everywhere && settings.advertise.is_empty() {
-        let problem =
-            format!("`cluster.listen` is {}, which tells other nodes no address of this one", settings.listen);
-        let hint = "say where they reach it, as `--advertise 10.0.0.7:7402` (`cluster.advertise`)";
-        return Err(CannotStart::new(problem, hint));
-    }
-    let listener = bind(&settings.listen, "cluster.listen")?;
-    let at: SocketAddr = listener.local_addr().map_err(|error| CannotStart::of_machine(error.to_string()))?;
-    let address = if settings.advertise.is_empty() { at.to_string() } else { settings.advertise.clone() };
+    let Some((port, secret)) = nodes else { return Ok((card, None)) };
+    let advertise = &config.cluster.advertise;
+    let address = if advertise.is_empty() { port.address().to_string() } else { advertise.clone() };
+    let listener = port.listen()?;
     card.peer_address.clone_from(&address);
     let own = Identity {
         node,
@@ -125,24 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn a_node_says_what_stands_in_the_way_of_other_nodes_and_which_address_leads_to_it() {
-        use std::io::Write;
-        let mut secret = tempfile::NamedTempFile::new().unwrap();
-        secret.write_all(b"0123456789abcdef").unwrap();
+    fn a_node_says_which_address_leads_to_it() {
         let store = crate::store::memory::MemoryStore::keeping(1, 0);
-        let info = StoreInfo { ownership_is_standing: false, ..crate::store::Store::info(&store) };
+        let info = crate::store::Store::info(&store);
         let mut config = Config::default();
-        config.cluster.listen = "0.0.0.0:7402".to_owned();
-        config.cluster.secret_file = secret.path().to_owned();
-        let Err(refused) = introduce(&config, &info) else { panic!("no address leads to it") };
-        assert!(refused.problem.contains("`cluster.listen` is 0.0.0.0:7402,"), "{refused:?}");
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        config.cluster.listen = taken.local_addr().unwrap().to_string();
-        let Err(refused) = introduce(&config, &info) else { panic!("two listen on one port") };
-        assert!(refused.hint.contains("with `--cluster-listen ADDR`"), "{refused:?}");
-        config.cluster.listen = "127.0.0.1:0".to_owned();
+        let told = |config: &Config| {
+            let port = Port::take("127.0.0.1:0", "cluster.listen").unwrap();
+            let (at, secret) = (port.address().to_string(), Secret::new(b"0123456789abcdef").unwrap());
+            let (card, _) =
+                introduce(config, &info, Some((port, secret))).unwrap_or_else(|refused| panic!("{refused:?}"));
+            (card.peer_address, at)
+        };
+        let (told_by_itself, at) = told(&config);
+        assert_eq!(told_by_itself, at);
         config.cluster.advertise = "node-1:7402".to_owned();
-        let (card, _) = introduce(&config, &info).unwrap_or_else(|refused| panic!("{refused:?}"));
-        assert_eq!(card.peer_address, "node-1:7402");
+        assert_eq!(told(&config).0, "node-1:7402");
     }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::cannot::CannotStart;
-use super::opening::open_store;
+use super::listening::Ports;
+use super::opening::{in_use, open_store};
 use super::{EXIT_STORE_FAILED, Ended, Options, ServeArgs, signals, start_until, supervisor};
 use crate::cli::failure::Failure;
 use crate::config::{Config, Sources, StoreKind};
@@ -54,10 +55,10 @@ fn round(
     (networks, healed_before): (Vec<NetworkInput>, u64),
     stop: &CancellationToken,
 ) -> ControlFlow<u8, u64> {
-    let started = open_until(config, stop).and_then(|store| {
-        let mut options = Options::new(config.clone(), store);
+    let started = take_ports(config).and_then(|ports| {
+        let mut options = Options::new(config.clone(), open_until(config, stop)?);
         (options.networks, options.healed_before) = (networks, healed_before);
-        start_until(options, stop.child_token())
+        start_until(options, Some(ports), stop.child_token())
     });
     let running = match started {
         Ok(running) => running,
@@ -96,6 +97,14 @@ fn round(
             ControlFlow::Break(EXIT_STORE_FAILED)
         }
     }
+}
+
+/// Before the store is opened, which begins a register where there is none: a server that then cannot start would have thrown out
+/// the one whose register was there, and may be written there anew.
+fn take_ports(config: &Config) -> Result<Ports, CannotStart> {
+    let ports = Ports::take(config, config.store.kind == StoreKind::Redis);
+    // A server that has the directory has the ports, too, and it is the directory that there is only one of.
+    ports.map_err(|cannot| in_use(config).unwrap_or(cannot))
 }
 
 /// Opens the store in a thread of its own: that reads all of a register in files. Where it is asked to stop meanwhile nobody

@@ -113,9 +113,20 @@ pub(crate) fn take_directory(directory: &Path) -> Result<FileLock, StoreError> {
     make_dir(&RealDisk, directory).map_err(whole::io("making directory", directory))?;
     let path = directory.join(LOCK);
     let taken = FileLock::take(&path, &owner()).map_err(whole::io("locking", &path))?;
-    taken.map_err(|holder| {
-        in_use(directory, &holder, "give each server a `store.directory` of its own, or end the other one")
-    })
+    taken.map_err(|holder| in_use(directory, &holder, OF_ITS_OWN))
+}
+
+/// What to do where another server over Redis has the directory.
+const OF_ITS_OWN: &str = "give each server a `store.directory` of its own, or end the other one";
+
+/// Who has a directory, as `process 7`. It takes the lock for an instant where nobody has it, together with others who only look.
+pub(crate) fn holder_of(directory: &Path) -> Option<String> {
+    FileLock::share(File::open(directory.join(LOCK)).ok()?).ok()?.err()
+}
+
+/// Another server has the directory of one over Redis: as [`take_directory`] says so.
+pub(crate) fn held_by_node(directory: &Path) -> Option<StoreError> {
+    holder_of(directory).map(|holder| in_use(directory, &holder, OF_ITS_OWN))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ mod fence;
 pub mod history;
 mod image;
 pub mod late;
-mod lock;
+pub(crate) mod lock;
 pub mod memory;
 pub mod moving;
 pub mod redis;

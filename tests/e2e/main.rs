@@ -54,6 +54,7 @@ mod story;
 mod supervised;
 mod top;
 mod unread;
+mod unready;
 mod vanished;
 mod watching;
 mod who;

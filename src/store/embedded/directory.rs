@@ -14,7 +14,7 @@ use super::snapshot::SNAP;
 use super::window::Window;
 use super::{EmbeddedOptions, moving, problem, retention};
 use crate::store::StoreError;
-use crate::store::lock::{LOCK, in_use, owner};
+use crate::store::lock::{LOCK, holder_of, in_use, owner};
 
 /// What a file system has in its root by itself: a directory with nothing else is empty.
 pub(super) const LOST_AND_FOUND: &str = "lost+found";
@@ -31,7 +31,15 @@ pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreEr
 pub(super) fn take_lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreError> {
     let path = dir.join(LOCK);
     let taken = disk.lock(&path, &owner()).map_err(problem::io("locking", &path))?;
-    taken.map_err(|holder| in_use(dir, &holder, "a register is open in one process at a time"))
+    taken.map_err(|holder| in_use(dir, &holder, ONE_AT_A_TIME))
+}
+
+/// Why a register that somebody has open is not opened.
+const ONE_AT_A_TIME: &str = "a register is open in one process at a time";
+
+/// Another process has the register of a directory: as [`take_lock`] says so.
+pub(super) fn held(dir: &Path) -> Option<StoreError> {
+    holder_of(dir).map(|holder| in_use(dir, &holder, ONE_AT_A_TIME))
 }
 
 /// Is there a register? An empty directory is none; anything else that is none is refused.

@@ -1,18 +1,16 @@
 //! What stands at the door of a data directory: read without opening it, whoever has it open.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::directory::initialised;
+use super::directory::{self, initialised};
 use super::meta::{FORMAT, MARK, META, Mark, Meta};
 use super::moving;
 use super::segment::LOG;
 use super::snapshot::SNAP;
 use super::source::SourceDisk;
-use crate::store::lock::{FileLock, LOCK};
 use crate::store::moving::{MoveNotice, Opening, is_of_node as is_node_file};
-use crate::store::{StoreError, chapters};
+use crate::store::{StoreError, chapters, lock};
 
 /// The version of files that this program writes and reads.
 pub const KNOWN_FORMAT: u32 = FORMAT;
@@ -99,10 +97,14 @@ pub fn check_alone(dir: &Path) -> Result<(), StoreError> {
     moving::check_beside_redis(&SourceDisk, dir, &Opening::Serve)
 }
 
-/// Who has the directory open, as `process 7`. It takes the lock for an instant where nobody has it, together with others
-/// who only look.
+/// Who has the directory open, as `process 7`.
 pub fn in_use_by(dir: &Path) -> Option<String> {
-    FileLock::share(File::open(dir.join(LOCK)).ok()?).ok()?.err()
+    lock::holder_of(dir)
+}
+
+/// Another process has the directory open: as an opening says so.
+pub fn held(dir: &Path) -> Option<StoreError> {
+    directory::held(dir)
 }
 
 #[cfg(test)]

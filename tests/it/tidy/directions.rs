@@ -14,8 +14,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Of tests only.
     ("fuzz", &[]),
     // Settings become the bounds that a server takes; the server does not know where they come from.
-    // Which URLs and prefixes a store takes, the store knows.
-    ("config", &["server", "store::redis"]),
+    // Which URLs and prefixes a store takes, the store knows; what a secret is, those who share it.
+    ("config", &["server", "store::redis", "peer::secret"]),
     // Values of the wire are parsed by the core's own types, so that there is one spelling of an address.
     ("wire", &["core::types", "core::address", "core::compact"]),
     ("store", &["core"]),
