@@ -71,6 +71,9 @@ pub fn restore(args: &Restore) -> Done<Exit> {
         );
         return Err(Failure::new(asked, "it is a file, and a copy is a directory", hint).into());
     }
+    if let Some((problem, hint)) = from_cli::as_root(&args.data) {
+        return Err(Failure::new(asked, problem, hint).into());
+    }
     let done = copy(&args.source, &args.data, asked, |obstacle| match obstacle {
         Obstacle::NoSource | Obstacle::InRedis => {
             "name a directory that `allod backup` wrote: `allod restore SOURCE --data DIR`"

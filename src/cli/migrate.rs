@@ -168,6 +168,13 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     let route = MoveRoute { from, to, shards, nodes, accept_rollback };
     let asked = format!("move the register from {} to {}", route.from.shown(), route.to.shown());
     apart(&route.from, &route.to, &asked)?;
+    for end in [&route.from, &route.to] {
+        if let MoveEnd::Directory(path) = end
+            && let Some((problem, hint)) = from_cli::as_root(path)
+        {
+            return Err(Failure::new(asked, problem, hint).into());
+        }
+    }
     let failed = |problem: from_cli::Unmoved| Failure::new(asked.clone(), problem.problem, problem.hint);
     let source = from_cli::open_source(&route).map_err(failed)?;
     let shards = args.shards.unwrap_or(source.shards());

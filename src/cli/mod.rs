@@ -291,7 +291,10 @@ fn serve_networks(args: &serve_args::ServeArgs) -> Result<Vec<crate::wire::param
 /// Checks a file that can be read.
 fn check_config(args: &serve_args::CheckConfig) -> Result<Exit, Failure> {
     document::text(&args.config, &format!("use the configuration {}", shown(&args.config)))?;
-    from_cli::check_config(&args.config).map(|()| Exit::Success)
+    if let Some(warning) = from_cli::check_config(&args.config)? {
+        output::words::say(&format!("warning: {warning}"));
+    }
+    Ok(Exit::Success)
 }
 
 /// The whole argument tree, for completions, man pages and tests.

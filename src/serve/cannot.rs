@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::company::Unrelated;
+use super::opening::left_by_others;
 use super::{EXIT_CANNOT_START, EXIT_CANNOT_START_NOW};
 use crate::cli::failure::Failure;
 use crate::config::StoreKind;
@@ -147,7 +148,7 @@ impl CannotStart {
     pub(super) fn of_node(problem: String, error: &StoreError, directory: &Path) -> Self {
         match error {
             StoreError::Io { source, .. } if is_of_machine(source) && (!is_of_place(source) || may_know(directory)) => {
-                Self::files(problem, error)
+                Self::files(problem, error, directory)
             }
             _ => Self::store(problem, error, StoreKind::Redis),
         }
@@ -155,8 +156,12 @@ impl CannotStart {
 
     /// The disk, or the machine, refuses something of a register that is there, or may be. Another directory would be a register
     /// without anything in it, in which every address is free: none is named.
-    pub(super) fn files(problem: String, error: &StoreError) -> Self {
+    pub(super) fn files(problem: String, error: &StoreError, directory: &Path) -> Self {
         let may_pass = may_pass(error);
+        let left = if may_pass { None } else { left_by_others(directory) };
+        if let Some((seen, hint)) = left {
+            return Self { may_pass, ..Self::new(problem, format!("{seen}; {hint}")) };
+        }
         let hint = if matches!(error, StoreError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem)
         {
             READ_ONLY_HINT
@@ -329,7 +334,8 @@ mod tests {
             (Errno::ROFS, "`dmesg`", true),
             (Errno::ROFS, "`ReadWritePaths=`", true),
         ] {
-            let CannotStart { hint, may_pass: passes, .. } = CannotStart::files(String::new(), &io(errno.into()));
+            let CannotStart { hint, may_pass: passes, .. } =
+                CannotStart::files(String::new(), &io(errno.into()), Path::new("/no/such"));
             assert!(hint.contains(names) && !hint.contains("--data"), "{errno}: {hint}");
             assert_eq!(passes, may_pass, "{errno}");
         }

@@ -93,12 +93,15 @@ fn flags(args: &serve_args::ServeArgs) -> Vec<(String, String)> {
     flags
 }
 
-/// Reads a configuration file as the server would, with the environment of this process.
+/// Reads a configuration file as the server would, with the environment of this process. Answers what it should be told although
+/// a server starts with it.
 ///
 /// # Errors
 /// What is wrong, each line naming a key, what was given and what is allowed.
-pub fn check_config(file: &Path) -> Result<(), Failure> {
-    checked(file, Sources::gather(Some(file.to_owned()), Vec::new()))
+pub fn check_config(file: &Path) -> Result<Option<String>, Failure> {
+    let sources = Sources::gather(Some(file.to_owned()), Vec::new());
+    let loaded = checked(file, sources)?;
+    Ok(doctor::open_password(&loaded).map(|(seen, hint)| format!("{seen}; {hint}")))
 }
 
 /// Reads the configuration file of a server that runs, as process `pid` of this machine, as it would read it again: where
@@ -115,11 +118,13 @@ pub fn check_again(pid: i32, file: &Path, environ: &[u8], args: &serve_args::Ser
         Some((OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(&value[1..]).to_owned()))
     });
     let environment = variables.collect();
-    checked(file, text.map(|text| Sources { file: Some((file.to_owned(), text)), environment, ..sources }))
+    checked(file, text.map(|text| Sources { file: Some((file.to_owned(), text)), environment, ..sources })).map(drop)
 }
 
-fn checked(file: &Path, sources: Result<Sources, String>) -> Result<(), Failure> {
-    sources.and_then(|sources| Config::load(&sources)).map(drop).map_err(|problem| {
+/// Where it comes from, of a configuration that is right.
+fn checked(file: &Path, sources: Result<Sources, String>) -> Result<Sources, Failure> {
+    let loaded = sources.and_then(|sources| Config::load(&sources).map(|_| sources));
+    loaded.map_err(|problem| {
         Failure::new(
             format!("use the configuration `{}`", file.display()),
             problem.replace('\n', "\n  "),
@@ -171,6 +176,12 @@ pub fn start_for_a_trial() -> Result<Running, String> {
     config.server.http_listen = "127.0.0.1:0".to_owned();
     let store = super::open_store(&config)?;
     Ok(super::start(Options::new(config, store))?)
+}
+
+/// Why nothing is to be written to a directory: this process is root, and the register there another user's. What to do about
+/// it, too.
+pub fn as_root(directory: &Path) -> Option<(String, String)> {
+    super::opening::as_root(directory)
 }
 
 /// What stands in the way of a copy, for whoever knows what to do about it.

@@ -10,6 +10,7 @@ use crate::limits::SHARDS_OF_NEW;
 use crate::store::codec::Format;
 use crate::store::embedded::{self, EmbeddedStore, nameplate};
 use crate::store::memory::MemoryStore;
+use crate::store::owner::{self, Unwritable};
 use crate::store::redis::{RedisOptions, RedisStore, without_secret};
 use crate::store::{Store, StoreError, lock};
 
@@ -18,6 +19,11 @@ use crate::store::{Store, StoreError, lock};
 /// # Errors
 /// What stands in the way.
 pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
+    if config.store.kind != StoreKind::Memory
+        && let Some((problem, hint)) = as_root(&config.store.directory)
+    {
+        return Err(CannotStart::new(problem, hint));
+    }
     match config.store.kind {
         StoreKind::Memory => {
             tracing::warn!("the memory store keeps nothing: everything is lost when the server ends");
@@ -50,11 +56,34 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     }
 }
 
+/// This process is root, and the register of the directory another user's: what that means, and what to do.
+pub(super) fn as_root(directory: &Path) -> Option<(String, String)> {
+    let owner = owner::other_than_root(directory)?;
+    let shown = directory.display();
+    let problem = format!(
+        "{shown} belongs to user {owner}, and this process is root's: what it wrote there the server of that user could not write"
+    );
+    let hint = format!(
+        "say the same as that user, with `{}` before it; or give root all of it, `chown -R root {shown}`",
+        owner.runs_by()
+    );
+    Some((problem, hint))
+}
+
+/// Files in the directory that the server cannot write: what was seen, and what to do.
+pub(super) fn left_by_others(directory: &Path) -> Option<(String, String)> {
+    let Unwritable { owner, file, files } = owner::unwritable(directory)?;
+    let more = if files > 1 { format!(" and {} more", files - 1) } else { String::new() };
+    let seen =
+        format!("user {owner} may not write {}{more}, perhaps of a start as root", directory.join(file).display());
+    Some((seen, format!("as root, while no server has it open: `chown -R {owner} {}`", directory.display())))
+}
+
 /// Why the register in files does not open.
 fn unopened(directory: &Path, error: &StoreError) -> CannotStart {
     let problem = format!("cannot open the store in {}: {}", directory.display(), chain(error));
     let cannot = match error {
-        StoreError::Io { .. } if nameplate::may_be_there(directory) => CannotStart::files(problem, error),
+        StoreError::Io { .. } if nameplate::may_be_there(directory) => CannotStart::files(problem, error, directory),
         StoreError::Locked(_) if nameplate::may_be_there(directory) => CannotStart::in_use(problem),
         _ => CannotStart::store(problem, error, StoreKind::Embedded),
     };

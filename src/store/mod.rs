@@ -35,6 +35,7 @@ pub mod late;
 pub(crate) mod lock;
 pub mod memory;
 pub mod moving;
+pub mod owner;
 pub mod redis;
 pub mod size;
 mod whole;

@@ -297,6 +297,12 @@ fn the_server_takes_the_settings_of_its_pod() {
         let map = named(&documents, "ConfigMap", config["configMap"]["name"].as_str().unwrap());
         let file = directory.path().join("server.toml");
         std::fs::write(&file, map["data"]["server.toml"].as_str().unwrap()).unwrap();
+        // What is mounted in the pod lies elsewhere here.
+        if let Some(secret) = environment.get_mut("ALLOD_CLUSTER__SECRET_FILE") {
+            let here = directory.path().join("secret");
+            std::fs::write(&here, "0123456789abcdef").unwrap();
+            *secret = here.display().to_string();
+        }
         ok(Command::new(allod()).arg("check-config").arg(&file).envs(&environment));
         environment.insert("ALLOD_STORE__KIND".to_owned(), "nonsense".to_owned());
         let refused = Command::new(allod()).arg("check-config").arg(&file).envs(&environment).output().unwrap();

@@ -26,7 +26,7 @@ fn read_only(path: &Path) {
 }
 
 /// What the program says to a user who owns nothing here.
-fn as_nobody(arguments: &[&str]) -> Output {
+pub fn as_nobody(arguments: &[&str]) -> Output {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(allod());
     let command = if rustix::process::geteuid().is_root() { &mut command } else { &mut Command::new(allod()) };
@@ -34,7 +34,7 @@ fn as_nobody(arguments: &[&str]) -> Output {
 }
 
 /// Can it be asked as somebody else? As another than root it is: then modes hold for it.
-fn modes_hold() -> bool {
+pub fn modes_hold() -> bool {
     let there = || Command::new("setpriv").arg("--version").output().is_ok();
     !rustix::process::geteuid().is_root() || (there() && as_nobody(&["--version"]).status.success())
 }

@@ -38,6 +38,7 @@ mod logs;
 mod losses;
 mod migrate;
 mod moved_by_export;
+mod owners;
 mod plan;
 mod process;
 mod python;

@@ -4,7 +4,7 @@ use super::Check;
 use crate::config::{Config, Origin, Sources, StoreKind};
 use crate::core::plural::counted;
 use crate::peer::secret::Secret;
-use crate::store::redis::{is_over_tls, without_secret};
+use crate::store::redis::{has_password, is_over_tls, without_secret};
 
 const CHECK: &str = "config";
 
@@ -39,6 +39,7 @@ pub(super) fn told(sources: &Sources, config: &Config) -> Vec<Check> {
     let mut checks =
         vec![Check::ok(CHECK, format!("{from}: {} set, all others as they come", counted(count as u64, "key")))];
     checks.extend(set.into_iter().map(|(key, value, origin)| Check::ok(CHECK, format!("{key} = {value} ({origin})"))));
+    checks.extend(open_password(sources).map(|(seen, hint)| Check::warning(CHECK, seen, hint)));
     if config.store.kind == StoreKind::Redis {
         checks.push(secret(config));
         checks.extend(key_of_certificate(config));
@@ -57,6 +58,23 @@ pub(super) fn told(sources: &Sources, config: &Config) -> Vec<Check> {
         }
     }
     checks
+}
+
+/// A password of Redis in a file that everybody on the machine may read: where, and what to do.
+pub fn open_password(sources: &Sources) -> Option<(String, String)> {
+    use std::os::unix::fs::PermissionsExt;
+    let (path, text) = sources.file.as_ref()?;
+    let table = toml::from_str::<toml::Table>(text).ok()?;
+    // Also one that a flag or a variable overrides: it is there to be read.
+    let url = table.get("store")?.get("redis")?.as_str()?;
+    let mode = std::fs::metadata(sources.seen(path)).ok()?.permissions().mode() & 0o777;
+    if mode & 0o004 == 0 || !has_password(url) {
+        return None;
+    }
+    let shown = path.display();
+    let seen = format!("`store.redis` in {shown} has a password, and everybody may read that file (mode {mode:03o})");
+    let hint = format!("`chmod 640 {shown}`, and `chgrp` it to the group of the server (of the package: allod)");
+    Some((seen, hint))
 }
 
 /// Nodes that share a register need it.

@@ -42,6 +42,7 @@ pub(super) fn nearest(directory: &Path) -> PathBuf {
 pub(super) fn checks(config: &Config) -> (Vec<Check>, Option<String>) {
     let directory = &config.store.directory;
     let mut checks = vec![place(directory)];
+    checks.extend(opening::left_by_others(directory).map(|(seen, hint)| Check::wrong("files", seen, hint)));
     // Over Redis only a note is there, or should be.
     if config.store.kind == StoreKind::Redis {
         checks.extend(left_behind(config));

@@ -11,6 +11,7 @@ mod disk;
 mod in_redis;
 mod machine;
 
+pub use configuration::open_password;
 use serde::Serialize;
 
 use crate::actors::clock::{Clock, SystemClock};

@@ -107,7 +107,7 @@ pub use self::identity::{is_noted, may_know};
 use self::keys::Keys;
 pub use self::keys::{check_prefix, commands_for};
 use self::link::Link;
-pub use self::moving::without_secret;
+pub use self::moving::{has_password, without_secret};
 pub use self::options::RedisOptions;
 use self::place::RedisPlace;
 pub use self::place::{check_url, is_over_tls};

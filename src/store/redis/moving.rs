@@ -296,6 +296,18 @@ pub fn without_secret(url: &str) -> String {
     format!("{scheme}://{host}{path}{database}")
 }
 
+/// Is a password in a URL?
+pub fn has_password(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let (rest, settings) = rest.split_once('?').unwrap_or((rest, ""));
+    // Also where nobody can tell where it ends: without one there is no such sign.
+    let of_user = rest.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
+    let is_of_user = of_user.is_some_and(|(_, password)| !password.is_empty());
+    is_of_user
+        || settings.contains('@')
+        || settings.split('&').any(|set| set.strip_prefix("pass=").is_some_and(|word| !word.is_empty()))
+}
+
 impl Movable for RedisStore {
     fn place(&self) -> String {
         format!("{}, keys `{{{}}}:…`", self.url, self.shared.keys.prefix())
@@ -343,6 +355,24 @@ mod tests {
             ("rubbish", "Redis"),
         ] {
             assert_eq!(without_secret(url), shown);
+        }
+    }
+
+    #[test]
+    fn a_password_is_seen_wherever_it_stands() {
+        for url in [
+            "redis://:pw@host/0",
+            "rediss://u:p/w@host",
+            "redis+sentinel://u:pw@a:1,b:2/main/0",
+            "redis+unix:///run/redis.sock?user=u&pass=pw",
+            "redis://allod:sec?ret@host/0",
+        ] {
+            assert!(has_password(url), "{url}");
+        }
+        for url in
+            ["redis://127.0.0.1:6379/0", "redis://u@h:1", "redis://u:@h", "redis+unix:///s?db=1&pass=", "[::1]:1"]
+        {
+            assert!(!has_password(url), "{url}");
         }
     }
 }
