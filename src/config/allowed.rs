@@ -513,6 +513,8 @@ mod tests {
 
     #[test]
     fn what_other_nodes_need_of_this_one_is_looked_at_before_a_start() {
+        use std::fs::File;
+        use std::io::Write;
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("secret");
@@ -523,10 +525,11 @@ mod tests {
             said.starts_with(&format!("{begins}cannot be read: No such file")) && said.contains("head -c 32"),
             "{said}"
         );
-        std::fs::write(&file, "abc").unwrap();
+        let write = |text: &str| File::create(&file).unwrap().write_all(text.as_bytes()).unwrap();
+        write("abc");
         let said = refused(&shared);
         assert!(said.starts_with(&format!("{begins}has 3 bytes")) && said.contains("allowed is 16 to 4096"), "{said}");
-        std::fs::write(&file, "0123456789abcdef").unwrap();
+        write("0123456789abcdef");
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o400)).unwrap();
         let load = |text: &str, flags: &[(&str, &str)]| {
             let flags = flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();

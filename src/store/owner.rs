@@ -107,6 +107,7 @@ fn others_may_write(facts: &Metadata, owner: &Owner) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::unix::fs::{PermissionsExt, chown};
 
     use super::*;
@@ -130,8 +131,8 @@ mod tests {
         let (dir, lock) = (directory.path(), directory.path().join(LOCK));
         assert_eq!(other_than_root(dir), None);
         std::fs::create_dir(dir.join("log")).unwrap();
-        std::fs::write(dir.join("log/00000002.seg"), "").unwrap();
-        std::fs::write(dir.join("log/00000001.seg.given-up"), "").unwrap();
+        File::create(dir.join("log/00000002.seg")).unwrap();
+        File::create(dir.join("log/00000001.seg.given-up")).unwrap();
         assert_eq!(unwritable(dir), None, "it is root's");
         chown(dir, Some(12_345), Some(7)).unwrap();
         assert_eq!(other_than_root(dir).map(|owner| owner.user), Some(12_345));
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!((found.owner.user, found.files), (12_345, 1));
         assert_eq!(found.file, Path::new("log/00000002.seg"));
         // Root made the register, and goes on with it.
-        std::fs::write(&lock, "").unwrap();
+        File::create(&lock).unwrap();
         assert_eq!(other_than_root(dir), None);
         chown(&lock, Some(12_345), None).unwrap();
         assert!(other_than_root(dir).is_some());
