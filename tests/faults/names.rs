@@ -68,19 +68,19 @@ async fn eventually_shown(client: &mut Client, owner: &str) {
     }
 }
 
-/// It took the register, and could not listen.
+/// It took the register, and could not make what its network file has.
 #[test]
 fn a_start_that_comes_to_nothing_leaves_neither_its_name_nor_a_lease_behind() {
     let directory = tempfile::tempdir().unwrap();
     let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = taken.local_addr().unwrap().to_string();
-    let data = directory.path().join("data").display().to_string();
-    let arguments = ["serve", "--redis", &redis.url(), "--node", "one", "--data", &data];
-    let places = ["--listen", &listen, "--http", "127.0.0.1:0"];
+    let [networks, data] = ["networks.toml", "data"].map(|name| directory.path().join(name).display().to_string());
+    let overlap = "[[network]]\nname = \"lan\"\nsubnets = [{ cidr = \"10.0.0.0/24\" }, { cidr = \"10.0.0.0/25\" }]\n";
+    std::fs::write(&networks, overlap).unwrap();
+    let arguments = ["serve", "--redis", &redis.url(), "--node", "one", "--data", &data, "--networks", &networks];
+    let places = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
     let ended = Command::new(allod()).args(arguments).args(places).output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(!ended.status.success() && said.contains("cannot listen"), "{said}");
+    assert!(!ended.status.success() && said.contains("network `lan` of the network file"), "{said}");
     let of_head = |field| redis.text(&["HGET", "{allod}:0:head", field]);
     assert_eq!(of_head("epoch"), "1", "it never took the register: {said}");
     assert_eq!(of_head("lease"), "0", "the next owner waits for its lease");
