@@ -3,6 +3,7 @@
 //!
 //! Neighbour: `serve`, which starts and stops a server, here or inside another process.
 
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -68,7 +69,10 @@ fn round(
         }
         Err(cannot) => return ControlFlow::Break(cannot.end()),
     };
-    println!("ready tcp={} http={}", running.tcp, running.http);
+    // A pipe may have no reader any more, that took the first such line and ended: nothing depends on it.
+    if let Err(error) = writeln!(io::stdout(), "ready tcp={} http={}", running.tcp, running.http) {
+        tracing::warn!(%error, tcp = %running.tcp, http = %running.http, "ready, and nobody reads on stdout that it is");
+    }
     (config.server.listen, config.server.http_listen) = (running.tcp.to_string(), running.http.to_string());
     let watched = supervisor::watch(&running, stop, healed_before > 0);
     let ended = running.wait();

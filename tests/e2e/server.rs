@@ -62,6 +62,22 @@ impl Starting {
         arguments: &[impl AsRef<OsStr>],
         environment: Vec<(String, String)>,
     ) -> Self {
+        Self::read_for(usize::MAX, program, data, arguments, environment)
+    }
+
+    /// Starts `allod` with these arguments, and reads no more on its stdout than the first line.
+    #[allow(dead_code, reason = "for tests of processes")]
+    pub fn read_once(data: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
+        Self::read_for(1, &allod(), data, arguments, Vec::new())
+    }
+
+    fn read_for(
+        lines: usize,
+        program: &Path,
+        data: &Path,
+        arguments: &[impl AsRef<OsStr>],
+        environment: Vec<(String, String)>,
+    ) -> Self {
         let log = data.with_extension("log");
         let log_file = OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let mut child = Command::new(program)
@@ -77,7 +93,7 @@ impl Starting {
         let (sender, said) = mpsc::sync_channel(1_024);
         // Reads to the end, so that the server never blocks on a full pipe.
         std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok).take(lines) {
                 let _ = sender.try_send(line);
             }
         });

@@ -217,3 +217,23 @@ fn a_start_that_is_told_to_stop_while_it_reads_its_files_ends_well_and_lets_them
     server.allod_ok(&["network", "get", "lan"]);
     server.stop();
 }
+
+/// As in `allod serve | head -1`.
+#[test]
+fn a_server_goes_on_where_nobody_reads_any_more_that_it_is_ready() {
+    let directory = tempfile::tempdir().unwrap();
+    let (place, data) = (directory.path().join("redis"), directory.path().join("data"));
+    std::fs::create_dir(&place).unwrap();
+    let Some(redis) = Redis::start(&place, &[]) else { return };
+    let arguments = ["serve", "--redis", &redis.url(), "--data", &data.display().to_string()].map(str::to_owned);
+    let server = Starting::read_once(&data, &arguments).ready();
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    redis.ask(&["FLUSHALL"]);
+    let end = Instant::now() + MESSAGE_WAIT_MAX;
+    while !server.log_text().contains("nobody reads on stdout") {
+        assert!(Instant::now() < end && !server.log_text().contains("panic"), "{}", server.log_text());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.allod_ok(&["network", "get", "lan"]);
+    server.stop();
+}
