@@ -101,7 +101,11 @@ impl Failure {
 
     /// What a call of any method with these params ended with.
     pub fn of_method(method: &str, params: &Value, error: &ClientError) -> Self {
-        let asked = phrase::of(method, params);
+        let asked = match error {
+            ClientError::Lost { .. } | ClientError::TimedOut { .. } => phrase::in_doubt(method, params),
+            ClientError::Rpc(error) if is_unknown(error) => phrase::in_doubt(method, params),
+            _ => phrase::of(method, params),
+        };
         let unreachable =
             |reason: String, hint: String| Self { exit: Exit::Unreachable, ..Self::new(&*asked, reason, hint) };
         match error {
@@ -196,7 +200,12 @@ impl Failure {
 
 /// Does a refusal say of itself that what was asked may be done all the same?
 fn is_in_doubt(error: &RpcError) -> bool {
-    error.kind == "unavailable" || error.data.get("applied").is_some_and(|applied| applied == "unknown")
+    error.kind == "unavailable" || is_unknown(error)
+}
+
+/// Does a refusal say that nobody knows whether what was asked is done?
+fn is_unknown(error: &RpcError) -> bool {
+    error.data.get("applied").is_some_and(|applied| applied == "unknown")
 }
 
 /// What stands in the way of what was `asked`: the server's sentence, or a shorter one where the facts say it all.

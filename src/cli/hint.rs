@@ -76,6 +76,11 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
              with `--accept-restored` added to its `allod serve`"
                 .to_owned()
         }
+        ErrorKind::Unavailable if method == "cluster.drain" && data.get("applied") == Some(&Value::Bool(false)) => {
+            "nothing was changed; `allod cluster nodes` shows which nodes are there and where (`--server HOST:PORT` asks that one), \
+             `allod doctor` what the store lacks"
+                .to_owned()
+        }
         ErrorKind::Unavailable => {
             if data.get("applied") == Some(&Value::Bool(false)) {
                 "nothing was changed; see to the store, then try again: `allod doctor` says what it lacks".to_owned()

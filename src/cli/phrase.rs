@@ -100,6 +100,17 @@ pub fn of(method: &str, params: &Value) -> String {
     }
 }
 
+/// The same where it is not known whether it was done. What takes long, and goes on although nobody waits for it any more, is not
+/// said to fail.
+pub fn in_doubt(method: &str, params: &Value) -> String {
+    if method != "cluster.drain" {
+        return of(method, params);
+    }
+    let back = params.get("drain") == Some(&Value::Bool(false));
+    let node = text(params, "node").map_or("the node".to_owned(), |node| format!("`{}`", shortened(node)));
+    format!("tell whether {node} is {} service", if back { "back in" } else { "out of" })
+}
+
 /// A text member.
 pub fn text<'a>(params: &'a Value, member: &str) -> Option<&'a str> {
     params.get(member).and_then(Value::as_str)

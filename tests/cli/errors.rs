@@ -198,6 +198,24 @@ fn what_is_not_there_is_looked_for_where_it_would_be() {
     assert_eq!(remembered, "`allod network list --deleted` shows those that can be restored, by their ids");
 }
 
+/// It goes on although nobody waits for it, and is done later.
+#[test]
+fn a_node_of_which_nobody_knows_whether_it_went_out_of_service_is_not_said_to_stay() {
+    let said = |params: Value, error: &ClientError| Failure::of_method("cluster.drain", &params, error).text();
+    let timed_out = ClientError::TimedOut { method: "cluster.drain".into(), seconds: 30 };
+    let unanswered = refusal(ErrorKind::Unavailable, "no answer", json!({"applied": "unknown"}));
+    for error in [timed_out, ClientError::Rpc(RpcError::from_value(&unanswered))] {
+        let out = said(json!({"node": "c"}), &error);
+        assert!(out.starts_with("allod: cannot tell whether `c` is out of service: no answer"), "{out}");
+        let back = said(json!({"drain": false}), &error);
+        assert!(back.starts_with("allod: cannot tell whether the node is back in service: no answer"), "{back}");
+    }
+    let refused = refusal(ErrorKind::Unavailable, "nothing was changed", json!({"applied": false}));
+    let refused = said(json!({"node": "c"}), &ClientError::Rpc(RpcError::from_value(&refused)));
+    assert!(refused.starts_with("allod: cannot take `c` out of service: nothing was changed"), "{refused}");
+    assert!(refused.contains("hint: nothing was changed; `allod cluster nodes`"), "{refused}");
+}
+
 #[test]
 fn every_way_to_lose_a_server_is_printed() {
     let errors = [
