@@ -254,7 +254,7 @@ pub const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
 pub const PEER_WRITE_BYTES: usize = 1 << 20;
 /// Everything of a handshake.
 pub const PEER_HANDSHAKE_MS: u64 = 5_000;
-/// An idle connection between nodes is asked for a sign of life so often.
+/// An idle connection between nodes is asked for a sign of life so often; and who reads something long gives one unasked.
 pub const PEER_PING_MS: u64 = 1_000;
 /// A node that says nothing for so long while something is asked of it is taken for gone.
 pub const PEER_SILENCE_MS: u64 = 3_000;

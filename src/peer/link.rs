@@ -316,7 +316,8 @@ impl Inner {
         }
     }
 
-    /// Asks for a sign of life when nothing is heard, and gives up when none comes. Counts its own turns, not time: a
+    /// Asks for a sign of life when nothing is heard, and gives up when none comes. The question may stand behind much that is on its
+    /// way for long: then the other node gives one while it reads that. Counts its own turns, not time: a
     /// process that was stopped for a while does not take the others for gone.
     async fn listen(&self, heard: &AtomicBool) -> Broken {
         let mut silent_ms = 0;

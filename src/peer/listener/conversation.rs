@@ -24,7 +24,7 @@ use crate::actors::coordinator::Job;
 use crate::actors::waits::Caller;
 use crate::actors::{Fault, Item, Outlet, Reply, Told};
 use crate::limits::{
-    PEER_FRAME_BYTES_MAX, PEER_GOODBYE_MS, PEER_IDLE_MS, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_WATCHES_MAX,
+    PEER_FRAME_BYTES_MAX, PEER_GOODBYE_MS, PEER_IDLE_MS, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_PING_MS, PEER_WATCHES_MAX,
     PEER_WRITE_BYTES,
 };
 use crate::peer::frame::{Answered, Ask, Frames, PeerStanding, SentItem, decode, encode_answers};
@@ -124,6 +124,7 @@ impl Conversation {
 
     async fn read(&self, mut socket: ReadHalf<'_>, mut frames: Frames, outlet: Outlet) -> End {
         let mut turn = 0;
+        let mut signed = Instant::now();
         loop {
             while !self.has_room() {
                 // The writer has the limit of this wait.
@@ -135,7 +136,7 @@ impl Conversation {
                     Err(error) => return error.into(),
                 },
                 Ok(None) => match self.more(&mut socket, &mut frames).await {
-                    Ok(()) => {}
+                    Ok(()) => self.gives_sign(&mut signed),
                     Err(end) => return end,
                 },
                 Err(error) => return error.into(),
@@ -159,6 +160,24 @@ impl Conversation {
                 Err(_) => return Err(End::Idle),
             }
         }
+    }
+
+    /// Something came. What is long takes long on a slow way, and so does what stands behind it, as the question for a sign of life
+    /// does: so one is given meanwhile, from time to time.
+    fn gives_sign(&self, signed: &mut Instant) {
+        if signed.elapsed() >= Duration::from_millis(PEER_PING_MS) {
+            *signed = Instant::now();
+            self.say_pong();
+        }
+    }
+
+    fn say_pong(&self) {
+        let mut aside = self.aside();
+        if !aside.contains(&Answered::Pong) {
+            aside.push(Answered::Pong);
+        }
+        drop(aside);
+        self.said.notify_one();
     }
 
     fn asked(&self, ask: Ask, outlet: &Outlet) {
@@ -190,14 +209,7 @@ impl Conversation {
                     caller.leave();
                 }
             }
-            Ask::Ping => {
-                let mut aside = self.aside();
-                if !aside.contains(&Answered::Pong) {
-                    aside.push(Answered::Pong);
-                }
-                drop(aside);
-                self.said.notify_one();
-            }
+            Ask::Ping => self.say_pong(),
             Ask::Bye => {
                 self.bye.store(true, Ordering::Release);
                 self.said.notify_one();

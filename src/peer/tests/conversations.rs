@@ -15,8 +15,8 @@ use crate::actors::{Answer, Applied, Fault, NotReadyReason, Reply, Told, outlet}
 use crate::core::address::Address;
 use crate::core::outcome::Outcome;
 use crate::limits::{
-    PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_PER_ADDRESS_MAX,
-    PEERS_MAX,
+    PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_SILENCE_MS, PEER_STRANGERS_MAX,
+    PEER_STRANGERS_PER_ADDRESS_MAX, PEERS_MAX,
 };
 use crate::peer::frame::{Answered, Ask, Frames, PeerStanding, SentOrder, encode_answers, encode_asks};
 use crate::peer::handshake;
@@ -220,6 +220,22 @@ async fn a_node_that_reads_nothing_costs_only_so_much_and_is_given_up() {
     assert!(rest.values().all(known), "what was not written was not begun, of the rest nobody knows");
     let sentence = problem(&link).await;
     assert!(sentence.contains("nothing was heard"), "{sentence}");
+}
+
+/// The other node says nothing of its own while it reads, and what asks it for a sign of life stands behind.
+#[tokio::test]
+async fn a_long_request_on_a_slow_way_is_no_silence() {
+    let node = Node::ordinary(Owner::default());
+    let proxy = Proxy::slow(node.address, 20_000).await;
+    let link = link_to(proxy.address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    let mut request = renew(1, 1);
+    // Twice as long under way as a node may be silent.
+    request.reason = Some("n".repeat(20_000 * 2 * PEER_SILENCE_MS as usize / 100).into());
+    link.work(1, network(), vec![request], &outlet);
+    let answers = answers(&mut inlet, 1).await;
+    assert!(answers[&1].is_ok(), "{answers:?}");
 }
 
 /// A node that asks for long answers and takes none: its requests are left in the socket, and in the end it is let go.

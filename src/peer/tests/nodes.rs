@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -257,6 +258,29 @@ impl Proxy {
             }
         });
         Self { address, cut }
+    }
+
+    /// One through which so many bytes go there each tenth of a second.
+    pub async fn slow(node: SocketAddr, bytes: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((here, _)) = listener.accept().await {
+                let Ok(there) = TcpStream::connect(node).await else { return };
+                let ((mut from, mut back), (mut answers, mut to)) = (here.into_split(), there.into_split());
+                tokio::spawn(async move { tokio::io::copy(&mut answers, &mut back).await });
+                tokio::spawn(async move {
+                    let mut some = vec![0; bytes];
+                    while let Ok(read @ 1..) = from.read(&mut some).await {
+                        if to.write_all(&some[..read]).await.is_err() {
+                            return;
+                        }
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                });
+            }
+        });
+        Self { address, cut: watch::Sender::new(()) }
     }
 
     pub fn cut(&self) {
