@@ -33,6 +33,7 @@ mod lease;
 mod listening;
 mod meeting;
 pub mod migrate;
+mod networks;
 mod opened;
 mod opening;
 mod peers;
@@ -65,21 +66,16 @@ use self::keeper::Keeper;
 use self::listening::{Port, Ports, accept, bounds, serve_http};
 use crate::actors::clock::{Clock, SystemClock};
 use crate::actors::committer::chain;
-use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::figures;
 use crate::actors::reactor::Reactor;
 use crate::actors::service::Hooks;
-use crate::actors::{Fault, Told};
 use crate::config::Config;
 use crate::core::command::NetworkInput;
-use crate::core::refusal::Refusal;
-use crate::limits::PEER_HANDSHAKE_MS;
 use crate::metrics::Metrics;
-use crate::peer::NO_CLIENT;
 use crate::server::balance::Balance;
 use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
-use crate::server::role::{Role, Seat};
+use crate::server::role::Seat;
 use crate::server::steward::Steward;
 use crate::server::{Durability, Server};
 use crate::store::{NodeCard, Store};
@@ -356,7 +352,7 @@ async fn bring_up(
     keeper.place = opening::place(&config);
     keeper.introduce(card.clone());
     keeper.begin().await.map_err(|cannot| CannotStart::register(cannot, config.store.kind))?;
-    match open(&server, &mut keeper, (card, &config.cluster.advertise), networks, (tcp, http), &http_thread).await {
+    match open(&server, &mut keeper, (card, &config), networks, (tcp, http), &http_thread).await {
         Ok((tcp, http)) => Ok((server, keeper, tcp, http)),
         Err(cannot) => {
             // Whoever else may own the register need not wait for the end of a lease.
@@ -368,31 +364,19 @@ async fn bring_up(
     }
 }
 
-/// Is there a network of this name, which is not what the network file says?
-fn is_there(fault: &Fault) -> bool {
-    matches!(fault, Fault::Refused(Refusal::NameTaken { differs, .. }) if !differs.is_empty())
-}
-
 /// Makes what the network file has, and listens.
 async fn open(
     server: &Arc<Server>,
     keeper: &mut Keeper,
-    (mut card, advertise): (NodeCard, &str),
+    (mut card, config): (NodeCard, &Config),
     networks: Vec<NetworkInput>,
     (tcp, http): (Port, Port),
     http_thread: &Reactor,
 ) -> Result<(SocketAddr, SocketAddr), CannotStart> {
-    // A long file takes longer than a lease lasts.
-    let making = async {
-        for input in networks {
-            make(&server.seat.role(), input).await?;
-        }
-        Ok(())
-    };
-    keeper.meanwhile(making).await?;
+    networks::make_all(server, keeper, networks, config.store.kind).await?;
     let (tcp_at, http_at) = (tcp.address(), http.address());
     let (tcp, http) = (tcp.listen()?, http.listen()?);
-    card.address = peers::reached_at(tcp_at, advertise);
+    card.address = peers::reached_at(tcp_at, &config.cluster.advertise);
     keeper.introduce(card);
     serve_http(http, Arc::clone(server), http_thread);
     let accepting = Arc::clone(server);
@@ -421,54 +405,4 @@ async fn take_down(server: &Arc<Server>, keeper: &mut Keeper, stop: &Cancellatio
         tracing::warn!(left = server.tasks.len(), "stopping without waiting longer for connections");
     }
     tracing::info!(took_ms = begun.elapsed().as_millis() as u64, "stopped");
-}
-
-/// Makes a network of a network file, if it is absent: here, or at the node that owns the register.
-async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
-    let cannot = |problem| {
-        CannotStart::new(problem, "see the file of `--networks`; `allod network dump` writes one that is right")
-    };
-    let name = input.name.clone();
-    let job = Job::Create { input: Box::new(input), if_absent: true };
-    let order = Order {
-        job,
-        by: "server".into(),
-        reason: Some("network file".into()),
-        deadline: None,
-        dry_run: false,
-        wait: None,
-    };
-    let (outlet, mut told) = crate::actors::outlet();
-    match role {
-        Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
-        Role::Follower { link, .. } => {
-            // It began to connect a moment ago.
-            if !link.connected(Duration::from_millis(PEER_HANDSHAKE_MS)).await {
-                return Err(cannot(format!("network `{name}`: the node that owns the register is not reached")));
-            }
-            link.job(NO_CLIENT, 0, order, &outlet);
-            drop(outlet);
-        }
-        Role::Between => {
-            let problem = "the register goes from one node to the next; start this one again";
-            return Err(cannot(format!("network `{name}` of the network file: {problem}")));
-        }
-        Role::Waiting { why, .. } => return Err(cannot(format!("network `{name}` of the network file: {why}"))),
-    }
-    match told.recv().await {
-        Some(Told::Job(_, Ok(_))) => Ok(()),
-        // A restart is no time to refuse what somebody changed while the server ran: that is `network apply`.
-        Some(Told::Job(_, Err(fault))) if is_there(&fault) => {
-            let difference = fault.problem();
-            tracing::warn!(network = %name, difference, "left as it is: `allod network apply FILE` makes it what the network file says");
-            Ok(())
-        }
-        Some(Told::Job(_, Err(fault))) => {
-            let error = crate::server::faults::error_of(&fault);
-            Err(cannot(format!("network `{name}` of the network file: {error}")))
-        }
-        Some(Told::Replies(_) | Told::Waits(_) | Told::Notice(_)) | None => {
-            Err(cannot(format!("network `{name}` of the network file: the server is stopping")))
-        }
-    }
 }

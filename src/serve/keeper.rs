@@ -50,7 +50,7 @@ use crate::actors::committer::chain;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, RegisterMemory, Shared};
 use crate::actors::standby::Standby;
 use crate::actors::{Fatal, NotReadyReason, outlet};
-use crate::limits::NODE_LEASE_MS;
+use crate::limits::{NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::peer::link::Link;
 use crate::server::Server;
 use crate::server::role::Role;
@@ -352,6 +352,17 @@ impl Keeper {
                 biased;
                 () = tokio::time::sleep_until(contends_at) => break,
                 Some(order) = self.orders.recv() => self.ordered(order, None).await,
+    /// Looks once more, after a moment, who owns the register, before this node serves. Answers why the process cannot go on, if it
+    /// cannot.
+    pub(super) async fn look_again(&mut self) -> Option<Over> {
+        if self.tenure.is_none() {
+            return self.seek().await;
+        }
+        // So long that its lease is renewed each time, however soon it comes back.
+        self.meanwhile(tokio::time::sleep(Duration::from_millis(2 * NODE_LEASE_RENEWED_EVERY_MS))).await;
+        None
+    }
+
             }
             if self.tenure.is_some() {
                 return None;

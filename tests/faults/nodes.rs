@@ -154,6 +154,17 @@ impl Cluster {
         Starting::of(&self.program, &data, &all, environment)
     }
 
+    /// Starts one more node, with this network file.
+    pub fn begin_with_networks(&self, name: &str, file: &Path) -> Starting {
+        let data = self.directory.join(name);
+        let [data_text, secret, file] =
+            [&data, &self.directory.join("secret"), file].map(|path| path.display().to_string());
+        let arguments = ["serve", "--redis", &self.url, "--node", name, "--data", &data_text, "--networks", &file];
+        let shared = ["--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", &secret];
+        let settings: Vec<&str> = self.settings.iter().map(String::as_str).collect();
+        Starting::with_arguments(&data, &[&arguments[..], &shared, &settings[..]].concat())
+    }
+
     /// Starts a process that has no secret of the cluster, on the same register.
     pub fn begin_without_secret(&self, name: &str) -> Starting {
         let data = self.directory.join(name);

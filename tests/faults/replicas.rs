@@ -173,3 +173,25 @@ async fn an_owner_keeps_the_register_while_no_take_over_could_be_confirmed() {
     insist(&mut nodes.client(owner).await, "cluster.drain", &json!({})).await;
     assert_eq!(nodes.cluster.owner_but(Some(owner)).await, 1 - owner);
 }
+
+/// It ended for good, of what passes by itself, and no supervisor started it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_a_network_file_waits_for_a_replica_and_is_started_again_where_that_stays_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((nodes, replica)) = begun(directory.path()).await else { return };
+    let file = directory.path().join("networks.toml");
+    std::fs::write(&file, "[[network]]\nname = \"dmz\"\n").unwrap();
+    replica.signal("-STOP");
+    is_told(&nodes).await;
+    let (code, log) = nodes.cluster.begin_with_networks("patient", &file).ends();
+    assert_eq!(code, Some(75), "{log}");
+    assert!(
+        log.contains("network `dmz` of the network file: ") && log.contains("see that Redis and the other nodes run"),
+        "{log}"
+    );
+    let waiting = nodes.cluster.begin_with_networks("late", &file);
+    eventually("it waits", || waiting.log_text().contains("network `dmz` of the network file: ")).await;
+    replica.signal("-CONT");
+    waiting.ready();
+    insist(&mut nodes.client(0).await, "network.get", &json!({"network": "dmz"})).await;
+}
