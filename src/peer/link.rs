@@ -158,6 +158,16 @@ impl Link {
         self.inner.differs_in_secret.load(Ordering::Relaxed)
     }
 
+    /// Why it is not up, as far as is known: a sentence that names the address.
+    pub fn trouble(&self) -> String {
+        match &*self.inner.state.borrow() {
+            LinkState::Connecting(Some(problem)) => problem.clone(),
+            LinkState::Connecting(None) | LinkState::Connected(_) => {
+                format!("no connection to node {}: nothing was heard of it yet", self.inner.address)
+            }
+        }
+    }
+
     /// Waits until it is known whether it can be up: it is, or was refused or not reached for the first time.
     pub async fn tried(&self) {
         let _ = self.state().wait_for(|state| *state != LinkState::Connecting(None)).await;

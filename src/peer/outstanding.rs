@@ -289,7 +289,11 @@ impl Outstanding {
             let fault = if asked.buffer == self.taken {
                 Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: RETRY_AFTER_MS }
             } else {
-                let problem = format!("the connection to the node that owns the network broke: {problem}");
+                let node = match asked.sort {
+                    Sort::Node => "the other node",
+                    Sort::Item | Sort::Job | Sort::Events => "the node that owns the network",
+                };
+                let problem = format!("the connection to {node} broke: {problem}");
                 Fault::Unavailable { applied: Applied::Unknown, problem }
             };
             asked.told(fault);

@@ -19,7 +19,7 @@ use crate::actors::committer::chain;
 use crate::actors::coordinator::{Job, Order};
 use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::service::{CannotOwn, Shared};
-use crate::actors::{Fault, NotReadyReason};
+use crate::actors::{Applied, Fault, NotReadyReason};
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_TOLD_MS, NODE_LEASE_MS, PEER_HANDSHAKE_MS};
 use crate::peer::link::Link;
@@ -142,10 +142,20 @@ impl Keeper {
                 let within = Duration::from_millis(HANDOVER_PREPARE_MS + HANDOVER_HOLD_MS);
                 let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
                 actix::spawn(async move {
-                    let reached = link.connected(Duration::from_millis(PEER_HANDSHAKE_MS)).await;
-                    // Where it is not, the link says so itself.
-                    tracing::debug!(reached, "an order is passed on");
-                    let answer = handover::ask(&link, asked, within).await;
+                    let unreached = |why: String| {
+                        let problem = format!("{unreached}: {why}; ask it directly");
+                        Box::new(Fault::Unavailable { applied: Applied::No, problem })
+                    };
+                    if !link.connected(Duration::from_millis(PEER_HANDSHAKE_MS)).await {
+                        return order.answer(Err(unreached(link.trouble())));
+                    }
+                    let answer = handover::ask(&link, asked, within).await.map_err(|fault| match *fault {
+                        // The link's word, which knows nothing of the register either: it went down before it was asked, or stops.
+                        Fault::NotReady { .. } => {
+                            unreached("it takes nothing more, or the connection ended".to_owned())
+                        }
+                        _ => fault,
+                    });
                     // Whoever asked sees at this node, too, what came of it.
                     meet(&server, &*store).await.unwrap_or_default();
                     order.answer(answer);
@@ -182,6 +192,7 @@ impl Keeper {
         order.answer(Ok(self.standing()));
     }
 
+                let unreached = format!("node `{node}` is not reached from `{}`", self.server.node);
     /// Gives the register to another node, or to `only`, and follows it. Tells whether there is a way to any: else it is kept.
     pub(super) async fn hand_over(&mut self, shared: &Arc<Shared>, only: Option<&str>) -> Result<bool, Unhanded> {
         let Some(peers) = &self.peers else { return Ok(false) };
