@@ -1,7 +1,8 @@
 //! What this node itself is asked: to go out of service in order, or back; and its part where others do.
 //!
 //! Out of service (`cluster.drain`), a node gives the register away if it has it, forwards what it is asked, and does not
-//! own the register again while another node can. It is back in service when it is told so, or starts again.
+//! own the register again while another node can: it takes it from nobody who would give it, and gives away what it had to take
+//! as soon as there is one in service. It is back in service when it is told so, or starts again.
 //!
 //! Neighbours: `keeper` hands orders in; `handover` does what takes several nodes.
 
@@ -28,8 +29,14 @@ use crate::server::steward::NodeOrder;
 
 /// A node that is there was seen since.
 const SEEN_WITHIN_MS: u64 = 3_000;
+/// How long an owner that is out of service keeps the register when it came to nothing to give it away.
+const KEEPS_FOR_MS: u64 = 60_000;
 /// How long a node that was not seen yet is looked for.
 const LOOKS_FOR: Duration = Duration::from_millis(HANDOVER_TOLD_MS);
+
+fn is_in_service(node: &Node) -> bool {
+    node.age_ms <= SEEN_WITHIN_MS && !node.draining
+}
 
 impl Keeper {
     /// Out of service, a node follows whoever owns the register. It owns it itself only where no other node can, or does
@@ -58,11 +65,36 @@ impl Keeper {
         Err(cannot)
     }
 
+    /// Does it own the register only because no other node could, and one can now? Such a node is about to be stopped, or to be
+    /// looked at by somebody: whoever took it out of service was told that it may.
+    pub(super) fn may_leave(&self) -> bool {
+        // One that has told where clients reach it is ready.
+        let can = |node: &Node| {
+            node.is_reachable_beside(&self.server.node) && !node.address.is_empty() && is_in_service(node)
+        };
+        self.card.draining
+            && self.server.nodes.all().iter().any(can)
+            && self.server.clock.lease_ms() >= self.keeps_until_ms
+    }
+
+    /// Gives the register to a node that is in service.
+    pub(super) async fn leave(&mut self, shared: &Arc<Shared>) {
+        tracing::info!("this node is out of service and another one is not: it hands the register over");
+        match self.hand_over(shared, None).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(Unhanded::Barred(fault) | Unhanded::Kept(fault)) => {
+                tracing::warn!(problem = fault.problem(), "it keeps the register for now");
+            }
+            Err(Unhanded::Orphaned(fault)) => tracing::warn!(problem = fault.problem(), "nobody has taken it yet"),
+        }
+        self.keeps_until_ms = self.server.clock.lease_ms() + KEEPS_FOR_MS;
+    }
+
     /// Is there another node that is in service? Not the owner that was killed: when its lease is over, it was seen last so long
     /// ago that it is known to be gone.
     fn another_can(&self) -> bool {
-        let lives = |node: &Node| node.age_ms <= SEEN_WITHIN_MS && !node.draining;
-        self.server.nodes.all().iter().any(|node| node.name != self.server.node && lives(node))
+        self.server.nodes.all().iter().any(|node| node.name != self.server.node && is_in_service(node))
     }
 
     /// The way to a node that was seen.
@@ -101,6 +133,11 @@ impl Keeper {
                 let problem = "this node owns the register itself".to_owned();
                 order.answer(Err(guarded(problem)));
             }
+            // Told that it is out of service, it may be stopped at any moment: the owner goes on to the next node.
+            NodeJob::Prepare if self.card.draining => order.answer(Err(self.out_of_service())),
+            NodeJob::Hold { successor, .. } if self.card.draining && *successor == *self.server.node => {
+                order.answer(Err(self.out_of_service()));
+            }
             NodeJob::Prepare => {
                 // What was ready before is forgotten first: there is room for one.
                 self.warm = None;
@@ -113,6 +150,10 @@ impl Keeper {
                 self.giver = None;
             }
         }
+    }
+
+    fn out_of_service(&self) -> Box<Fault> {
+        guarded(format!("node `{}` is out of service", self.server.node))
     }
 
     /// Asks the node that is meant.
@@ -141,6 +182,7 @@ impl Keeper {
                 };
                 let within = Duration::from_millis(HANDOVER_PREPARE_MS + HANDOVER_HOLD_MS);
                 let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
+                let unreached = format!("node `{node}` is not reached from `{}`", self.server.node);
                 actix::spawn(async move {
                     let unreached = |why: String| {
                         let problem = format!("{unreached}: {why}; ask it directly");
@@ -178,12 +220,13 @@ impl Keeper {
             return order.answer(Ok(NodeStanding { node, draining: true, owner }));
         }
         tracing::info!(by = %order.by, reason = order.reason.as_deref(), "this node is taken out of service");
+        let was_draining = self.card.draining;
         self.set_draining(true).await;
         if let Some(shared) = tenure {
             match self.hand_over(shared, None).await {
                 Ok(_) => {}
                 Err(Unhanded::Barred(fault) | Unhanded::Kept(fault)) => {
-                    self.set_draining(false).await;
+                    self.set_draining(was_draining).await;
                     return order.answer(Err(fault));
                 }
                 Err(Unhanded::Orphaned(fault)) => return order.answer(Err(fault)),
@@ -192,7 +235,6 @@ impl Keeper {
         order.answer(Ok(self.standing()));
     }
 
-                let unreached = format!("node `{node}` is not reached from `{}`", self.server.node);
     /// Gives the register to another node, or to `only`, and follows it. Tells whether there is a way to any: else it is kept.
     pub(super) async fn hand_over(&mut self, shared: &Arc<Shared>, only: Option<&str>) -> Result<bool, Unhanded> {
         let Some(peers) = &self.peers else { return Ok(false) };
@@ -243,11 +285,54 @@ impl Keeper {
 
     async fn set_draining(&mut self, draining: bool) {
         self.card.draining = draining;
-        self.ownerless_ms = None;
+        (self.ownerless_ms, self.keeps_until_ms) = (None, 0);
+        if draining {
+            // Whoever was to be given the register is so no more.
+            self.warm = None;
+        }
         self.store.introduce(self.card.clone());
         // The others hear of it at once.
         if let Err(error) = meet(&self.server, &*self.store).await {
             tracing::warn!(error = chain(&error), "the other nodes learn of it a little later");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::{Told, outlet};
+    use crate::serve::Hooks;
+    use crate::server::session::idle_server;
+    use crate::store::memory::MemoryStore;
+
+    /// What a node answers that is out of service.
+    async fn answer(job: NodeJob) -> Result<(), Fault> {
+        let hooks = Hooks { without_index: true, ..Hooks::default() };
+        let mut keeper = Keeper::alone(idle_server(), Arc::new(MemoryStore::new(1)), hooks);
+        keeper.card.draining = true;
+        let (out, mut told) = outlet();
+        keeper.ordered(NodeOrder::new(job, false, (0, out)), None).await;
+        match told.recv().await {
+            Some(Told::Job(0, answer)) => answer.map(drop).map_err(|fault| *fault),
+            told => panic!("{told:?}"),
+        }
+    }
+
+    fn is_out_of_service(answer: &Result<(), Fault>) -> bool {
+        matches!(answer, Err(Fault::Refused(Refusal::Guarded { problem, .. })) if problem.ends_with("is out of service"))
+    }
+
+    #[actix::test]
+    async fn a_node_that_is_out_of_service_is_given_no_register() {
+        let own = idle_server().node.clone();
+        let hold = |successor: &str| NodeJob::Hold { successor: successor.into(), owner: "another".into() };
+        for job in [NodeJob::Prepare, hold(&own)] {
+            let answer = answer(job.clone()).await;
+            assert!(is_out_of_service(&answer), "{job:?}: {answer:?}");
+        }
+        // It holds what its clients ask, while the register goes to another.
+        let answer = answer(hold("third")).await;
+        assert!(matches!(answer, Err(Fault::NotReady { .. })), "it follows nobody here: {answer:?}");
     }
 }

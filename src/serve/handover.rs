@@ -75,6 +75,11 @@ pub(super) fn guarded(problem: String) -> Box<Fault> {
     Refusal::Guarded { problem, count: 0, first: Vec::new() }.into()
 }
 
+/// Is it no matter of what fails, but of what a node is or was told to be?
+fn is_guarded(fault: &Fault) -> bool {
+    matches!(fault, Fault::Refused(Refusal::Guarded { .. }))
+}
+
 /// Asks another node, and waits for its answer.
 pub(super) async fn ask(link: &Link, order: Order, within: Duration) -> Result<NodeStanding, Box<Fault>> {
     let reads = order.dry_run || order.job.is_read();
@@ -134,20 +139,15 @@ impl Handover<'_> {
     pub(super) async fn run(&self, shared: &Arc<Shared>, only: Option<&str>) -> Result<(Holder, Arc<Link>), Unhanded> {
         let (mut candidates, all) = others(self.server, self.store).await.map_err(Unhanded::Barred)?;
         candidates.retain(|candidate| only.is_none_or(|only| candidate.name == only));
-        let mut links: Vec<(NodeCard, Arc<Link>)> = Vec::with_capacity(all.len());
+        let mut all_links: Vec<(NodeCard, Arc<Link>)> = Vec::with_capacity(all.len());
         for card in all {
             let link = self.peers.link(&card.peer_address);
-            links.push((card, link));
+            all_links.push((card, link));
         }
         // Getting ready may take minutes: what nobody could take over is found before, and what changed meanwhile behind it.
         self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
         let _read = ReadBeside::begins(self.store);
-        let successor = self.prepare(&candidates, &links).await.map_err(Unhanded::Kept)?;
-        self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
-        // From here on nobody is waited for who is not there.
-        self.reach(&mut links).await;
-        let begun = Instant::now();
-        self.hold(&successor, &links).await.map_err(Unhanded::Kept)?;
+        let (begun, links) = self.all_hold(shared, candidates, all_links).await?;
         let role = self.server.seat.role();
         self.server.seat.become_role(Role::Between);
         let quiet = async {
@@ -175,6 +175,30 @@ impl Handover<'_> {
         Ok((holder, link))
     }
 
+    /// One of these nodes is ready, and every node that is reached holds what it is asked: since when, and the ways to them.
+    async fn all_hold(
+        &self,
+        shared: &Arc<Shared>,
+        candidates: Vec<NodeCard>,
+        all: Vec<(NodeCard, Arc<Link>)>,
+    ) -> Result<(Instant, Vec<(NodeCard, Arc<Link>)>), Unhanded> {
+        let mut candidates = candidates.into_iter();
+        loop {
+            let successor = self.prepare(&mut candidates, &all).await.map_err(Unhanded::Kept)?;
+            self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
+            // From here on nobody is waited for who is not there.
+            let mut links = all.clone();
+            self.reach(&mut links).await;
+            let begun = Instant::now();
+            match self.hold(&successor, &links).await {
+                Ok(()) => return Ok((begun, links)),
+                // It went out of service while it got ready.
+                Err(fault) if is_guarded(&fault) => {}
+                Err(fault) => return Err(Unhanded::Kept(fault)),
+            }
+        }
+    }
+
     /// Would a take-over be confirmed now? It is what a proof of this owner is: who cannot have that would let go of the
     /// register, and whoever comes next could not begin.
     async fn could_be_taken(&self, shared: &Shared) -> Result<(), Box<Fault>> {
@@ -188,14 +212,18 @@ impl Handover<'_> {
         )))
     }
 
-    /// The first candidate that gets ready.
-    async fn prepare(&self, candidates: &[NodeCard], links: &[(NodeCard, Arc<Link>)]) -> Result<NodeCard, Box<Fault>> {
+    /// The next candidate that gets ready.
+    async fn prepare(
+        &self,
+        candidates: &mut impl Iterator<Item = NodeCard>,
+        links: &[(NodeCard, Arc<Link>)],
+    ) -> Result<NodeCard, Box<Fault>> {
         let mut failed = guarded(format!(
             "node `{}` is the only one that can own the register now: nobody would serve it",
             self.server.node
         ));
         for candidate in candidates {
-            let Some((_, link)) = links.iter().find(|(card, _)| card == candidate) else { continue };
+            let Some((_, link)) = links.iter().find(|(card, _)| *card == candidate) else { continue };
             let asked = async {
                 if !link.connected(CONNECTED_WITHIN).await {
                     let problem = format!("node `{}` is not reached", candidate.name);
@@ -204,7 +232,11 @@ impl Handover<'_> {
                 ask(link, order(NodeJob::Prepare), Duration::from_millis(HANDOVER_PREPARE_MS)).await
             };
             match asked.await {
-                Ok(_) => return Ok(candidate.clone()),
+                Ok(_) => return Ok(candidate),
+                // It went out of service since it was seen: as if it had been so before.
+                Err(fault) if is_guarded(&fault) => {
+                    tracing::info!(node = candidate.name, problem = fault.problem(), "it does not get ready");
+                }
                 Err(fault) => {
                     tracing::warn!(node = candidate.name, problem = fault.problem(), "it does not get ready");
                     let problem = format!("node `{}` does not get ready: {}", candidate.name, fault.problem());
@@ -225,18 +257,24 @@ impl Handover<'_> {
         links.retain(|(_, link)| link.is_connected());
     }
 
-    /// Every node that is reached asks nothing more of this one. The successor must.
+    /// Every node that is reached asks nothing more of this one. The successor must; where it must not own the register, that is
+    /// what it says.
     async fn hold(&self, successor: &NodeCard, links: &[(NodeCard, Arc<Link>)]) -> Result<(), Box<Fault>> {
         let (successor_name, owner) = (successor.name.as_str().into(), self.server.node.as_str().into());
         let told = self.tell(NodeJob::Hold { successor: successor_name, owner }, links).await;
         let why = match told.into_iter().find(|(name, _)| *name == successor.name) {
             Some((_, Ok(_))) => return Ok(()),
-            Some((_, Err(fault))) => fault.problem().to_owned(),
-            None => "it is not reached any more".to_owned(),
+            Some((_, Err(fault))) => fault,
+            None => unavailable(Applied::No, "it is not reached any more".to_owned()),
         };
         self.tell(NodeJob::GoOn, links).await;
+        let problem = why.problem();
+        if is_guarded(&why) {
+            tracing::info!(node = successor.name, problem, "it got ready, and does not take the register over");
+            return Err(why);
+        }
         let problem = format!(
-            "node `{}` got ready, and then does not take the register over: {why}; this node keeps it",
+            "node `{}` got ready, and then does not take the register over: {problem}; this node keeps it",
             successor.name
         );
         Err(unavailable(Applied::No, problem))

@@ -85,6 +85,8 @@ pub struct Keeper {
     renewed_ms: Rc<Cell<u64>>,
     /// Boot time since which nobody owns the register, as this node saw while it was out of service.
     pub(super) ownerless_ms: Option<u64>,
+    /// Boot time until which it keeps the register although it is out of service: it came to nothing to give it away.
+    pub(super) keeps_until_ms: u64,
     /// The register in memory, where its owner is about to give it to this node.
     pub(super) warm: Option<Warm>,
     /// Who gives the register to another node than this one, while what is asked here is held for that.
@@ -117,6 +119,8 @@ pub(super) enum Over {
 enum Act {
     Ordered(NodeOrder),
     GivesAway(String),
+    /// It is out of service, and another node is in service again.
+    Leaves,
 }
 
 impl Keeper {
@@ -144,6 +148,7 @@ impl Keeper {
             fatals: Rc::new(Fatals::new(fatals)),
             renewed_ms,
             ownerless_ms: None,
+            keeps_until_ms: 0,
             warm: None,
             giver: None,
             unheard: None,
@@ -327,7 +332,10 @@ impl Keeper {
             if let Some(successor) = self.better() {
                 return Act::GivesAway(successor);
             }
-            // Often enough that what nodes say of their ways is seen as it changes.
+            if self.may_leave() {
+                return Act::Leaves;
+            }
+            // Often enough that what nodes say of their ways, and of their service, is seen as it changes.
             match tokio::time::timeout(MEETS_EVERY, self.orders.recv()).await {
                 Ok(Some(order)) => return Act::Ordered(order),
                 Ok(None) => std::future::pending().await,
@@ -340,18 +348,10 @@ impl Keeper {
         match act {
             Act::Ordered(order) => self.ordered(order, Some(shared)).await,
             Act::GivesAway(successor) => self.give_away(shared, &successor).await,
+            Act::Leaves => self.leave(shared).await,
         }
     }
 
-    /// Does what a node does that does not own the register: tries to, or looks who does.
-    pub(super) async fn seek(&mut self) -> Option<Over> {
-        // An order does not put it off: who sends one after the other would keep the register from having an owner.
-        let contends_at = Instant::now() + contends_in(self.drawn());
-        loop {
-            tokio::select! {
-                biased;
-                () = tokio::time::sleep_until(contends_at) => break,
-                Some(order) = self.orders.recv() => self.ordered(order, None).await,
     /// Looks once more, after a moment, who owns the register, before this node serves. Answers why the process cannot go on, if it
     /// cannot.
     pub(super) async fn look_again(&mut self) -> Option<Over> {
@@ -363,6 +363,15 @@ impl Keeper {
         None
     }
 
+    /// Does what a node does that does not own the register: tries to, or looks who does.
+    pub(super) async fn seek(&mut self) -> Option<Over> {
+        // An order does not put it off: who sends one after the other would keep the register from having an owner.
+        let contends_at = Instant::now() + contends_in(self.drawn());
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(contends_at) => break,
+                Some(order) = self.orders.recv() => self.ordered(order, None).await,
             }
             if self.tenure.is_some() {
                 return None;

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::handover::guarded;
 use crate::actors::nodes::NodeStanding;
 use crate::actors::standby::Standby;
 use crate::actors::{Applied, Fault};
@@ -23,14 +25,17 @@ const GIVEN_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Warm {
     wanted: oneshot::Sender<oneshot::Sender<Standby>>,
+    /// Getting ready ends with this, too: it takes the memory of a register.
+    _kept: DropGuard,
 }
 
 impl Warm {
     /// Begins to get ready, and answers the order when it is.
     pub(super) fn begin(store: Arc<dyn Store>, order: NodeOrder, standing: NodeStanding) -> Self {
         let (wanted, asked) = oneshot::channel();
-        actix::spawn(keep(store, order, standing, asked));
-        Self { wanted }
+        let forgotten = CancellationToken::new();
+        actix::spawn(keep(store, order, standing, asked, forgotten.clone()));
+        Self { wanted, _kept: forgotten.drop_guard() }
     }
 
     /// What is ready, if it still is.
@@ -46,15 +51,26 @@ async fn keep(
     order: NodeOrder,
     standing: NodeStanding,
     mut asked: oneshot::Receiver<oneshot::Sender<Standby>>,
+    forgotten: CancellationToken,
 ) {
     let begun = Instant::now();
+    tracing::info!("gets ready to take the register over");
     let ready = async {
         let mut standby = Standby::load(&*store, store.info().shards).await?;
         // Until little is left: loading took its time, and so did what was committed meanwhile.
         while standby.follow(&*store).await? > 0 && begun.elapsed() < KEPT {}
         Ok(standby)
     };
-    let mut standby = match ready.await {
+    let ready = tokio::select! {
+        biased;
+        ready = ready => ready,
+        () = forgotten.cancelled() => {
+            // Whoever asked goes on to the next node, and does not wait for this one.
+            let problem = format!("node `{}` went out of service, or was asked to get ready once more", standing.node);
+            return order.answer(Err(guarded(problem)));
+        }
+    };
+    let mut standby = match ready {
         Ok(standby) => standby,
         Err(problem) => return order.answer(Err(unready(problem))),
     };

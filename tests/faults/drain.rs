@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 
 use super::client::Answer;
 use super::load::make_networks;
-use super::run::{Nodes, Run, insist};
+use super::run::{Nodes, Run, Setting, eventually, insist};
 use super::seed::number;
+use super::wire::Way;
 
 /// Whose event is the last that is watched for.
 const LAST: &str = "the-last";
@@ -134,6 +135,79 @@ async fn a_drained_node_leaves_the_register_to_others_while_there_are_any() {
     let undone = run.nodes.cluster.allod(drained, &["cluster", "drain", "--undo", "--format", "json"]);
     assert_eq!(serde_json::from_str::<Value>(&undone).unwrap()["draining"], false);
     run.end().await;
+}
+
+/// The nodes that are out of service, and the one that owns the register, as this node sees them.
+async fn standings(nodes: &Nodes, asked: usize) -> (Vec<String>, Option<String>) {
+    let told = nodes.client(asked).await.call("cluster.nodes", json!({})).await.ok();
+    let told = told["nodes"].as_array().unwrap().clone();
+    let names = |member: &str| told.iter().filter(|node| node[member] == true).map(name_of).collect::<Vec<_>>();
+    (names("draining"), names("owner").pop())
+}
+
+fn name_of(node: &Value) -> String {
+    node["name"].as_str().unwrap().to_owned()
+}
+
+/// Whoever was told so stops it next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_goes_out_of_service_while_it_gets_ready_is_not_given_the_register() {
+    let setting = Setting { redis: &[], nodes: 3, store: "shards = 16\n", wired: true, ..Setting::default() };
+    let Some(nodes) = Nodes::set(setting) else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    let others = [(owner + 1) % 3, (owner + 2) % 3];
+    // Whichever gets ready takes long to.
+    others.iter().for_each(|&node| nodes.to_redis(node).delay(Duration::from_millis(60)));
+    let mut client = nodes.client(owner).await;
+    let draining = tokio::spawn(async move { client.call("cluster.drain", json!({})).await });
+    let gets_ready = |node: &usize| nodes.cluster.log(*node).contains("gets ready to take the register over");
+    eventually("one gets ready", || others.iter().any(gets_ready)).await;
+    let first = others.into_iter().find(gets_ready).unwrap();
+    let last = others.into_iter().find(|&node| node != first).unwrap();
+    nodes.client(first).await.call("cluster.drain", json!({})).await.ok();
+    let log = nodes.cluster.log(first);
+    assert!(!log.contains("ready to take the register over took_ms"), "it was ready before, nothing was tested: {log}");
+    let drained = draining.await.unwrap().ok();
+    assert_eq!(drained["owner"], format!("node-{last}"), "{}", nodes.logs());
+    assert_eq!(nodes.cluster.owner_but(Some(owner)).await, last);
+}
+
+/// It had to take it, as nobody else was there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_out_of_service_gives_the_register_to_one_in_service_as_soon_as_there_is_one() {
+    let Some(nodes) = Nodes::start(2, &[]) else { return };
+    let mut run = Run::begin(nodes, 2, 11).await;
+    run.gets_on(100, "before anything is drained").await;
+    let owner = run.nodes.cluster.owner_but(None).await;
+    let drained = 1 - owner;
+    drain(&run, drained, json!({})).await;
+    run.nodes.cluster.kill(owner);
+    run.load.moved(owner, run.nodes.cluster.address(drained));
+    assert_eq!(run.nodes.cluster.owner_but(None).await, drained, "rather this one than nobody");
+    run.gets_on(100, "on the only node that is left").await;
+    let address = run.nodes.cluster.again(owner);
+    run.load.moved(owner, address);
+    assert_eq!(run.nodes.cluster.owner_but(Some(drained)).await, owner);
+    run.gets_on(100, "on the node in service").await;
+    let drained = format!("node-{drained}");
+    assert_eq!(standings(&run.nodes, owner).await, (vec![drained], Some(format!("node-{owner}"))));
+    run.end().await;
+}
+
+/// Who owns the register is no matter of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_drains_a_node_by_way_of_one_that_does_not_reach_it_is_told_that() {
+    let Some(nodes) = Nodes::set(Setting { redis: &[], wired: true, ..Setting::default() }) else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    let other = 1 - owner;
+    nodes.cluster.to_node[other].hold(Way::Both);
+    let params = json!({"node": format!("node-{other}")});
+    let answer = nodes.client(owner).await.call("cluster.drain", params).await;
+    let Answer::Refused(kind, error) = answer else { panic!("{answer:?}") };
+    assert_eq!((kind.as_str(), &error["data"]["applied"]), ("unavailable", &json!(false)), "{error}");
+    let message = error["message"].as_str().unwrap();
+    let says = format!("node `node-{other}` is not reached from `node-{owner}`: no connection to node ");
+    assert!(message.contains(&says) && message.contains("; ask it directly"), "{message}");
 }
 
 /// A node that holds requests, as its owner asked it to, of which nobody hears more.
