@@ -76,18 +76,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
              with `--accept-restored` added to its `allod serve`"
                 .to_owned()
         }
-        ErrorKind::Unavailable if method == "cluster.drain" && data.get("applied") == Some(&Value::Bool(false)) => {
-            "nothing was changed; `allod cluster nodes` shows which nodes are there and where (`--server HOST:PORT` asks that one), \
-             `allod doctor` what the store lacks"
-                .to_owned()
-        }
-        ErrorKind::Unavailable => {
-            if data.get("applied") == Some(&Value::Bool(false)) {
-                "nothing was changed; see to the store, then try again: `allod doctor` says what it lacks".to_owned()
-            } else {
-                format!("{}; `allod doctor` says what the store lacks", after_lost(method, params))
-            }
-        }
+        ErrorKind::Unavailable => unavailable(method, params, data),
         ErrorKind::Overloaded => {
             format!("nothing was changed; {}; `allod server info` shows the server's limits", retry_after(data))
         }
@@ -114,6 +103,20 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         }
         ErrorKind::LineTooLong => "send less at once, or raise the setting `server.max_line_bytes`".to_owned(),
     }
+}
+
+fn unavailable(method: &str, params: &Value, data: &Value) -> String {
+    if data.get("applied") != Some(&Value::Bool(false)) {
+        return format!("{}; `allod doctor` says what the store lacks", after_lost(method, params));
+    }
+    let what = match method {
+        "cluster.drain" => {
+            "`allod cluster nodes` shows which nodes are there and where (`--server HOST:PORT` asks that one), `allod doctor` what \
+             the store lacks"
+        }
+        _ => "see to the store, then try again: `allod doctor` says what it lacks",
+    };
+    format!("nothing was changed; {what}")
 }
 
 /// What to do when nobody knows whether a call took effect.
