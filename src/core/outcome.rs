@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
-use super::command::{Binding, ListRest, MapPlace, Moved};
+use super::command::{Binding, Command, ListRest, MapPlace, Moved};
 use super::compact;
 use super::deployment::Deployed;
 use super::refusal::Refusal;
@@ -36,8 +36,11 @@ impl Decision {
         self.steps.iter().filter(|step| step.event.as_ref().is_some_and(|event| event.kind == EventKind::Granted))
     }
 
-    /// Does it give anybody an address that the server chose?
-    pub fn chooses(&self) -> bool {
+    /// Does it give anybody an address that the server chose? What a bind writes down the infrastructure chose.
+    pub fn chooses(&self, command: &Command) -> bool {
+        if matches!(command, Command::Bind(..)) {
+            return false;
+        }
         let chosen =
             |state: &State| matches!(state, State::Entry(Entry::Held(held)) if held.kind == ReservationKind::Dynamic);
         self.granted().any(|step| step.state.as_ref().is_some_and(chosen))

@@ -212,6 +212,22 @@ fn a_lease_of_a_minute_is_lengthened_by_a_crash_by_a_part_of_it() {
     }
 }
 
+/// What is in use there has to be written down before it is accepted, as elsewhere by a claim.
+#[test]
+fn a_restored_register_writes_down_what_the_infrastructure_chose() {
+    let (original, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = on(original.path(), false);
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "cloud", "kind": "dynamic"}));
+    drop(client);
+    server.running.stop();
+    let restored = copy.path().join("register");
+    embedded::copy(original.path(), &restored).unwrap();
+    let server = on(&restored, false);
+    let bind = json!({"network": "cloud", "address": "192.0.2.9", "owner": "b", "claimant": "vm-9"});
+    assert_eq!(server.client().ok("ip.bind", bind)["address"], "192.0.2.9");
+}
+
 #[test]
 fn a_restored_register_chooses_no_address_until_it_is_accepted() {
     let (original, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -49,7 +49,9 @@ impl NetworkActor {
         moment: command::Context,
     ) -> Result<Result<Decision, Box<Fault>>, ()> {
         Ok(match self.decide(command, moment)? {
-            Ok(decision) if self.shared.info.restored_from.is_some() && decision.chooses() => Err(Box::new(restored())),
+            Ok(decision) if self.shared.info.restored_from.is_some() && decision.chooses(command) => {
+                Err(Box::new(restored()))
+            }
             Ok(decision) if decision.grants() && !self.network.config().conflicts.is_empty() => {
                 let (index, instance) = granted_to(command, &decision);
                 let (network, retry_after_ms) = (self.network.config().name.clone(), CONFLICTS_RETRY_AFTER_MS);
