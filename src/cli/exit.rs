@@ -10,7 +10,7 @@ pub enum Exit {
     Failed = 1,
     /// `network apply --dry-run` found differences, of which the server would refuse none.
     Differences = 2,
-    /// The server cannot be reached, or was lost on the way.
+    /// The server cannot be reached, or was lost on the way; of an import, which waits for both, its store too.
     Unreachable = 3,
     /// The command line is wrong, be it that the server says so of an argument.
     Usage = 64,
@@ -29,7 +29,7 @@ Exit codes:
    0  done
    1  refused by the server, or failed
    2  differences found (`allod network apply --dry-run`)
-   3  the server cannot be reached
+   3  the server cannot be reached (`allod import`: or its store)
   64  the command line is wrong, also where only the server can tell
   70  the store failed (`allod serve`): a supervisor starts it again
   75  Redis, other nodes or the disk fail a start (`allod serve`): the same

@@ -75,7 +75,10 @@ impl Failure {
             false => "the same command again goes on from there",
         };
         let hint = match self.exit {
-            Exit::Unreachable => format!("{again}; `allod server ping` tells when the server is back"),
+            // A server that says itself what it lacks is there.
+            Exit::Unreachable if self.refused.is_none() => {
+                format!("{again}; `allod server ping` tells when the server is back")
+            }
             _ => format!("{}; then {again}", self.hint),
         };
         Self { hint, changes_made, ..self }

@@ -19,7 +19,7 @@ use crate::serve::from_cli::{self, MoveEnd, MoveRoute, TlsFiles};
 const EXAMPLES: &str = "\
 Examples:
   allod migrate allod-data redis://127.0.0.1:6379/0
-  allod migrate redis://127.0.0.1:6379/0 allod-data
+  allod migrate redis://127.0.0.1:6379/0 allod-data-again
 
 Stop the server first. The old place is closed for ever, the new one has to be
 empty, and only one of the two can be served at any time. If the move breaks

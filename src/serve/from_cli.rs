@@ -172,6 +172,8 @@ pub fn start_here(data: &Path, listen: SocketAddr, http: SocketAddr) -> Result<R
 pub fn start_for_a_trial() -> Result<Running, String> {
     let mut config = Config::default();
     config.store.kind = store_of(StoreKind::Memory);
+    // What is too long is for the server to say for which it is tried out.
+    config.server.max_line_bytes = crate::limits::BODY_BYTES_MAX as u64;
     config.server.listen = "127.0.0.1:0".to_owned();
     config.server.http_listen = "127.0.0.1:0".to_owned();
     let store = super::open_store(&config)?;

@@ -322,10 +322,10 @@ fn an_import_says_only_what_happened() {
             true,
             "0 networks and 1 reservation would be imported; nothing was changed\n\
              1 reservation of the import had been granted automatically and would come back as kind `static`: in a network that is in \
-             service they are claimed\n",
+             service, or a register that was restored, they are claimed\n",
             "imported 0 networks and 1 reservation\n\
-             1 reservation of the import had been granted automatically and came back as kind `static`: in a network that is in service \
-             they are claimed\n",
+             1 reservation of the import had been granted automatically and came back as kind `static`: in a network that is in \
+             service, or a register that was restored, they are claimed\n",
         ),
     ] {
         let server = Responder::start(move |method, _| {

@@ -30,6 +30,7 @@ mod example;
 mod formats;
 mod given_up;
 mod history;
+mod imported;
 mod kills;
 mod kills_deploy;
 mod ledger;

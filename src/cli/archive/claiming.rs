@@ -13,13 +13,12 @@ use super::super::failure::Failure;
 use super::super::progress::Progress;
 use super::super::session::{Done, Session};
 use super::lines::Claim;
+use super::recording::record;
 use crate::client::{Client, ClientError, RpcError};
+use crate::wire::{ErrorKind, Retry};
 
 /// Reservations that are worked on at a time.
 const WINDOW: usize = 256;
-
-/// Who uses an address, for as long as it takes to write down that nobody does.
-const NOBODY: &str = "import";
 
 /// What claims are made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +82,8 @@ pub(super) async fn claim_all(session: &Session, claims: &[&Claim], what_for: Cl
     Ok(claimed)
 }
 
-/// Works on several at a time, and takes what becomes of them in any order.
+/// Works on several at a time, and takes what becomes of them in any order. Where one of them ends it, no other is begun, but what is
+/// under way is ended: an address that was just let go is to be held again.
 async fn many<T, R, F>(
     session: &Session,
     word: &'static str,
@@ -103,15 +103,18 @@ where
     let mut under_way = JoinSet::new();
     let mut done = 0;
     let mut items = items;
+    let mut broken_off = None;
     loop {
         while under_way.len() < WINDOW
+            && broken_off.is_none()
             && let Some(item) = items.next()
         {
             under_way.spawn(each(client.clone(), item));
         }
         match under_way.join_next().await {
-            None => return Ok(()),
-            Some(Ok(became)) => take(became?),
+            None => return broken_off.map_or(Ok(()), |failure: Failure| Err(failure.into())),
+            Some(Ok(Ok(became))) => take(became),
+            Some(Ok(Err(failure))) => drop(broken_off.get_or_insert(failure)),
             Some(Err(error)) => {
                 return Err(Failure::new("import", error.to_string(), "report this: `allod --version`").into());
             }
@@ -121,13 +124,54 @@ where
     }
 }
 
-/// What a server says no to, apart from what ends an import.
-fn refusal<T>(answer: Result<T, ClientError>, method: &str) -> Result<Result<T, RpcError>, Failure> {
+/// What a server says no to of what a line asks for. All else ends an import: who takes a server that cannot answer now for one that
+/// says no would go on without the line, and open its network to others.
+pub(super) fn refusal<T>(answer: Result<T, ClientError>, method: &str) -> Result<Result<T, RpcError>, Failure> {
     match answer {
         Ok(answer) => Ok(Ok(answer)),
-        Err(ClientError::Rpc(error)) => Ok(Err(error)),
+        Err(ClientError::Rpc(error)) if is_of_the_line(&error) => Ok(Err(error)),
         Err(error) => Err(Failure::of_method(method, &json!({}), &error)),
     }
+}
+
+/// Is it a no to this very request, which is the same whenever it is asked?
+fn is_of_the_line(error: &RpcError) -> bool {
+    ErrorKind::from_word(&error.kind).is_some_and(|kind| match kind {
+        ErrorKind::InvalidArgument
+        | ErrorKind::NotFound
+        | ErrorKind::AlreadyExists
+        | ErrorKind::AlreadyInUse
+        | ErrorKind::NotEnoughCapacity
+        | ErrorKind::OutOfRange
+        | ErrorKind::Reserved
+        | ErrorKind::Overlap
+        | ErrorKind::InUse
+        | ErrorKind::NotOwner
+        | ErrorKind::WrongKind
+        | ErrorKind::Conflict
+        | ErrorKind::QuotaExceeded
+        | ErrorKind::Brake
+        | ErrorKind::CursorLost
+        | ErrorKind::LineTooLong => true,
+        // A register that was restored chooses no address until somebody says that it is right.
+        ErrorKind::NotReady => error.data["reason"] == "restored",
+        ErrorKind::ParseError
+        | ErrorKind::InvalidRequest
+        | ErrorKind::MethodNotFound
+        | ErrorKind::Internal
+        | ErrorKind::Unavailable
+        | ErrorKind::Overloaded
+        | ErrorKind::Moved
+        | ErrorKind::NetworkStopped
+        | ErrorKind::RateLimited
+        | ErrorKind::Unauthenticated
+        | ErrorKind::PermissionDenied => false,
+    })
+}
+
+/// Does a server say that it, or what it needs, is away?
+pub(super) fn is_away(error: &RpcError) -> bool {
+    !is_of_the_line(error) && ErrorKind::from_word(&error.kind).is_some_and(|kind| kind.retry() != Retry::Never)
 }
 
 async fn make(client: &Client, mut params: Map<String, Value>, what_for: Claiming) -> Result<Held, ClientError> {
@@ -142,52 +186,9 @@ async fn make(client: &Client, mut params: Map<String, Value>, what_for: Claimin
     })
 }
 
-fn generation(answer: &Value) -> u64 {
+/// Which holding an answer tells of.
+pub(super) fn generation(answer: &Value) -> u64 {
     answer["generation"].as_u64().unwrap_or_default()
-}
-
-/// In a network of kind `dynamic` nothing is claimed: a bind writes down what the infrastructure picked.
-async fn record(client: &Client, claim: &Claim, what_for: Claiming) -> Result<Held, ClientError> {
-    let of_claim = |members: &[&str]| {
-        let members = members.iter().filter_map(|&member| Some((member.to_owned(), claim.params.get(member)?.clone())));
-        members.collect::<Map<_, _>>()
-    };
-    let place = of_claim(&["network", "address"]);
-    if what_for == Claiming::Checks {
-        let there = client.call("ip.get", place.clone()).await?;
-        if there.get("reservation").is_some_and(|held| claim.is_held_as(held)) {
-            let generation = generation(&there["reservation"]);
-            return Ok(Held { generation, is_new: false, is_static: false });
-        }
-    }
-    let mut bind = of_claim(&["network", "address", "scope", "owner", "slot", "claimant"]);
-    bind.entry("claimant").or_insert(json!(NOBODY));
-    if what_for == Claiming::Checks {
-        bind.insert("dry_run".to_owned(), json!(true));
-    }
-    let generation = generation(&client.call("ip.bind", bind).await?);
-    let held = Held { generation, is_new: true, is_static: false };
-    if what_for == Claiming::Checks {
-        return Ok(held);
-    }
-    let mut of_it = place;
-    of_it.insert("if_generation".to_owned(), json!(generation));
-    let with = |member: &str, value: Value| {
-        let mut params = of_it.clone();
-        params.insert(member.to_owned(), value);
-        params
-    };
-    if !claim.params.contains_key("claimant") {
-        client.call("ip.unbind", with("claimant", json!(NOBODY))).await?;
-    }
-    let set = of_claim(&["labels", "note", "hostname", "mac", "owner_uid"]);
-    if !set.is_empty() {
-        client.call("ip.update", with("set", Value::Object(set))).await?;
-    }
-    if let Some(ttl) = claim.params.get("ttl_seconds") {
-        client.call("ip.renew", with("ttl_seconds", ttl.clone())).await?;
-    }
-    Ok(held)
 }
 
 /// A claim that is to become an automatic grant of the same address.
@@ -235,16 +236,20 @@ async fn grant(client: &Client, claim: Claim, generation: u64, ask: Map<String, 
     let address = json!(claim.range.first().to_string());
     // Refused, it is another holding by now, and what follows finds that.
     refusal(client.call("ip.release", release(&address, generation)).await, "ip.release")?.ok();
-    if let Ok(answer) = refusal(client.call("ip.allocate", ask).await, "ip.allocate")? {
+    let asked = refusal(client.call("ip.allocate", ask).await, "ip.allocate");
+    if let Ok(Ok(answer)) = &asked {
         if answer["address"] == address {
             return Ok(Became::Automatic);
         }
         if answer["created"] == true {
-            let undone = client.call("ip.release", release(&answer["address"], self::generation(&answer))).await;
+            let undone = client.call("ip.release", release(&answer["address"], self::generation(answer))).await;
             refusal(undone, "ip.release")?.ok();
         }
     }
-    Ok(match refusal(make(client, claim.params.clone(), Claiming::Imports).await, "ip.claim")? {
+    // Whatever ends the import: nobody holds the address now.
+    let claimed = refusal(make(client, claim.params.clone(), Claiming::Imports).await, "ip.claim");
+    asked?.ok();
+    Ok(match claimed? {
         Ok(_) => Became::Named,
         Err(error) => Became::Refused(claim.line, error.message),
     })

@@ -21,13 +21,14 @@ use super::super::failure::Failure;
 use super::super::session::{Done, Session, Stop};
 use super::super::shown;
 use super::Import;
-use super::claiming::{Claiming, Held, claim_all};
+use super::claiming::{Claiming, Held, claim_all, is_away, refusal};
 use super::granting::{grant_again, pairs, places};
 use super::lines::{Claim, Content, read};
+use super::macs::held_macs;
 use super::places::Places;
 use super::rehearsal::rehearse;
 use super::stages::{Network, is_half_done};
-use crate::client::{ClientError, RpcError};
+use crate::client::RpcError;
 use crate::core::plural::counted;
 
 /// Bad lines that are printed; the rest is counted.
@@ -69,7 +70,7 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
     content.check(&there);
     let known: BTreeSet<&str> = names(&there).collect();
     let unchanged = |stop| broken_off(stop, &asked, ("nothing was changed yet", Some(0)), args);
-    let checked = ask_server(session, &mut content, &known).await.map_err(unchanged)?;
+    let checked = ask_server(session, &mut content, &known, &there).await.map_err(unchanged)?;
     content.problems.extend(rehearse(session, &content, &known, &there).await.map_err(unchanged)?);
     if !content.problems.is_empty() {
         let hint = "correct these lines and import again; nothing was changed";
@@ -111,8 +112,8 @@ fn say(session: &Session, imported: &Imported, (what, came): (&str, &str)) {
     session.say(&if what == "imported" { format!("{what} {many}") } else { format!("{many} {what}") });
     if imported.named > 0 {
         session.say(&format!(
-            "{} of the import had been granted automatically and {came} back as kind `static`: in a network that is in service they \
-             are claimed",
+            "{} of the import had been granted automatically and {came} back as kind `static`: in a network that is in service, or a \
+             register that was restored, they are claimed",
             counted(imported.named, "reservation")
         ));
     }
@@ -208,7 +209,8 @@ fn broken_off(stop: Stop, asked: &str, (how_far, made): (&str, Option<usize>), a
     let reason = format!("{how_far}: {}", failure.reason);
     // A program, too, is told how far it came.
     let refused = failure.refused.clone().map(|refused| Box::new(RpcError { message: reason.clone(), ..*refused }));
-    let failure = Failure { asked: asked.to_owned(), reason, refused, ..*failure };
+    let exit = if failure.refused.as_deref().is_some_and(is_away) { Exit::Unreachable } else { failure.exit };
+    let failure = Failure { exit, asked: asked.to_owned(), reason, refused, ..*failure };
     Stop::from(failure.broken_off(made, &args.file).of_file())
 }
 
@@ -241,6 +243,7 @@ async fn ask_server(
     session: &mut Session,
     content: &mut Content,
     known: &BTreeSet<&str>,
+    there: &[Value],
 ) -> Done<HashMap<usize, Held>> {
     for network in &content.networks {
         if known.contains(network.table.name.as_str()) || content.problems.contains_key(&network.line) {
@@ -248,14 +251,17 @@ async fn ask_server(
         }
         let mut params = network.table.members.clone();
         params.insert("dry_run".to_owned(), json!(true));
-        match session.try_call("network.create", params.clone()).await {
-            Ok(_) => {}
-            Err(ClientError::Rpc(error)) => drop(content.problems.insert(network.line, error.message)),
-            Err(error) => return Err(Failure::of_method("network.create", &Value::Object(params), &error).into()),
+        if let Err(error) = refusal(session.try_call("network.create", params).await, "network.create")? {
+            content.problems.insert(network.line, error.message);
         }
     }
     let claims: Vec<&Claim> = content.claims.iter().filter(|claim| known.contains(claim.network.as_str())).collect();
-    let claimed = claim_all(session, &claims, Claiming::Checks).await?;
+    let mut claimed = claim_all(session, &claims, Claiming::Checks).await?;
+    // What is claimed was asked for with its MAC.
+    let is_new = |claim: &Claim| claimed.held.get(&claim.line).is_some_and(|held| held.is_new);
+    let recorded: Vec<&Claim> = claims.into_iter().filter(|claim| claim.is_recorded && is_new(claim)).collect();
+    let realms = there.iter().filter_map(|there| Some((there["name"].as_str()?, there["realm"].as_str()?))).collect();
+    claimed.refused.extend(held_macs(session, &realms, &recorded, there).await?);
     for (line, problem) in claimed.refused {
         content.problems.entry(line).or_insert(problem);
     }

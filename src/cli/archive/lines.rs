@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::apply::diff;
 use super::super::apply::file::read_table;
-use super::stages::Network;
+use super::places::Places;
+use super::stages::{Network, is_half_done};
 use super::{ENDS_SINCE, FORMAT, MEMBERS, VERSION};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::types::Mac;
@@ -25,6 +26,8 @@ pub struct Claim {
     pub automatic: bool,
     /// In a network of kind `dynamic`: what the infrastructure picked is written down, and not claimed.
     pub is_recorded: bool,
+    /// It lies in a network that an import left half done: of what is there not all may be written down.
+    pub is_begun: bool,
     /// What is held.
     pub range: Range,
     slot: (String, String, String),
@@ -56,9 +59,20 @@ impl Claim {
 
     /// Is a reservation of the server the one of this line?
     pub fn is_held_as(&self, held: &Value) -> bool {
-        let address = self.range.first().to_string();
+        self.is_slot_of(held) && held["network"] == *self.network && held["address"] == self.range.first().to_string()
+    }
+
+    /// Is it held in the slot of this line?
+    pub fn is_slot_of(&self, held: &Value) -> bool {
         let (scope, owner, slot) = &self.slot;
-        held["scope"] == **scope && held["owner"] == **owner && held["slot"] == **slot && held["address"] == address
+        held["scope"] == **scope && held["owner"] == **owner && held["slot"] == **slot
+    }
+
+    /// What lists all that its owner holds in its network.
+    pub fn of_owner(&self) -> Map<String, Value> {
+        let (scope, owner, _) = &self.slot;
+        let filter = json!({"network": self.network, "scope": scope, "owner": owner, "obsolete": false});
+        filter.as_object().cloned().unwrap_or_default()
     }
 }
 
@@ -86,13 +100,17 @@ struct LineCounts {
 
 /// Reads a file.
 pub fn read(text: &str) -> Content {
+    // Some editors begin a file with a mark of its encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut content = Content::default();
     let mut lines =
         text.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, line)| !line.trim().is_empty());
-    let Some(version) = lines.next().and_then(|(_, first)| version(first)) else {
-        let problem = format!("it must begin with {}", json!({"format": FORMAT, "version": VERSION}));
-        content.problems.insert(1, problem);
-        return content;
+    let version = match version(lines.next().map_or("", |(_, first)| first)) {
+        Ok(version) => version,
+        Err(problem) => {
+            content.problems.insert(1, problem);
+            return content;
+        }
     };
     let mut last = 1;
     for (number, line) in lines {
@@ -120,9 +138,16 @@ pub fn read(text: &str) -> Content {
 }
 
 /// Of a first line that this program knows.
-fn version(line: &str) -> Option<u64> {
-    let head = serde_json::from_str::<Value>(line).ok().filter(|head| head["format"] == FORMAT)?;
-    head["version"].as_u64().filter(|version| (1..=VERSION).contains(version))
+fn version(line: &str) -> Result<u64, String> {
+    let head = serde_json::from_str::<Value>(line).ok().filter(|head| head["format"] == FORMAT);
+    match head.and_then(|head| head["version"].as_u64()) {
+        Some(version @ 1..=VERSION) => Ok(version),
+        Some(newer) if newer > VERSION => Err(format!(
+            "the file is of version {newer}, which a newer allod wrote, and this one reads versions up to {VERSION}: import it with \
+             the newer one"
+        )),
+        _ => Err(format!("it must begin with {}", json!({"format": FORMAT, "version": VERSION}))),
+    }
 }
 
 fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), String> {
@@ -164,7 +189,7 @@ fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> 
             json!(left.as_u64().ok_or("`expires_in_seconds` must be a number")?.max(1)),
         );
     }
-    // What was held inside a reserved range stays held there.
+    // What was held inside a reserved range stays held there, and what an import fills is all reserved.
     held.insert("force".to_owned(), json!(true));
     wire::parse("ip.claim", &Value::Object(held.clone()).to_string()).map_err(|error| error.message)?;
     let text = |member: &str, plain: &str| held.get(member).and_then(Value::as_str).unwrap_or(plain).to_owned();
@@ -175,7 +200,8 @@ fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> 
         Some(length) => Cidr::new(address, length).ok_or_else(|| format!("{address}/{length} is no prefix"))?.range(),
     };
     let slot = (text("scope", "default"), text("owner", ""), text("slot", "0"));
-    Ok(Claim { line, network: text("network", ""), range, slot, params: held, automatic, is_recorded: false })
+    let network = text("network", "");
+    Ok(Claim { line, network, range, slot, params: held, automatic, is_recorded: false, is_begun: false })
 }
 
 impl Content {
@@ -197,6 +223,7 @@ impl Content {
     pub fn check(&mut self, there: &[Value]) {
         self.check_networks(there);
         self.find_recorded(there);
+        self.leave_reserved(there);
         let mut subnets: BTreeMap<&str, Vec<Cidr>> = BTreeMap::new();
         for network in there {
             subnets
@@ -256,8 +283,25 @@ impl Content {
         let of_file = self.networks.iter().map(|network| (Some(&*network.table.name), network.kind()));
         let dynamic = of_server.chain(of_file).filter(|(_, kind)| *kind == Some("dynamic"));
         let names: BTreeSet<String> = dynamic.filter_map(|(name, _)| name.map(str::to_owned)).collect();
+        let begun = there.iter().filter(|there| is_half_done(there)).filter_map(|there| there["name"].as_str());
+        let begun: BTreeSet<&str> = begun.collect();
         for claim in &mut self.claims {
             claim.is_recorded = names.contains(&claim.network);
+            claim.is_begun = begun.contains(&*claim.network);
+        }
+    }
+
+    /// In a network that is in service nothing is claimed that was reserved since: only what the file has reserved is known to have been
+    /// held there.
+    fn leave_reserved(&mut self, there: &[Value]) {
+        let in_service = there.iter().filter(|there| !is_half_done(there)).filter_map(|there| there["name"].as_str());
+        let in_service: BTreeSet<&str> = in_service.collect();
+        let of_file = self.networks.iter().map(|network| (&*network.table.name, Places::of_file(network)));
+        let of_file: BTreeMap<&str, Places> = of_file.filter(|(name, _)| in_service.contains(name)).collect();
+        for claim in self.claims.iter_mut().filter(|claim| in_service.contains(&*claim.network)) {
+            if !of_file.get(&*claim.network).is_some_and(|places| places.is_reserved(claim.range)) {
+                claim.params.shift_remove("force");
+            }
         }
     }
 
@@ -267,6 +311,15 @@ impl Content {
         for network in &self.networks {
             let name = &network.table.name;
             let mut problem = (!names.insert(name)).then(|| format!("network `{name}` is there twice"));
+            problem = problem.or_else(|| {
+                let half_done = is_half_done(&Value::Object(network.table.members.clone()));
+                half_done.then(|| {
+                    format!(
+                        "network `{name}` was exported while an import had left it half done, and what it is to be is not in this \
+                         file; that import said again ends it, and then an export has it as it is to be"
+                    )
+                })
+            });
             if let Some(existing) = there.iter().find(|existing| existing["name"] == **name) {
                 // Equal, or as an import that broke off left it.
                 let expected = network.expected(existing);
@@ -304,6 +357,7 @@ mod tests {
     use super::*;
 
     const HEAD: &str = r#"{"format":"allod-export","version":1}"#;
+    const LAN: &str = r#"{"network":{"name":"lan","subnets":[{"cidr":"10.0.0.0/24"}]}}"#;
 
     fn problems(lines: &[&str]) -> Vec<(usize, String)> {
         let text = [&[HEAD], lines].concat().join("\n");
@@ -385,5 +439,45 @@ mod tests {
     fn what_is_no_export_is_refused_at_once() {
         assert_eq!(read("{}").problems.len(), 1);
         assert_eq!(read("").problems.len(), 1);
+    }
+
+    #[test]
+    fn a_file_of_a_later_version_is_said_to_be_of_a_newer_program_and_not_to_be_wrong() {
+        let end = r#"{"end":{"networks":0,"reservations":0}}"#;
+        let found = read(&format!("{{\"format\":\"allod-export\",\"version\":{}}}\n{end}", VERSION + 1)).problems;
+        assert!(found.len() == 1 && found[&1].contains("a newer allod wrote"), "{found:?}");
+    }
+
+    #[test]
+    fn a_file_may_begin_with_a_mark_of_its_encoding() {
+        let text = "\u{feff}{\"format\":\"allod-export\",\"version\":2}\n{\"end\":{\"networks\":0,\"reservations\":0}}";
+        assert_eq!(read(text).problems, BTreeMap::new());
+    }
+
+    #[test]
+    fn a_network_that_was_exported_half_done_is_not_taken_for_what_it_was_to_be() {
+        let open =
+            read(&[HEAD, LAN, r#"{"reservation":{"network":"lan","address":"10.0.0.5","owner":"a"}}"#].join("\n"));
+        let half_done = json!({"network": open.networks[0].open.members}).to_string();
+        let found = problems(&[&half_done]);
+        assert!(matches!(&found[..], [(2, why)] if why.contains("half done")), "{found:?}");
+    }
+
+    /// Somebody reads an old file once more, and a printer stands there by now.
+    #[test]
+    fn only_what_the_file_has_reserved_is_claimed_by_force_in_a_network_in_service() {
+        let of_file = json!({"network": {"name": "lan", "subnets":
+            [{"cidr": "10.0.0.0/24", "reserved": [{"range": "10.0.0.8/29"}]}]}});
+        let held = |last: u8| json!({"reservation": {"network": "lan", "address": format!("10.0.0.{last}"), "owner": last.to_string()}});
+        let text = [HEAD.to_owned(), of_file.to_string(), held(5).to_string(), held(9).to_string()].join("\n");
+        let forced = |there: &[Value]| {
+            let mut content = read(&text);
+            content.check(there);
+            content.claims.iter().map(|claim| claim.params.contains_key("force")).collect::<Vec<_>>()
+        };
+        let mut there = of_file["network"].clone();
+        there["id"] = json!("1");
+        assert_eq!(forced(&[]), [true, true], "while it is filled it is all reserved");
+        assert_eq!(forced(&[there]), [false, true]);
     }
 }

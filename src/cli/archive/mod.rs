@@ -19,6 +19,7 @@
 //! A reservation that is not there yet is claimed, which makes its `kind` `static`; what had been granted automatically is
 //! then let go and granted again (`stages`). Only in a network that is in service it may stay a claim: that is not
 //! changed for an import, and gives the address back by itself only where its cooldown is long enough and its pools allow it.
+//! What was reserved there since is not claimed.
 //!
 //! An export is no snapshot of one instant: what is granted while it runs may be missing, what was there throughout is
 //! in it once. An import that broke off is repeated as it is.
@@ -29,7 +30,9 @@ mod fuzzing;
 mod granting;
 mod import;
 mod lines;
+mod macs;
 mod places;
+mod recording;
 mod rehearsal;
 mod stages;
 
@@ -45,6 +48,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::pages;
 use super::progress::Progress;
+use super::quote::shell;
 use super::session::{Done, Session};
 use crate::core::plural::counted;
 
@@ -109,6 +113,21 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
             ("no network is in it", "`allod realm list` shows those that have networks")
         };
         return Err(Failure::new(format!("export realm `{realm}`"), why, hint).into());
+    }
+    let half_done = networks.iter().filter(|network| stages::is_half_done(network));
+    let half_done: Vec<&str> = half_done.filter_map(|network| network["name"].as_str()).collect();
+    if let Some(first) = half_done.first() {
+        let reason = format!(
+            "an import left {} half done (`{}`): what is meant is not known, and a file of what is there would be taken for it",
+            counted(half_done.len(), "network"),
+            half_done.join("`, `")
+        );
+        let hint = format!(
+            "`allod import` of the same file again ends it; if that file is gone, `allod network get {}` shows what to set: \
+             cooldown, pools and reserved ranges",
+            shell(first)
+        );
+        return Err(Failure::new("export the register", reason, hint).into());
     }
     let mut stdout = BufWriter::new(std::io::stdout().lock());
     writeln!(stdout, "{}", json!({"format": FORMAT, "version": VERSION}))?;

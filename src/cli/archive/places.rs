@@ -29,10 +29,12 @@ impl Places {
     }
 
     /// Those of a network of the server that is in service. It keeps what a slot let go for its own cooldown; where that is
-    /// short, nothing is granted again.
+    /// short, or yields to whoever waits, nothing is granted again. Nor is it where another may use up meanwhile what an owner or
+    /// scope may hold: then the slot would be given nothing any more.
     pub fn of_server(there: &Value) -> Self {
         let is_long = there["cooldown_seconds"].as_u64().is_some_and(|seconds| seconds >= COOLDOWN_SECONDS_MIN);
-        if is_long { Self::of(there.get("subnets"), false) } else { Self::default() }
+        let is_kept = is_long && there["cooldown_yields"] != true && there.get("limits").is_none();
+        if is_kept { Self::of(there.get("subnets"), false) } else { Self::default() }
     }
 
     /// Pools of a network of the server while an import leads slots to what they hold: those are reserved, each for its slot.
@@ -61,13 +63,42 @@ impl Places {
         places
     }
 
+    /// Does a reserved range lie there?
+    pub fn is_reserved(&self, range: Range) -> bool {
+        let mut before = self.reserved.range(..=range.last());
+        before.next_back().is_some_and(|(_, reserved)| reserved.overlaps(range))
+    }
+
     /// The pool out of which the slot of a claim is given again what it let go; none where no pool gives that.
     pub fn pool_of(&self, claim: &Claim) -> Option<&str> {
-        let mut before = self.reserved.range(..=claim.range.last());
-        if before.next_back().is_some_and(|(_, reserved)| reserved.overlaps(claim.range)) {
+        if self.is_reserved(claim.range) {
             return None;
         }
         let (_, (pool, text)) = self.pools.range(..=claim.range.first()).next_back()?;
         pool.covers(claim.range).then_some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lines::read;
+    use super::*;
+
+    const FILE: &str = r#"{"format":"allod-export","version":1}
+{"reservation":{"network":"lan","address":"10.0.0.5","owner":"a","kind":"dynamic"}}"#;
+
+    /// What it lets go would come to whoever waits, or to another of its owner, before it asks for it again.
+    #[test]
+    fn where_a_cooldown_yields_or_limits_are_set_nothing_is_let_go_to_be_granted_again() {
+        let claim = &read(FILE).claims[0];
+        let has_pool = |more: Value| {
+            let mut there = json!({"name": "lan", "cooldown_seconds": 600, "subnets":
+                [{"cidr": "10.0.0.0/24", "pools": [{"range": "10.0.0.0-10.0.0.255"}]}]});
+            there.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Places::of_server(&there).pool_of(claim).is_some()
+        };
+        assert!(has_pool(json!({})) && has_pool(json!({"cooldown_yields": false})));
+        assert!(!has_pool(json!({"cooldown_yields": true})) && !has_pool(json!({"limits": {"per_owner": 1}})));
+        assert!(!has_pool(json!({"cooldown_seconds": 30})));
     }
 }

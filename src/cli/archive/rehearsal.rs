@@ -6,19 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::apply::networks;
 use super::super::failure::Failure;
 use super::super::session::{Done, Options, Session};
-use super::claiming::{Claiming, claim_all};
+use super::claiming::{Claiming, claim_all, refusal};
 use super::granting::{grant_again, pairs};
 use super::lines::{Claim, Content};
+use super::macs::held_macs;
 use super::stages::Network;
 use crate::client::ClientError;
-use crate::core::address::Address;
-use crate::core::types::Mac;
-use crate::limits::LIST_PAGE_RECORDS_MAX;
 use crate::serve::from_cli;
 
 /// What would be refused of the networks that are not `known` to the server, and of what is held in them: line and sentence.
@@ -50,7 +48,8 @@ pub async fn rehearse(
     let names: BTreeSet<&str> = new.iter().map(|network| &*network.table.name).collect();
     let is_tried = |claim: &&Claim| names.contains(claim.network.as_str()) && !is_bad(claim.line);
     let claims: Vec<&Claim> = content.claims.iter().filter(is_tried).collect();
-    refused.extend(held_macs(session, &new, &claims, there).await?);
+    let realms = new.iter().map(|network| (&*network.table.name, network.realm())).collect();
+    refused.extend(held_macs(session, &realms, &claims, there).await?);
     let claimed = claim_all(&trial, &claims, Claiming::TriesOut).await?;
     refused.extend(claimed.refused);
     if refused.is_empty() {
@@ -75,51 +74,8 @@ fn refuse(
     line: usize,
     answer: Result<Value, ClientError>,
 ) -> Result<(), Failure> {
-    match answer {
-        Ok(_) => Ok(()),
-        Err(ClientError::Rpc(error)) => {
-            refused.entry(line).or_insert(error.message);
-            Ok(())
-        }
-        Err(error) => Err(Failure::of_method("import", &Value::Null, &error)),
+    if let Err(error) = refusal(answer, "import")? {
+        refused.entry(line).or_insert(error.message);
     }
-}
-
-/// MACs that the server has already in the realms of new networks: one is held once in a realm.
-async fn held_macs(
-    session: &mut Session,
-    new: &[&Network],
-    claims: &[&Claim],
-    there: &[Value],
-) -> Done<BTreeMap<usize, String>> {
-    let realms: BTreeMap<&str, &str> = new.iter().map(|network| (&*network.table.name, network.realm())).collect();
-    let mut asked: BTreeMap<&str, BTreeMap<Mac, usize>> = BTreeMap::new();
-    for claim in claims {
-        if let (Some(realm), Some(mac)) = (realms.get(claim.network.as_str()), claim.mac()) {
-            asked.entry(realm).or_default().insert(mac, claim.line);
-        }
-    }
-    asked.retain(|realm, _| there.iter().any(|network| network["realm"] == **realm));
-    let mut refused = BTreeMap::new();
-    for (realm, macs) in asked {
-        let mut filter = json!({"realm": realm, "limit": LIST_PAGE_RECORDS_MAX});
-        loop {
-            let page = session.call("ip.list", filter.clone()).await?;
-            for held in page["reservations"].as_array().into_iter().flatten() {
-                let mac = held["mac"].as_str().and_then(|mac| mac.parse::<Mac>().ok());
-                let Some((mac, line)) = mac.and_then(|mac| macs.get_key_value(&mac)) else { continue };
-                let at = held["address"].as_str().and_then(|address| address.parse::<Address>().ok());
-                let at = at.map_or_else(String::new, |at| format!(" at {at}"));
-                let (owner, network) = (held["owner"].as_str(), held["network"].as_str());
-                let (owner, network) = (owner.unwrap_or_default(), network.unwrap_or_default());
-                refused
-                    .insert(*line, format!("MAC {mac} is held by `{owner}`{at} in network `{network}` of the server"));
-            }
-            match page.get("next") {
-                Some(next) => filter["after"] = next.clone(),
-                None => break,
-            }
-        }
-    }
-    Ok(refused)
+    Ok(())
 }
