@@ -51,6 +51,9 @@ pub fn backup(args: &Backup) -> Done<Exit> {
             "the register of that node is in Redis: copy the files of Redis, or ask for all of it: `allod export > register.jsonl`"
         }
         Obstacle::InUse => "stop the server first, or copy from it while it runs: `allod export > register.jsonl`",
+        Obstacle::Foreign => {
+            "nothing was copied; where a newer allod wrote it, say the same with that one: `allod --version`"
+        }
         Obstacle::Damaged => "nothing was copied; an earlier copy comes back by `allod restore SOURCE --data DIR`",
         Obstacle::Unreadable => "say it as who may read it: `runuser -u allod -- allod backup TARGET --data DIR`",
         Obstacle::Refused => {
@@ -79,6 +82,9 @@ pub fn restore(args: &Restore) -> Done<Exit> {
             "name a directory that `allod backup` wrote: `allod restore SOURCE --data DIR`"
         }
         Obstacle::InUse => "stop the server that has it open, or name a copy: `allod restore SOURCE --data DIR`",
+        Obstacle::Foreign => {
+            "nothing was copied; where a newer allod wrote it, say the same with that one: `allod --version`"
+        }
         Obstacle::Damaged => "name another copy: `allod restore SOURCE --data DIR`",
         Obstacle::Unreadable => "say it as who may read it, or have it copied: `allod restore SOURCE --data DIR`",
         Obstacle::Refused => {

@@ -195,6 +195,8 @@ pub enum Obstacle {
     InRedis,
     /// A server has it open.
     InUse,
+    /// It is not for this program: a newer one wrote it, or a file of another register lies in it.
+    Foreign,
     /// It is damaged.
     Damaged,
     /// Whoever asks may not read it.
@@ -225,6 +227,7 @@ pub fn copy_register(
                 _ => Obstacle::Refused,
             },
             CannotCopy::Source(StoreError::Foreign(_)) if from.join(REDIS_FILE).is_file() => Obstacle::InRedis,
+            CannotCopy::Source(StoreError::Foreign(_)) if is_plain(from) => Obstacle::Foreign,
             CannotCopy::Source(StoreError::Foreign(_)) => Obstacle::NoSource,
             CannotCopy::Source(StoreError::Locked(_)) => Obstacle::InUse,
             CannotCopy::Source(_) => Obstacle::Damaged,
@@ -238,6 +241,11 @@ pub fn copy_register(
     let (shards, commits) = (counted(report.heads.len(), "shard"), counted(report.groups, "commit"));
     let segments = counted(report.segments, "segment");
     Ok(format!("copied and verified: {shards}, {commits}, {segments} of the log{snapshot}"))
+}
+
+/// Is there a register, or something of one, and nothing that says of it that it is moved or copied?
+fn is_plain(directory: &Path) -> bool {
+    embedded::nameplate::may_be_there(directory) && embedded::nameplate::notice(directory).is_none()
 }
 
 /// That the register of a directory was moved elsewhere, and where.

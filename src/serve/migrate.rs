@@ -214,6 +214,8 @@ async fn copy(
     (clock, tell): (&dyn Clock, Tell<'_>),
 ) -> Result<MovedRegister, CannotMove> {
     let from = take_all(source, clock).await?;
+    // Who raised no format may go back to a program that reads no later one.
+    target.write_in(from.iter().map(|(_, head)| head.format).max().unwrap_or_default());
     let to = take_all(target, clock).await?;
     let time = from.iter().map(|(_, head)| head.time).max().unwrap_or_default();
     let given = from.iter().map(|(_, head)| head.generation).max().unwrap_or_default();

@@ -14,6 +14,7 @@
 
 use std::path::PathBuf;
 
+use super::codec::Format;
 use super::{Digest, Epoch, Head, Later, Seq, ShardId, Store, StoreError, Token, late};
 
 /// In the directory of a node whose register is in Redis: the file in which it notes which one that is.
@@ -280,6 +281,10 @@ pub trait Movable: Store {
 
     /// What it says of its move.
     fn notice(&self) -> Option<MoveNotice>;
+
+    /// In which format it writes its records, where nobody wrote any yet, else that in which it goes on: what is moved keeps its own. A later
+    /// one is raised by whoever runs the register, and by no move.
+    fn write_in(&self, format: Format);
 
     /// Says something else, durably, provided that every shard named is where it is expected and owned under that token.
     /// A register that was moved has no owner any more, and gives its shards to nobody. It may be said again, where it is not known

@@ -18,6 +18,7 @@ use allod::core::state::*;
 use allod::core::types::*;
 use allod::limits::NODE_LEASE_RENEWED_EVERY_MS;
 use allod::serve::migrate::{self, CannotMove, MovedRegister};
+use allod::store::codec::Format;
 use allod::store::embedded::{EmbeddedOptions as Files, EmbeddedStore};
 use allod::store::history::{RecordedBatch, Stretch};
 use allod::store::moving::{LastOf, Movable, MoveNotice, Opening, Origin};
@@ -406,6 +407,9 @@ impl Movable for Breaking {
     }
     fn notice(&self) -> Option<MoveNotice> {
         self.inner.notice()
+    }
+    fn write_in(&self, format: Format) {
+        self.inner.write_in(format);
     }
     fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
         let behind = if notice.is_none() { self.behind_the_end.lock().unwrap().take() } else { None };

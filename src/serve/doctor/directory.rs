@@ -104,6 +104,9 @@ fn hint_of_log(error: &StoreError) -> &'static str {
             "`allod serve --give-up-snapshot`, once, starts it from the log: no state is lost, as it would be with a copy"
         }
         StoreError::Damaged(_) => "`allod restore SOURCE --data DIR` brings a copy back",
+        StoreError::Foreign(_) => {
+            "start the allod that wrote it, or a newer one: nothing of it is lost, as it would be with a copy"
+        }
         StoreError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
             "say it as who may read it: `runuser -u allod -- allod doctor`"
         }

@@ -17,6 +17,7 @@ use super::snapshot::SNAP;
 use super::source::SourceDisk;
 use super::{EmbeddedStore, problem};
 use crate::store::chapters;
+use crate::store::codec::Format;
 use crate::store::lock::LOCK;
 pub(super) use crate::store::moving::MOVED_FILE as MOVED;
 use crate::store::moving::{
@@ -233,6 +234,10 @@ impl Movable for EmbeddedStore {
 
     fn notice(&self) -> Option<MoveNotice> {
         self.notice.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn write_in(&self, format: Format) {
+        self.shared.write_in(format);
     }
 
     fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {

@@ -4,7 +4,9 @@ use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use super::replay::Misfit;
 use crate::store::StoreError;
+use crate::store::codec::{CodecError, Format};
 pub(super) use crate::store::whole::io;
 
 /// What to do about damage that nothing is known to help against.
@@ -50,7 +52,43 @@ pub(super) fn damaged_at(path: &Path, offset: u64, problem: impl Display) -> Sto
     damaged(path, format_args!("is damaged at offset {offset}: {problem}"))
 }
 
+/// Something at a place in a file that does not fit there. Records of a later format are not damaged: who is told so would bring a
+/// backup back, and lose what was granted since.
+pub(super) fn misfit_at(path: &Path, offset: u64, misfit: &Misfit) -> StoreError {
+    match misfit {
+        Misfit::Codec(error) => unread_at(path, offset, "a record", error),
+        Misfit::Other(text) => damaged_at(path, offset, text),
+    }
+}
+
+/// The same of something that cannot be decoded.
+pub(super) fn unread_at(path: &Path, offset: u64, what: &str, error: &CodecError) -> StoreError {
+    match error {
+        CodecError::Version(format) => foreign(
+            path,
+            format_args!(
+                "has records in format {format}, and this version of allod reads formats up to {}; start a newer one",
+                Format::NEWEST
+            ),
+        ),
+        error => damaged_at(path, offset, format_args!("{what} {error}")),
+    }
+}
+
 /// Data of somebody else, or of a newer version.
 pub(super) fn foreign(path: &Path, problem: impl Display) -> StoreError {
     StoreError::Foreign(format!("{} {problem}", path.display()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_a_later_format_are_no_damage() {
+        let newer = unread_at(Path::new("log/1"), 7, "a record", &CodecError::Version(Format::NEWEST.number() + 1));
+        assert!(matches!(&newer, StoreError::Foreign(said) if said.contains("start a newer one")), "{newer}");
+        let wrong = unread_at(Path::new("log/1"), 7, "a record", &CodecError::Short("key"));
+        assert!(matches!(&wrong, StoreError::Damaged(said) if said.contains("at offset 7")), "{wrong}");
+    }
 }

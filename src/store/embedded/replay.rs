@@ -170,7 +170,7 @@ fn segment_frames(
         let frame = window
             .frame(at)?
             .ok_or_else(|| problem::damaged_at(&segment.path, at, "a frame does not fit its checksum"))?;
-        each(&frame).map_err(|misfit| problem::damaged_at(&segment.path, at, misfit))?;
+        each(&frame).map_err(|misfit| problem::misfit_at(&segment.path, at, &misfit))?;
         at += frame.length as u64;
     }
     Ok(())

@@ -17,6 +17,7 @@ use super::problem;
 use super::replay::Prepared;
 use super::segment::{Segment, SegmentHeader, Spare};
 use super::snapshot::Snapshot;
+use crate::store::codec::Format;
 use crate::store::{Head, StoreError, StoreFigures, StoreHealth};
 
 const READY: u8 = 0;
@@ -128,6 +129,8 @@ pub(super) struct EmbeddedShared {
     obstacle: Mutex<Option<Obstacle>>,
     /// What was read of the log when it was judged, for the first load of each shard.
     pub prepared: Mutex<Prepared>,
+    /// In which format records are to be written, if that was said.
+    format: Mutex<Option<Format>>,
 }
 
 impl EmbeddedShared {
@@ -140,6 +143,7 @@ impl EmbeddedShared {
     ) -> Self {
         Self {
             disk: options.disk.clone(),
+            format: Mutex::new(options.record_format),
             dir,
             meta,
             options,
@@ -150,6 +154,16 @@ impl EmbeddedShared {
             obstacle: Mutex::default(),
             prepared: Mutex::new(prepared),
         }
+    }
+
+    /// In which format records are to be written when a shard is taken next; none: as they are, or the latest where there are none.
+    pub(super) fn record_format(&self) -> Option<Format> {
+        *self.format.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says it.
+    pub(super) fn write_in(&self, format: Format) {
+        *self.format.lock().unwrap_or_else(PoisonError::into_inner) = Some(format);
     }
 
     pub(super) fn catalog(&self) -> MutexGuard<'_, LogFiles> {

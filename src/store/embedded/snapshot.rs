@@ -168,7 +168,7 @@ impl Snapshot {
         let (mut records, mut buffer) = (0, Vec::new());
         for ordinal in 0.. {
             let chunk = read_chunk(&self.path, &*self.file, (at, ordinal), &mut buffer)?;
-            let bad = |error: CodecError| problem::damaged_at(&self.path, at, format_args!("a chunk {error}"));
+            let bad = |error: CodecError| problem::unread_at(&self.path, at, "a chunk", &error);
             match chunk.kind {
                 RECORDS => {
                     let shard = each_record(chunk.payload, |shard, network, key, _| {
@@ -227,7 +227,7 @@ impl Snapshot {
                 }
                 Ok(())
             })
-            .map_err(|error| problem::damaged_at(&self.path, at, format_args!("a chunk {error}")))?;
+            .map_err(|error| problem::unread_at(&self.path, at, "a chunk", &error))?;
             if let Some(error) = failed {
                 return Err(error);
             }

@@ -309,7 +309,7 @@ impl Writer {
         touched: &mut Vec<ShardId>,
     ) -> Result<Head, StoreError> {
         let floor = Generation(self.shared.meta.generation_floor);
-        let wanted = self.shared.options.record_format;
+        let wanted = self.shared.record_format();
         let line = self.line(shard)?;
         let Some(mut head) = line.after_take(token, wanted) else { return Ok(line.head()) };
         head.generation = head.generation.max(floor);

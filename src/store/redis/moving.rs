@@ -19,6 +19,7 @@ use super::redo::LeftJournal;
 use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
 use super::shared::RedisShared;
 use super::{RedisOptions, RedisStore, checks, confirms, history};
+use crate::store::codec::Format;
 use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, Opening, Origin, other_move};
 use crate::store::{Later, ShardId, StoreError, codec};
 
@@ -319,6 +320,10 @@ impl Movable for RedisStore {
 
     fn put_left_aside(&self) -> Result<Vec<PathBuf>, StoreError> {
         self.left_journals.get().into_iter().flatten().map(LeftJournal::put_aside).collect()
+    }
+
+    fn write_in(&self, format: Format) {
+        self.shared.write_in(format);
     }
 
     fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {

@@ -73,7 +73,7 @@ pub(super) struct RedisShared {
     /// How many replicas are waited for.
     pub(super) replicas: u32,
     /// In which format records are to be written, if that was said.
-    pub(super) record_format: Option<Format>,
+    record_format: Mutex<Option<Format>>,
     waiting: ReplicaWait,
     /// Redis tells when a change is on its own disk, a moment later.
     pub(super) flushes_in_a_moment: bool,
@@ -234,7 +234,7 @@ impl RedisShared {
             refused_at: Rare::default(),
             is_full: AtomicBool::new(false),
             replicas,
-            record_format,
+            record_format: Mutex::new(record_format),
             waiting,
             flushes_in_a_moment,
             answering: AtomicU64::new(replicas.into()),
@@ -266,6 +266,16 @@ impl RedisShared {
             saw_owner: AtomicU64::new(0),
             emptied: Rare::default(),
         }
+    }
+
+    /// In which format records are to be written when a shard is taken next; none: as they are, or the latest where there are none.
+    pub(super) fn record_format(&self) -> Option<Format> {
+        *locked(&self.record_format)
+    }
+
+    /// Says it.
+    pub(super) fn write_in(&self, format: Format) {
+        *locked(&self.record_format) = Some(format);
     }
 
     /// How this node is known to the others.

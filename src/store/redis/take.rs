@@ -174,7 +174,7 @@ pub(super) async fn take_once(
     }
     let last = Some(known.token).filter(|_| known.epoch > Epoch(0));
     let takeover =
-        TakeOver { shard, token, mine, last, seq: known.told.seq, digest: None, wanted: shared.record_format };
+        TakeOver { shard, token, mine, last, seq: known.told.seq, digest: None, wanted: shared.record_format() };
     let call = takeover.call(shared);
     let is_first = shard == ShardId(0);
     let asks_left = || shared.journal().keeps().then(|| left::command(shared, shard));
@@ -199,7 +199,7 @@ pub(super) async fn take_once(
         TakeAnswer::Unfinished(notice) => return Err(shared.unfinished(&notice)),
         TakeAnswer::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
     };
-    if shared.record_format.is_some_and(|wanted| wanted > head.format) && is_first {
+    if shared.record_format().is_some_and(|wanted| wanted > head.format) && is_first {
         tracing::warn!(
             format = %head.format,
             "records go on in this format until every node that is there reads the one of `store.record_format`: upgrade \

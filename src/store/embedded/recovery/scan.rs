@@ -181,7 +181,7 @@ impl<'a> Scan<'a> {
                 return Err(problem::damaged_at(&segment.path, at, text));
             }
             let sealed =
-                self.entries(segment, &frame, at).map_err(|misfit| problem::damaged_at(&segment.path, at, misfit))?;
+                self.entries(segment, &frame, at).map_err(|misfit| problem::misfit_at(&segment.path, at, &misfit))?;
             self.last = Some((frame.group, frame.digest()));
             self.last_frame = Some(at);
             self.meet_snapshot()?;
