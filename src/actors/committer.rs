@@ -135,6 +135,8 @@ pub struct Committer {
     marks: BTreeSet<ShardId>,
     reloads: Vec<Reload>,
     loading: HashSet<ShardId>,
+    /// Shards that could not be loaded just now: each has one retry armed, and nothing asks the store for it before that.
+    resting: HashSet<ShardId>,
     drained: Vec<oneshot::Sender<()>>,
     fatal: bool,
     /// How often it is said that a commit is tried again, and that a shard cannot be taken or loaded yet.
@@ -163,6 +165,7 @@ impl Committer {
             marks: BTreeSet::new(),
             reloads: Vec::new(),
             loading: HashSet::new(),
+            resting: HashSet::new(),
             drained: Vec::new(),
             fatal: false,
             retries: Seldom::new(SAID_EVERY),

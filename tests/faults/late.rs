@@ -215,3 +215,39 @@ async fn what_was_acknowledged_in_a_network_that_is_deleted_meanwhile_is_given_u
         assert!(said.contains(&format!("{address} of `{owner}`")), "{owner}: {log}");
     }
 }
+
+/// Its primary has everything when the node is stopped, and the replica that is promoted then has not. Where the replica has it nothing
+/// is left: the next start has nothing to bring.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_replica_lacks_when_a_node_is_stopped_is_given_back_when_that_is_started_at_the_replica() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(primary) = Redis::replicating(directory.path(), "primary", None) else { return };
+    let replica = Redis::replicating(directory.path(), "replica", Some(primary.port())).unwrap();
+    eventually("the replica follows", || replica.follows()).await;
+    let mut nodes = Nodes::over(directory, primary, Setting { nodes: 1, wired: true, ..Setting::default() });
+    let mut client = nodes.client(0).await;
+    let made = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]});
+    insist(&mut client, "network.create", &made).await;
+    let leaves = |nodes: &Nodes| nodes.cluster.log(0).matches("the next start gives back").count();
+    nodes.cluster.restart(0);
+    assert_eq!(leaves(&nodes), 0, "{}", nodes.logs());
+    replica.signal("-STOP");
+    let mut client = nodes.client(0).await;
+    let mut lost = Vec::new();
+    for n in 0..LOST {
+        let owner = format!("lost/{n}");
+        lost.push((granted(&insist(&mut client, "ip.allocate", &ask(&owner)).await), owner));
+    }
+    nodes.cluster.stop(0);
+    assert_eq!(leaves(&nodes), 1, "{}", nodes.logs());
+    nodes.redis.end();
+    replica.signal("-CONT");
+    replica.ask(&["REPLICAOF", "NO", "ONE"]);
+    nodes.lead(0, &replica);
+    nodes.cluster.again(0);
+    let mut client = nodes.client(0).await;
+    for (known, owner) in &lost {
+        let again = insist(&mut client, "ip.allocate", &ask(owner)).await;
+        assert_eq!((again["created"].clone(), granted(&again)), (json!(false), known.clone()), "{owner}");
+    }
+}

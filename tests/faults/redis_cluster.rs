@@ -72,6 +72,20 @@ async fn who_reads_while_the_slot_is_moved_is_told_that_and_not_that_another_nod
             assert!(error["message"].as_str().unwrap().contains("is being moved from"), "{method}: {error}");
         }
     }
+    // Its owner lets go, as it cannot prove that it is one: then nobody owns it, and each node says the same.
+    let text = format!("slot {slot} of the Redis cluster is being moved from ");
+    let waits = |node| nodes.cluster.figure(node, "allod_owner") == 0.0;
+    eventually("nobody owns it", || waits(0) && waits(1)).await;
+    for node in 0..2 {
+        let mut client = nodes.client(node).await;
+        for n in 0..20 {
+            let told = client.call("ip.allocate", json!({"network": "lan", "owner": format!("o{n}")})).await;
+            let Answer::Refused(_, error) = told else { panic!("{told:?}") };
+            let said = error["message"].as_str().unwrap();
+            assert!(said.contains(&text) && !said.contains("Ask: "), "{said}");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
     nodes.redis.end_move(slot, first, next);
     insist(&mut client, "ip.get", &json!({"network": "lan", "address": "10.0.0.1"})).await;
 }

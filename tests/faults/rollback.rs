@@ -336,3 +336,27 @@ async fn what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_mea
     have_what_they_were_told(&nodes, &mut client, &granted).await;
     eventually("nothing is left to give back", || nodes.figure("allod_store_redo_bytes") == 0.0).await;
 }
+
+/// The older copy is somebody else's by the time it is started: it can refuse nothing any more, and can say nothing of what was lost
+/// but that. It does so once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_stopped_in_order_tells_when_another_one_went_on_from_an_older_copy() {
+    let Some((mut nodes, first, mut client)) = two_nodes().await else { return };
+    let mut granted = Vec::new();
+    grant(&mut client, "a", 3, &mut granted).await;
+    nodes.cluster.stop(1 - first);
+    nodes.cluster.stop(first);
+    // Back to its snapshot.
+    nodes.redis.crash();
+    nodes.cluster.again(1 - first);
+    let again = insist(&mut nodes.client(1 - first).await, "ip.allocate", &wish("b")).await;
+    assert_eq!(again["address"], granted[0].1["address"], "nothing was lost, so nothing is tested");
+    nodes.cluster.again(first);
+    let told =
+        |nodes: &Nodes| nodes.cluster.log(first).matches("the register lacks what this node acknowledged").count();
+    assert_eq!(told(&nodes), 1, "{}", nodes.logs());
+    nodes.cluster.restart(first);
+    assert_eq!(told(&nodes), 1, "{}", nodes.logs());
+    nodes.cluster.serves_still(first);
+    assert!(!nodes.cluster.log(1 - first).contains("the register lacks what"), "{}", nodes.logs());
+}

@@ -158,60 +158,99 @@ async fn with_a_replica_waited_for_an_owner_that_is_cut_off_with_its_primary_ack
 const LOST: usize = 20;
 const TAKEN: usize = 5;
 
-/// Nothing tells it of the other one. What it told is not lost, and what was given twice is told.
+/// Both sides have granted: the owner what only its primary has, the other node some of the same addresses.
+struct Apart {
+    nodes: Nodes<Between>,
+    owner: usize,
+    ways: Ways,
+    /// By address, whom each side told that it is his.
+    lost: BTreeMap<String, String>,
+    taken: BTreeMap<String, String>,
+}
+
+impl Apart {
+    async fn begin() -> Option<Self> {
+        let nodes = Nodes::over(tempfile::tempdir().unwrap(), Between::start()?, setting("redis_replicas = 0"));
+        let owner = nodes.cluster.owner_but(None).await;
+        let mut old = nodes.client(owner).await;
+        makes_lan(&mut old).await;
+        let ways = Ways::of(&nodes, owner).await;
+        // A change and a proof: so each of its connections is there before nobody names the primary any more.
+        for created in [true, false] {
+            assert_eq!(insist(&mut old, "ip.allocate", &ask("known")).await["created"], created);
+        }
+        let [primary, replica] = &nodes.redis.keeper.servers;
+        eventually("the replica has it", || replica.of_heads("seq") == primary.of_heads("seq")).await;
+        Between::cut(&nodes, &ways);
+        let mut lost = BTreeMap::new();
+        for n in 0..LOST {
+            let owner = format!("lost/{n}");
+            let granted = insist(&mut old, "ip.allocate", &ask(&owner)).await;
+            lost.insert(granted["address"].as_str().unwrap().to_owned(), owner);
+        }
+        assert_eq!(nodes.cluster.owner_but(Some(owner)).await, 1 - owner);
+        let mut new = nodes.client(1 - owner).await;
+        let mut taken = BTreeMap::new();
+        for n in 0..TAKEN {
+            let owner = format!("other/{n}");
+            let granted = insist(&mut new, "ip.allocate", &ask(&owner)).await;
+            taken.insert(granted["address"].as_str().unwrap().to_owned(), owner);
+        }
+        // Both at one time.
+        insist(&mut old, "ip.allocate", &ask("lost/0")).await;
+        let owns = |node| nodes.cluster.figure(node, "allod_owner");
+        assert_eq!([owns(0), owns(1)], [1.0; 2], "{}", nodes.logs());
+        let log = nodes.cluster.log(owner);
+        assert!(log.contains("not say who the primary is"), "{log}");
+        Some(Self { nodes, owner, ways, lost, taken })
+    }
+
+    /// The cut is over. What the owner told is not lost, and what was given twice is told.
+    async fn comes_back(&self) {
+        let Self { nodes, owner, lost, taken, .. } = self;
+        let (owner, mut new) = (*owner, nodes.client(1 - owner).await);
+        let became = |became: &str| {
+            nodes.cluster.figure(owner, &format!("allod_late_claims_total{{became=\"{became}\"}}")) as usize
+        };
+        eventually("it brings what it has", || became("healed") + became("conflict") >= LOST).await;
+        assert_eq!((became("healed"), became("conflict")), (LOST - TAKEN, TAKEN), "{}", nodes.logs());
+        for (address, owner) in lost.iter().chain([(&"10.200.0.1".to_owned(), &"known".to_owned())]) {
+            let got = insist(&mut new, "ip.get", &json!({"network": "lan", "address": address})).await;
+            let holder = taken.get(address).unwrap_or(owner);
+            assert_eq!(got["reservation"]["owner"], json!(holder), "{address}");
+        }
+        let conflicts = insist(&mut new, "cluster.conflicts", &json!({"network": "lan"})).await;
+        let told = conflicts["conflicts"].as_array().unwrap().iter().map(|conflict| {
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            let owners = (text(&conflict["late"]["owner"]), text(&conflict["present"]["owner"]));
+            (text(&conflict["address"]), owners)
+        });
+        let twice = taken.iter().map(|(address, owner)| (address.clone(), (lost[address].clone(), owner.clone())));
+        assert_eq!(told.collect::<BTreeMap<_, _>>(), twice.collect(), "{conflicts}");
+        let Answer::Refused(kind, error) = new.call("ip.allocate", ask("new")).await else { panic!("it grants") };
+        assert_eq!((kind.as_str(), &error["data"]["reason"]), ("not_ready", &json!("conflicts")), "{error}");
+    }
+}
+
+/// Nothing tells it of the other one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_owner_acknowledged_that_was_cut_off_with_its_primary_comes_back_as_claims_and_conflicts() {
-    let Some(between) = Between::start() else { return };
-    let nodes = Nodes::over(tempfile::tempdir().unwrap(), between, setting("redis_replicas = 0"));
-    let owner = nodes.cluster.owner_but(None).await;
-    let mut old = nodes.client(owner).await;
-    makes_lan(&mut old).await;
-    let ways = Ways::of(&nodes, owner).await;
-    // A change and a proof: so each of its connections is there before nobody names the primary any more.
-    for created in [true, false] {
-        assert_eq!(insist(&mut old, "ip.allocate", &ask("known")).await["created"], created);
-    }
-    let [primary, replica] = &nodes.redis.keeper.servers;
-    eventually("the replica has it", || replica.of_heads("seq") == primary.of_heads("seq")).await;
-    Between::cut(&nodes, &ways);
-    let mut lost = BTreeMap::new();
-    for n in 0..LOST {
-        let owner = format!("lost/{n}");
-        let granted = insist(&mut old, "ip.allocate", &ask(&owner)).await;
-        lost.insert(granted["address"].as_str().unwrap().to_owned(), owner);
-    }
-    assert_eq!(nodes.cluster.owner_but(Some(owner)).await, 1 - owner);
-    let mut new = nodes.client(1 - owner).await;
-    let mut taken = BTreeMap::new();
-    for n in 0..TAKEN {
-        let owner = format!("other/{n}");
-        let granted = insist(&mut new, "ip.allocate", &ask(&owner)).await;
-        taken.insert(granted["address"].as_str().unwrap().to_owned(), owner);
-    }
-    // Both at one time.
-    insist(&mut old, "ip.allocate", &ask("lost/0")).await;
-    let owns = |node| nodes.cluster.figure(node, "allod_owner");
-    assert_eq!([owns(0), owns(1)], [1.0; 2], "{}", nodes.logs());
-    let log = nodes.cluster.log(owner);
-    assert!(log.contains("not say who the primary is"), "{log}");
-    Between::heal(&nodes, &ways);
-    let became =
-        |became: &str| nodes.cluster.figure(owner, &format!("allod_late_claims_total{{became=\"{became}\"}}")) as usize;
-    eventually("it brings what it has", || became("healed") + became("conflict") >= LOST).await;
-    assert_eq!((became("healed"), became("conflict")), (LOST - TAKEN, TAKEN), "{}", nodes.logs());
-    for (address, owner) in lost.iter().chain([(&"10.200.0.1".to_owned(), &"known".to_owned())]) {
-        let got = insist(&mut new, "ip.get", &json!({"network": "lan", "address": address})).await;
-        let holder = taken.get(address).unwrap_or(owner);
-        assert_eq!(got["reservation"]["owner"], json!(holder), "{address}");
-    }
-    let conflicts = insist(&mut new, "cluster.conflicts", &json!({"network": "lan"})).await;
-    let told = conflicts["conflicts"].as_array().unwrap().iter().map(|conflict| {
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let owners = (text(&conflict["late"]["owner"]), text(&conflict["present"]["owner"]));
-        (text(&conflict["address"]), owners)
-    });
-    let twice = taken.iter().map(|(address, owner)| (address.clone(), (lost[address].clone(), owner.clone())));
-    assert_eq!(told.collect::<BTreeMap<_, _>>(), twice.collect(), "{conflicts}");
-    let Answer::Refused(kind, error) = new.call("ip.allocate", ask("new")).await else { panic!("it grants") };
-    assert_eq!((kind.as_str(), &error["data"]["reason"]), ("not_ready", &json!("conflicts")), "{error}");
+    let Some(apart) = Apart::begin().await else { return };
+    Between::heal(&apart.nodes, &apart.ways);
+    apart.comes_back().await;
+}
+
+/// Its primary has everything, and nobody goes on from that: what only its memory had is on its disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_owner_acknowledged_that_is_stopped_while_it_is_cut_off_with_its_primary_comes_back_when_it_is_started()
+{
+    let Some(mut apart) = Apart::begin().await else { return };
+    apart.nodes.cluster.stop(apart.owner);
+    let log = apart.nodes.cluster.log(apart.owner);
+    assert!(log.contains("the next start gives back what is missing"), "{log}");
+    Between::heal(&apart.nodes, &apart.ways);
+    let [primary, replica] = &apart.nodes.redis.keeper.servers;
+    eventually("the old primary follows the new one", || primary.follows() && !replica.follows()).await;
+    apart.nodes.cluster.again(apart.owner);
+    apart.comes_back().await;
 }

@@ -65,6 +65,10 @@ pub struct FaultyStore {
     pub late: Mutex<Vec<Arc<Late>>>,
     /// Loads find that somebody else took the shard.
     pub overtaken: std::sync::atomic::AtomicBool,
+    /// Loads are refused.
+    pub loads_fail: std::sync::atomic::AtomicBool,
+    /// How often one was begun.
+    pub loads_begun: std::sync::atomic::AtomicU64,
     /// Nobody can say whether the owner still is one.
     pub unproved: std::sync::atomic::AtomicBool,
     /// Each proof takes so long, or to say that it is not to be had.
@@ -97,6 +101,8 @@ impl FaultyStore {
             open: watch::Sender::new(true),
             loads: watch::Sender::new(true),
             overtaken: false.into(),
+            loads_fail: false.into(),
+            loads_begun: 0.into(),
             unproved: false.into(),
             proof_takes_ms: 0.into(),
             no_room_to_take: false.into(),
@@ -206,6 +212,10 @@ impl Store for FaultyStore {
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
         if self.overtaken.load(std::sync::atomic::Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Fenced { shard, current: Epoch(9) })));
+        }
+        self.loads_begun.fetch_add(1, Ordering::SeqCst);
+        if self.loads_fail.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(io_error())));
         }
         let (inner, mut loads) = (Arc::clone(&self.inner), self.loads.subscribe());
         let takes = Duration::from_millis(self.image_takes_ms.load(Ordering::Relaxed));

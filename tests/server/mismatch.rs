@@ -1,5 +1,8 @@
 //! The store finds something else than a change expects: memory is wrong in some way that nobody thought of.
 
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
 use serde_json::{Value, json};
 
 use crate::faulty::Fault;
@@ -105,4 +108,24 @@ fn an_act_over_two_networks_that_finds_something_else_is_done_in_neither() {
     assert_eq!(client.ok("ip.list", json!({}))["reservations"], json!([]));
     let again = client.ok("ip.acquire", both);
     assert_eq!(again["reservations"].as_array().map(Vec::len), Some(2));
+}
+
+/// Each request that ends asks whether something is to be loaded, and so does each failure.
+#[test]
+fn a_shard_that_cannot_be_loaded_is_tried_again_once_a_second_however_many_ask_meanwhile() {
+    let server = TestServer::new();
+    let mut client = two_networks(&server);
+    let begun_before = server.store.loads_begun.load(Ordering::SeqCst);
+    server.store.loads_fail.store(true, Ordering::SeqCst);
+    server.store.next([Fault::Mismatch]);
+    let begun = Instant::now();
+    was_not_done(&client.call("ip.allocate", json!({"network": "lan", "owner": "a"})));
+    for n in 0..200 {
+        client.ok("ip.allocate", json!({"network": "dmz", "owner": format!("o{n}")}));
+    }
+    let loads = server.store.loads_begun.load(Ordering::SeqCst) - begun_before;
+    // The first, and one for each second since.
+    assert!((1..=2 + begun.elapsed().as_secs()).contains(&loads), "{loads} in {:?}", begun.elapsed());
+    server.store.loads_fail.store(false, Ordering::SeqCst);
+    assert_eq!(client.allocate("a")["created"], true, "it is loaded with the next try");
 }

@@ -253,7 +253,8 @@ impl Committer {
         self.tell_drained();
     }
 
-    /// Loads the shards of networks that asked and have nothing under way any more.
+    /// Loads the shards of networks that asked and have nothing under way any more. One that could not be loaded just now rests first,
+    /// whoever asks meanwhile.
     pub(super) fn kick_reloads(&mut self, ctx: &mut Context<Self>) {
         if self.recovering || self.reloads.is_empty() {
             return;
@@ -262,7 +263,9 @@ impl Committer {
         let mut waiting = Vec::new();
         // Whoever asked may have learned it otherwise.
         for reload in self.reloads.drain(..).filter(|reload| !reload.to.is_closed()) {
-            if self.networks.contains_key(&reload.lane.id) || self.loading.contains(&reload.lane.shard) {
+            let shard = &reload.lane.shard;
+            let is_put_off = self.loading.contains(shard) || self.resting.contains(shard);
+            if is_put_off || self.networks.contains_key(&reload.lane.id) {
                 waiting.push(reload);
             } else {
                 of_shard.entry(reload.lane.shard).or_default().push(reload);
@@ -323,7 +326,11 @@ impl Committer {
                         tracing::error!(shard = shard.0, error, unsaid, "the shard cannot be loaded; tried again");
                     }
                     act.reloads.extend(reloads);
-                    ctx.run_later(RETRY_AFTER_MAX, Self::kick_reloads);
+                    act.resting.insert(shard);
+                    ctx.run_later(RETRY_AFTER_MAX, move |act, ctx| {
+                        act.resting.remove(&shard);
+                        act.kick_reloads(ctx);
+                    });
                 }
             }
         }));

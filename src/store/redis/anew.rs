@@ -126,7 +126,10 @@ impl Anew {
             && let Some(stray) = link.place().stray().await?
         {
             let at = link.name();
-            let text = format!("Redis at {at} was not emptied: {stray} is on another server, where a move broke off");
+            let text = format!(
+                "Redis at {at} was not emptied: {stray}, which is not its own, as the move of the slot broke off (`redis-cli \
+                 --cluster fix` ends one)"
+            );
             return Err(self.refused(text));
         }
         let is_begun = self.ask(link, &self.call(shas, keys)?).await?;

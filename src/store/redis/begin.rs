@@ -115,12 +115,13 @@ pub(super) async fn begin(
         left_journals.extend(LeftJournal::find(link, keys, about, options.accept_rollback).await?);
     }
     if let Some(identity) = identity {
+        let mut lost = Vec::new();
         // Of another register nothing was acknowledged.
         if identity.known == Some(register) {
             went_on = reach::check(link, keys, identity, options.accept_rollback).await?;
-            reach::check_stood(link, keys, identity, options.accept_rollback).await?;
+            lost = reach::check_stood(link, keys, identity, options.accept_rollback).await?;
         }
-        identity.remember(register, options.accept_rollback)?;
+        identity.remember(register, options.accept_rollback, &lost)?;
     }
     Ok(Begun { server, shas, register, shards, notice, went_on, left_journals })
 }

@@ -153,8 +153,11 @@ async fn look(
             && let RedisReach::Behind(stands_at) = reach::reach(&mut link, keys, noted).await?
         {
             behind = Some(WentBack { acknowledged: noted.told.seq.0, stands_at });
-        } else if let Some((_, told, stands_at)) = reach::behind_stop(&mut link, keys, identity).await? {
-            behind = Some(WentBack { acknowledged: told.0, stands_at });
+        } else {
+            // Of what somebody went on without the next start tells, and is not refused.
+            let lacking = reach::lacking_since_stop(&mut link, keys, identity).await?;
+            let refused = lacking.into_iter().find(|lacking| !lacking.went_on);
+            behind = refused.map(|lacking| WentBack { acknowledged: lacking.told.0, stands_at: lacking.there });
         }
     }
     let findings = server.findings(replicas, in_cluster);

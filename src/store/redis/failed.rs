@@ -23,6 +23,14 @@ pub(super) enum Failed {
 }
 
 impl Failed {
+    /// The same, told otherwise.
+    pub(super) fn map(self, told: impl FnOnce(StoreError) -> StoreError) -> Self {
+        match self {
+            Self::NotApplied(error) => Self::NotApplied(told(error)),
+            Self::Unknown(error) => Self::Unknown(told(error)),
+        }
+    }
+
     pub(super) fn into_error(self) -> StoreError {
         let (Failed::NotApplied(error) | Failed::Unknown(error)) = self;
         error
@@ -125,11 +133,34 @@ pub(super) fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> S
         let kind = if refusal.is_for_good() { std::io::ErrorKind::PermissionDenied } else { std::io::ErrorKind::Other };
         return StoreError::Io { context, source: Arc::new(std::io::Error::new(kind, refusal.clone())) };
     }
+    if let Some(moves) = of_moving_slot(&said(error)) {
+        return moving(context, moves);
+    }
     // As one sentence: the error repeats the one below it.
     let for_good = is_denied(error) || is_misnamed(error);
     let kind = if for_good { std::io::ErrorKind::PermissionDenied } else { std::io::ErrorKind::Other };
     let source = std::io::Error::new(kind, said(error));
     StoreError::Io { context, source: Arc::new(source) }
+}
+
+/// A slot is being moved, and what was asked for may be on either side.
+pub(super) fn moving(context: Arc<str>, why: String) -> StoreError {
+    StoreError::Io { context, source: Arc::new(std::io::Error::new(std::io::ErrorKind::ResourceBusy, why)) }
+}
+
+/// Is it that?
+pub(super) fn is_moving(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::ResourceBusy)
+}
+
+/// What Redis says while it moves a slot key by key (ASK, TRYAGAIN), for people. Who gives it away it does not say.
+fn of_moving_slot(said: &str) -> Option<String> {
+    let said = said.trim_start_matches('"');
+    if let Some((slot, to)) = said.strip_prefix("Ask: ").and_then(|rest| rest.split_once(' ')) {
+        return Some(format!("slot {slot} of the Redis cluster is being moved to {to}"));
+    }
+    said.starts_with("TryAgain: ")
+        .then(|| "the slot of the register is being moved to another server of the Redis cluster".into())
 }
 
 /// Its words. Of several commands that were asked together the first says what there is to say; and that a client found it is said
@@ -174,6 +205,16 @@ mod tests {
     fn class(refused: &str) -> Failed {
         let answer = redis::parse_redis_value(format!("-{refused}\r\n").as_bytes());
         classify(&answer.and_then(Value::extract_error).unwrap_err(), &"redis".into())
+    }
+
+    #[test]
+    fn what_redis_refuses_while_a_slot_is_moved_is_told_as_that() {
+        let told = |refused| class(refused).into_error().to_string();
+        let asked = told("ASK 15441 10.82.0.24:6379");
+        assert!(asked.ends_with("slot 15441 of the Redis cluster is being moved to 10.82.0.24:6379"), "{asked}");
+        let asked = told("TRYAGAIN Multiple keys request during rehashing of slot");
+        assert!(asked.ends_with("is being moved to another server of the Redis cluster"), "{asked}");
+        assert!(is_moving(&class("ASK 1 h:1").into_error()) && !is_moving(&class("BUSY no").into_error()));
     }
 
     /// The words of several versions of Redis; some give what a script is refused a code that is theirs for commands, too.

@@ -3,23 +3,33 @@
 //! Where that cannot be known now (Redis is away, or another node gives back its part first) all that is remembered is left on
 //! this machine's disk (see `redo`): its memory ends with the process, and nobody else knew.
 //!
+//! *An owner and its primary are cut off from all others, and no replica is waited for: it acknowledges, and is stopped. The primary
+//! has everything, and nobody goes on from it.* So where replicas are not waited for, it is asked whether those that follow have
+//! everything, and whether most of those answer who say which server is the primary; else all of it is left, too.
+//!
 //! So also where the store stopped: Redis was emptied and nobody wrote it anew, or went back, or lost a part, or has another register.
 //! Whoever brings its data back may bring an older copy. Where it went back, that is left which was not put aside, and what was noted
 //! of it then stays. Not of a register that was moved: whoever moved it saw to that. Nor of one that this process wrote anew, which has
 //! all of it; but how far it had been acknowledged is noted.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use redis::{Cmd, Value};
 
 use super::failed::Failed;
 use super::heal;
 use super::late;
 use super::link::Link;
 use super::redo;
+use super::server::{self, ServerFacts};
 use super::shared::RedisShared;
 use crate::store::{Seq, StoreError};
 
 /// A stop has waited for Redis before this.
 const LOOKS_WITHIN: Duration = Duration::from_secs(2);
+/// How long replicas are waited for: those that follow closely have everything in a moment.
+const REPLICAS_WITHIN: Duration = Duration::from_millis(300);
 
 /// See the module's text.
 pub(super) async fn say(shared: &RedisShared, link: &mut Link) {
@@ -67,5 +77,35 @@ async fn has_everything(shared: &RedisShared, link: &mut Link) -> Result<(), Sto
         shared.sound()?;
     }
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
-    late::review(shared, link).await
+    late::review(shared, link).await?;
+    outlives_a_failover(shared, link).await
+}
+
+/// Does whoever may be the primary next have everything? Where replicas are waited for, they have what was acknowledged.
+async fn outlives_a_failover(shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
+    if shared.waits() {
+        return Ok(());
+    }
+    let context = format!("asking who else has what is in Redis at {}", shared.place);
+    let lacks =
+        |why: String| StoreError::Io { context: context.clone().into(), source: Arc::new(std::io::Error::other(why)) };
+    if !link.place().is_named_by_most().await {
+        return Err(lacks("most of those who say who the primary is do not answer".to_owned()));
+    }
+    shared.sees_followers(&ServerFacts::now(link).await);
+    let (following, gone) = shared.count_followers();
+    if gone > 0 {
+        return Err(lacks(format!("{gone} of its replicas are gone")));
+    }
+    if following == 0 {
+        return Ok(());
+    }
+    let mut wait = Cmd::new();
+    wait.arg("WAIT").arg(following).arg(REPLICAS_WITHIN.as_millis() as u64);
+    match server::probe_then(link, &shared.shas, &shared.keys, wait).await.map_err(Failed::into_error)? {
+        Ok(Value::Int(have)) if usize::try_from(have).is_ok_and(|have| have >= following) => Ok(()),
+        Ok(Value::Int(have)) => Err(lacks(format!("{following} replicas follow, and {have} have everything"))),
+        Ok(_) => Err(lacks("replicas are waited for, and not counted".to_owned())),
+        Err(error) => Err(lacks(error.to_string())),
+    }
 }

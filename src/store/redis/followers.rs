@@ -1,7 +1,7 @@
 //! Which replicas follow Redis, and which were seen to and do no more: by name, for the operator who is told that too few are
 //! there. WAIT counts them and names none; INFO names those that are connected.
 //!
-//! Asked by `watch`; told by `shared` where too few answer. Nothing is decided by it.
+//! Asked by `watch`; told by `shared` where too few answer. `farewell` counts them, and nothing else is decided by it.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +18,8 @@ pub(super) struct Followers {
     /// Which run of Redis was asked: another one has replicas of its own.
     run: Option<String>,
     present: Vec<FollowingReplica>,
+    /// How many of them there were at most.
+    most: usize,
     /// By address, since when each is missed.
     gone: BTreeMap<String, Instant>,
 }
@@ -37,7 +39,13 @@ impl Followers {
         {
             self.gone.remove(&oldest);
         }
+        self.most = self.most.max(replicas.len());
         self.present = replicas;
+    }
+
+    /// How many are there, and how many fewer that is than there were. One that came back under another address is not missing.
+    pub(super) fn count(&self) -> (usize, usize) {
+        (self.present.len(), self.most - self.present.len())
     }
 
     /// Who is missing, and how far those are that are there: a sentence without its full stop. None where none was ever seen.
@@ -101,7 +109,11 @@ mod tests {
         for n in 0..100 {
             followers.sees(Some("a"), vec![replica(&format!("r{n:03}:6379"), 0)], begun + Duration::from_secs(n));
         }
-        assert_eq!(followers.gone.len(), GONE_MAX);
+        assert_eq!(
+            (followers.gone.len(), followers.count()),
+            (GONE_MAX, (1, 0)),
+            "each came in the place of the one before"
+        );
         let told = followers.told(begun + Duration::from_secs(99)).unwrap();
         assert!(told.contains("r098:6379 is gone") && !told.contains("r001:6379"), "{told}");
     }

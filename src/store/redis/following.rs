@@ -8,7 +8,7 @@
 //!
 //! Neighbours: `sentinels` and `cluster` ask who it is; `link` connects to it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub(super) struct Following {
     known: Mutex<Option<NamedPrimary>>,
     /// How often that changed.
     changes: AtomicU64,
+    /// More than half of those who were asked last answered.
+    hears_most: AtomicBool,
     doubt: Mutex<Doubt>,
 }
 
@@ -90,6 +92,7 @@ impl Following {
 
     /// Whom those who answered name, of so many who were asked. None where nobody is named who may be followed.
     pub(super) fn elect(&self, named: &[NamedPrimary], asked: usize, whose: &str) -> Option<NamedPrimary> {
+        self.hears_most.store(named.len() * 2 > asked, Ordering::Release);
         let votes = |one: &NamedPrimary| named.iter().filter(|other| other.is_at(&one.host, one.port)).count();
         let by_most = named.iter().filter(|one| votes(one) * 2 > asked).max_by_key(|one| one.epoch);
         let (mut known, mut doubt) = (self.known(), self.doubt());
@@ -132,6 +135,11 @@ impl Following {
             }
         }
         Some(most)
+    }
+
+    /// Did more than half of those who were asked last say who it is?
+    pub(super) fn hears_most(&self) -> bool {
+        self.hears_most.load(Ordering::Acquire)
     }
 
     /// Whom more than half name instead of the one that is followed.
@@ -198,7 +206,7 @@ mod tests {
     fn whom_most_name_under_a_lower_epoch_is_followed_once_the_one_of_before_is_out_of_reach() {
         let (following, now) = (Following::default(), Instant::now());
         let unreached = |seconds| following.was_reached("10.0.0.9", 1, false, now + Duration::from_secs(seconds));
-        assert_eq!(gone_to(&following, [Some((7, 1)), None, None]), 1);
+        assert_eq!((gone_to(&following, [Some((7, 1)), None, None]), following.hears_most()), (1, false));
         let (most, few) = ([Some((7, 1)), Some((0, 2)), Some((0, 2))], [Some((7, 1)), Some((0, 2)), None]);
         assert_eq!((gone_to(&following, most), following.instead().as_deref()), (1, Some("10.0.0.9:2")));
         (0..5).for_each(unreached);
@@ -210,7 +218,7 @@ mod tests {
         unreached(20);
         assert_eq!(gone_to(&following, most), 1);
         (21..=25).for_each(unreached);
-        assert_eq!(gone_to(&following, few), 1, "not by more than half");
+        assert_eq!((gone_to(&following, few), following.hears_most()), (1, true), "not by more than half");
         assert_eq!((gone_to(&following, most), following.changes()), (2, 1));
         // Whoever did not hear of that yet names the one of before still.
         assert_eq!([gone_to(&following, most), gone_to(&following, few)], [2, 2]);

@@ -136,13 +136,15 @@ impl IdentityFile {
     }
 
     /// Writes down which register it is, durably. How far that had been acknowledged is known until the next stop in order, unless
-    /// it is `accepted` that it went back.
-    pub(super) fn remember(&self, register: u128, accepted: bool) -> Result<(), StoreError> {
-        let stood = if self.known == Some(register) && !accepted { &self.stood[..] } else { &[] };
-        if self.known == Some(register) && self.behind.is_none() && stood.len() == self.stood.len() {
+    /// it is `accepted` that it went back; but not of what is `lost`, which was told.
+    pub(super) fn remember(&self, register: u128, accepted: bool, lost: &[ShardId]) -> Result<(), StoreError> {
+        let is_known = self.known == Some(register);
+        let stays = |stood: &&Stood| is_known && !accepted && !lost.contains(&stood.shard);
+        let stood: Vec<Stood> = self.stood.iter().filter(stays).cloned().collect();
+        if is_known && self.behind.is_none() && stood.len() == self.stood.len() {
             return Ok(());
         }
-        self.stood(register, stood)
+        self.stood(register, &stood)
     }
 
     /// Writes down that a shard was acknowledged up to this batch, and stood further back.
@@ -187,7 +189,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_as_text_is_damaged_and_no_matter_of_redis() {
         let directory = tempfile::tempdir().unwrap();
-        IdentityFile::read(directory.path()).unwrap().remember(7, false).unwrap();
+        IdentityFile::read(directory.path()).unwrap().remember(7, false, &[]).unwrap();
         let path = directory.path().join(REDIS_FILE);
         let mut bytes = std::fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() |= 0x80;
@@ -202,25 +204,28 @@ mod tests {
         let inside = directory.path().join("new");
         let identity = IdentityFile::read(&inside).unwrap();
         assert_eq!(identity.known, None);
-        identity.remember(7, false).unwrap();
+        identity.remember(7, false, &[]).unwrap();
         assert_eq!(IdentityFile::read(&inside).unwrap().known, Some(7));
-        IdentityFile::read(&inside).unwrap().remember(8, false).unwrap();
+        IdentityFile::read(&inside).unwrap().remember(8, false, &[]).unwrap();
         assert_eq!(IdentityFile::read(&inside).unwrap().known, Some(8));
         let told = Point { token: Token(u128::MAX), seq: Seq(17), digest: Digest(5) };
         let behind = Behind { shard: ShardId(3), told, epoch: Epoch(2), found: Some(Token(9)) };
         identity.went_back(8, &behind).unwrap();
         let read = IdentityFile::read(&inside).unwrap();
         assert_eq!((read.known, &read.behind), (Some(8), &Some(behind.clone())));
-        read.remember(8, false).unwrap();
+        read.remember(8, false, &[]).unwrap();
         assert_eq!(IdentityFile::read(&inside).unwrap().behind, None);
         let tokens = vec![Token(u128::MAX), Token(3)];
         let stood = [3, 4].map(|shard| Stood { shard: ShardId(shard), told, epoch: Epoch(2), tokens: tokens.clone() });
         identity.stood(8, &stood).unwrap();
         let read = IdentityFile::read(&inside).unwrap();
         assert_eq!((read.known, &read.behind, &read.stood[..]), (Some(8), &None, &stood[..]));
-        for (register, accepted, left) in [(8, false, 2), (8, true, 0), (9, false, 0)] {
+        let lost = &[ShardId(4)][..];
+        for (register, accepted, lost, left) in
+            [(8, false, &[][..], 2), (8, false, lost, 1), (8, true, &[], 0), (9, false, &[], 0)]
+        {
             identity.stood(8, &stood).unwrap();
-            IdentityFile::read(&inside).unwrap().remember(register, accepted).unwrap();
+            IdentityFile::read(&inside).unwrap().remember(register, accepted, lost).unwrap();
             let read = IdentityFile::read(&inside).unwrap();
             assert_eq!((read.known, read.stood.len()), (Some(register), left));
         }

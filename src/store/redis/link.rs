@@ -14,7 +14,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::time::Instant;
 
-use super::failed::{Failed, classify, is_over, of_connecting, of_reading, of_script, strange, timed_out};
+use super::failed::{
+    Failed, classify, is_moving, is_over, moving, of_connecting, of_reading, of_script, strange, timed_out,
+};
 use super::place::RedisPlace;
 use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
@@ -214,8 +216,19 @@ impl Link {
             self.broken(number);
         }
         match answered {
-            Ok(answers) => answers.map_err(|error| classify(&error, self.name())),
+            Ok(answers) => answers.map_err(|error| classify(&error, self.name()).map(|error| self.told(error))),
             Err(_) => Err(Failed::Unknown(timed_out("waiting for an answer of", self.name()))),
+        }
+    }
+
+    /// An error as it is told: where the register's slot is being moved it is known from where, too.
+    fn told(&self, error: StoreError) -> StoreError {
+        match (error, self.place.moving()) {
+            (error @ StoreError::Io { .. }, Some(why)) if is_moving(&error) => {
+                let StoreError::Io { context, .. } = error else { return error };
+                moving(context, why.to_string())
+            }
+            (error, _) => error,
         }
     }
 
@@ -237,7 +250,7 @@ impl Link {
         if broken {
             self.broken(number);
         }
-        Ok((result?, reading))
+        Ok((result.map_err(|failed| failed.map(|error| self.told(error)))?, reading))
     }
 
     /// Sends commands that only read, and waits for their answers.
@@ -266,7 +279,7 @@ impl Link {
             Ok(Ok(values)) => return Ok(values),
             Ok(Err(error)) => {
                 let user = self.shas.as_deref().map_or("default", |shas| &*shas.user);
-                let told = of_reading(&error, user, self.name());
+                let told = self.told(of_reading(&error, user, self.name()));
                 if !is_over(&error) {
                     return Err(told);
                 }

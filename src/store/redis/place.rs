@@ -186,6 +186,17 @@ impl RedisPlace {
         }
     }
 
+    /// Do most of those answer who say who the primary is? Behind the others another one may be it by now. Where nobody decides that
+    /// it is always the same.
+    pub(super) async fn is_named_by_most(&self) -> bool {
+        let asked = match &self.whom {
+            Whom::One(_) | Whom::Over(_) => return true,
+            Whom::Named(sentinels) => sentinels.primary().await,
+            Whom::Slot(cluster) => cluster.primary().await,
+        };
+        asked.is_ok() && self.following().is_none_or(Following::hears_most)
+    }
+
     /// The server that was gone to says itself that it is no primary. (Those of a cluster are asked that beforehand.)
     pub(super) fn steps_down(&self, gone_to: &RedisServer) {
         if let (Whom::Named(sentinels), Some(ConnectionAddr::Tcp(host, port))) = (&self.whom, gone_to.address()) {

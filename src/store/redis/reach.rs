@@ -166,50 +166,77 @@ pub(super) async fn check(
 }
 
 /// What was acknowledged when this server was stopped in order must be there, unless it is `accepted` that it is not: an older copy
-/// of Redis may have been brought back since. Another node, which lives, is given time to give it back: then it was a failover.
+/// of Redis may have been brought back since. Another node, which lives, is given time to give it back: then it was a failover. Where
+/// somebody went on without it, that is told, and of which shards: it is too late to refuse anything.
 pub(super) async fn check_stood(
     link: &mut Link,
     keys: &Keys,
     identity: &IdentityFile,
     accepted: bool,
-) -> Result<(), StoreError> {
+) -> Result<Vec<ShardId>, StoreError> {
     let end = Instant::now() + GIVEN_BACK_WITHIN;
-    while let Some(found) = behind_stop(link, keys, identity).await? {
-        if accepted || Instant::now() >= end {
-            return unless_accepted(link, identity, found, accepted);
+    let lacking = loop {
+        let lacking = lacking_since_stop(link, keys, identity).await?;
+        match lacking.iter().find(|lacking| !lacking.went_on) {
+            Some(_) if !accepted && Instant::now() < end => tokio::time::sleep(LOOKED_AT_EVERY).await,
+            Some(&Lacking { shard, told, there, .. }) => {
+                unless_accepted(link, identity, (shard, told, there), accepted)?;
+                break lacking;
+            }
+            None => break lacking,
         }
-        tokio::time::sleep(LOOKED_AT_EVERY).await;
-    }
-    Ok(())
+    };
+    let lost = lacking.into_iter().filter(|lacking| lacking.went_on);
+    let tell = |Lacking { shard, told, there, .. }: Lacking| {
+        tracing::error!(
+            redis = %link.name(),
+            shard = shard.0,
+            acknowledged = told.0,
+            goes_on_at = there,
+            "the register lacks what this node acknowledged before it was stopped in order: an older copy of Redis was brought back, or a \
+             failover lost it, and another node went on from there. What was granted then may be granted to others by now: compare \
+             with who uses it, and `allod ip claim` for whoever has what is not listed any more"
+        );
+        shard
+    };
+    Ok(lost.map(tell).collect())
 }
 
-/// A shard that stands further back than was acknowledged of it at the last stop in order: up to where, and where it stands. Where
-/// somebody else went on, that is his line; where what was left on this machine's disk is still to be given back, it is no loss.
-pub(super) async fn behind_stop(
+/// A shard that lacks something that was acknowledged of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lacking {
+    pub(super) shard: ShardId,
+    /// Up to which batch it was.
+    pub(super) told: Seq,
+    /// Where it stands.
+    pub(super) there: u64,
+    /// As somebody else's, who went on without it.
+    pub(super) went_on: bool,
+}
+
+/// Which shards lack what was acknowledged of them at the last stop in order, for certain. Where what was left on this machine's disk
+/// is still to be given back, it is no loss.
+pub(super) async fn lacking_since_stop(
     link: &mut Link,
     keys: &Keys,
     identity: &IdentityFile,
-) -> Result<Option<(ShardId, Seq, u64)>, StoreError> {
+) -> Result<Vec<Lacking>, StoreError> {
+    let mut lacking = Vec::new();
     if identity.stood.is_empty() {
-        return Ok(None);
+        return Ok(lacking);
     }
     let heads = heads(link, keys, identity.stood.iter().map(|stood| stood.shard)).await?;
-    let mut left = None;
     for (Stood { shard, told, epoch, tokens }, head) in identity.stood.iter().zip(heads) {
-        if !tokens.contains(&head.token)
-            || goes_through(link, keys, (*shard, *told, *epoch), &head, ANSWER_WITHIN).await? != Some(false)
-        {
-            continue;
-        }
-        let left = match &mut left {
-            Some(left) => left,
-            None => left.insert(redo::shards_left(identity)?),
-        };
-        if !left.contains(shard) {
-            return Ok(Some((*shard, told.seq, head.seq.0)));
+        if goes_through(link, keys, (*shard, *told, *epoch), &head, ANSWER_WITHIN).await? == Some(false) {
+            let went_on = !tokens.contains(&head.token);
+            lacking.push(Lacking { shard: *shard, told: told.seq, there: head.seq.0, went_on });
         }
     }
-    Ok(None)
+    if !lacking.is_empty() {
+        let left = redo::shards_left(identity)?;
+        lacking.retain(|lacking| !left.contains(&lacking.shard));
+    }
+    Ok(lacking)
 }
 
 /// Refuses that a shard stands at a batch, and was told of up to a later one, unless that is `accepted`.

@@ -89,6 +89,11 @@ impl RedisShared {
         }
     }
 
+    /// How many follow, as Redis named them last, and how many were seen to and do no more.
+    pub(super) fn count_followers(&self) -> (usize, usize) {
+        locked(&self.followers).count()
+    }
+
     /// Which of them are missing while too few answer, and how far the others are, behind what is said of that already.
     pub(super) fn named_followers(&self) -> String {
         let told = locked(&self.followers).told(Instant::now());

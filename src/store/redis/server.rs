@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 
-use super::failed::Failed;
+use super::failed::{Failed, strange};
 use super::keys::Keys;
 use super::link::Link;
 use super::refusal::joined;
@@ -412,6 +412,19 @@ pub(super) async fn probe(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<b
     probe.arg("x".repeat(COMPACT_VALUE_BYTES)).number(COMPACT_FIELDS as u64);
     let encoding = link.call(&probe, ANSWER_WITHIN).await?;
     Ok(matches!(encoding, Value::BulkString(encoding) if encoding == b"listpack" || encoding == b"ziplist"))
+}
+
+/// The answer of a command that waits for what was written before: the probe is written before it, on the same connection.
+pub(super) async fn probe_then(
+    link: &mut Link,
+    shas: &Shas,
+    keys: &Keys,
+    waits: Cmd,
+) -> Result<Result<Value, RedisError>, Failed> {
+    let mut probe = ScriptCall::new(shas, LoadedScript::Probe, &[keys.probe()]);
+    probe.arg("x").number(1);
+    let (_, mut waited) = link.call_then(&probe, &[waits], ANSWER_WITHIN).await?;
+    waited.pop().ok_or_else(|| Failed::Unknown(strange(link.name(), "an answer was empty")))
 }
 
 /// Full hashes of long records should lie in Redis's compact encoding; also proves that the scripts may do what they do.

@@ -377,7 +377,7 @@ fn whatever_became_of_files_that_a_node_left_behind_long_ago_it_is_not_kept_from
         removed.unwrap();
         let begins = || leaves_nothing_behind(dir, &IdentityFile::read(dir).unwrap());
         assert!(begins().is_err(), "without {gone} nobody knows what would be left behind");
-        IdentityFile::read(dir).unwrap().remember(7, false).unwrap();
+        IdentityFile::read(dir).unwrap().remember(7, false, &[]).unwrap();
         begins().unwrap();
         assert_eq!(nameplate::stands_beside(dir), gone != "META", "{gone}");
     }

@@ -39,10 +39,14 @@ impl RedisShared {
     /// The same of the owner of a register of which nothing is there any more. It may be all that anybody has of it: whoever stopped
     /// this process as it is told to bring the data back would lose that, so nothing of the kind is said before it is tried.
     fn damaged_but_in_memory(&self, problem: String) -> StoreError {
-        self.stop(
-            problem,
-            "the store is stopped, and this node has the register in memory. Leave it running: it writes that anew, or says why not",
-        )
+        let said = if self.in_cluster {
+            // Nothing may be missing but a move of the slot that broke off: that is looked at first.
+            "the store is stopped, and this node has the register in memory. Leave it running: where no other server of the cluster has \
+             something of it, it writes that anew; else it says so, and ends"
+        } else {
+            "the store is stopped, and this node has the register in memory. Leave it running: it writes that anew, or says why not"
+        };
+        self.stop(problem, said)
     }
 
     /// A head that is not there, in a register that has one for every shard.
