@@ -76,9 +76,17 @@ async fn has_everything(shared: &RedisShared, link: &mut Link) -> Result<(), Sto
     if !shared.has_gone_back() {
         shared.sound()?;
     }
-    heal::ready(shared, link).await.map_err(Failed::into_error)?;
+    let (_, number) = heal::ready(shared, link).await.map_err(Failed::into_error)?;
     late::review(shared, link).await?;
-    outlives_a_failover(shared, link).await
+    outlives_a_failover(shared, link).await?;
+    // Another server may be the primary by now, and nobody looked what that has.
+    if link.number() == number { Ok(()) } else { Err(lacks(shared, "its primary was replaced meanwhile".to_owned())) }
+}
+
+/// Not all who may be the primary next are known to have everything.
+fn lacks(shared: &RedisShared, why: String) -> StoreError {
+    let context = format!("asking who else has what is in Redis at {}", shared.place).into();
+    StoreError::Io { context, source: Arc::new(std::io::Error::other(why)) }
 }
 
 /// Does whoever may be the primary next have everything? Where replicas are waited for, they have what was acknowledged.
@@ -86,9 +94,7 @@ async fn outlives_a_failover(shared: &RedisShared, link: &mut Link) -> Result<()
     if shared.waits() {
         return Ok(());
     }
-    let context = format!("asking who else has what is in Redis at {}", shared.place);
-    let lacks =
-        |why: String| StoreError::Io { context: context.clone().into(), source: Arc::new(std::io::Error::other(why)) };
+    let lacks = |why| lacks(shared, why);
     if !link.place().is_named_by_most().await {
         return Err(lacks("most of those who say who the primary is do not answer".to_owned()));
     }
