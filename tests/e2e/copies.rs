@@ -229,6 +229,29 @@ fn a_copy_that_was_killed_is_no_register_and_is_made_anew_when_it_is_said_again(
     server.stop();
 }
 
+/// As `cp -a` reads it, one file after the other.
+#[test]
+fn files_that_were_copied_beside_a_server_that_went_on_are_told_from_a_damaged_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let [data, copy] = ["data", "copy"].map(|name| directory.path().join(name));
+    let server = Server::start(&data);
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    let copied = |from: &str| {
+        let copied = Command::new("cp").arg("-a").arg(data.join(from)).arg(&copy).status().unwrap();
+        assert!(copied.success());
+    };
+    std::fs::create_dir(&copy).unwrap();
+    ["META", "log", "snap"].into_iter().for_each(copied);
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "a"]);
+    copied("MARK");
+    server.stop();
+    let Err((code, said)) = Starting::new(&copy).ready_or_ended() else { panic!("what was acknowledged is free") };
+    assert!(
+        code == "code 1" && said.contains("with anything but `allod backup` while a server had it open"),
+        "{code}: {said}"
+    );
+}
+
 #[test]
 fn a_start_beside_a_copy_is_to_be_tried_again_and_no_other_directory_is_named_to_it() {
     let directory = tempfile::tempdir().unwrap();

@@ -82,6 +82,25 @@ fn a_register_that_cannot_be_opened_now_is_tried_again_and_no_other_directory_is
 }
 
 #[test]
+fn a_directory_is_one_servers_also_when_its_lock_file_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let [data, copy] = ["data", "copy"].map(|name| directory.path().join(name));
+    let server = Server::start(&data);
+    std::fs::remove_file(data.join("LOCK")).unwrap();
+    let refused = failed(&data, &[]);
+    let said = text(&refused.stderr);
+    assert!(said.contains("is in use by another process"), "{said}");
+    assert_eq!(refused.status.code(), Some(i32::from(allod::serve::EXIT_CANNOT_START_NOW)), "{said}");
+    let mut backup = Command::new(allod());
+    backup.arg("backup").arg(&copy).arg("--data").arg(&data);
+    let said = text(&backup.output().unwrap().stderr);
+    assert!(said.contains("is in use by another process") && !copy.exists(), "{said}");
+    assert!(server.allod_ok(&["network", "list"]).is_empty() && !data.join("LOCK").exists());
+    server.stop();
+    Server::start(&data).stop();
+}
+
+#[test]
 fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use allod::store::embedded::disk::{DirectoryLock, Disk, DiskFile};
+use allod::store::embedded::disk::{DirectoryLock, Disk, DiskFile, HeldDirectory};
 use rand::Rng;
 
 const SECTOR: usize = 512;
@@ -340,7 +340,10 @@ fn lies_in(path: &Path, dir: &Path) -> bool {
     path.parent().is_some_and(|above| above == dir || (above.as_os_str().is_empty() && dir == Path::new(".")))
 }
 
+#[derive(Debug)]
 struct SimLock(SimDisk, PathBuf);
+
+impl HeldDirectory for SimLock {}
 
 impl Drop for SimLock {
     fn drop(&mut self) {
@@ -449,12 +452,12 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn lock(&self, path: &Path, _owner: &str) -> io::Result<Result<DirectoryLock, String>> {
+    fn lock(&self, dir: &Path, _owner: &str) -> io::Result<Result<DirectoryLock, String>> {
         let mut state = self.0.lock().unwrap();
-        if !state.locked.insert(path.into()) {
+        if !state.locked.insert(dir.into()) {
             return Ok(Err("process 1".into()));
         }
-        Ok(Ok(Box::new(SimLock(self.clone(), path.into()))))
+        Ok(Ok(Arc::new(SimLock(self.clone(), dir.into()))))
     }
 }
 

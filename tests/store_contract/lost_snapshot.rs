@@ -237,6 +237,50 @@ fn a_snapshot_that_rots_while_it_is_served_is_made_anew_of_the_log_that_has_all_
     assert_eq!(model_of(&image), model(&batches));
 }
 
+/// Damages the snapshot that there is until the next one is made of the log.
+fn made_of_the_log(disk: &SimDisk, owner: &mut Owner<'_>) {
+    let figures = || owner.store.figures();
+    // One that was read before it rots is not missed by the next.
+    for _ in 0..20 {
+        until("nothing is under way", || disk.begun("snap") == figures().compactions + figures().compaction_failures);
+        let (damaged, tries) = (snapshot(disk), figures().compactions + figures().compaction_failures);
+        disk.edit(&damaged, |bytes| bytes[100] ^= 1);
+        let store = owner.store;
+        let now = || store.figures().compactions + store.figures().compaction_failures;
+        owner.turn_until(|| now() > tries);
+        if store.figures().given_up_snapshots > 0 {
+            return;
+        }
+    }
+    panic!("none was made of it: {:?}", owner.store.figures());
+}
+
+#[test]
+fn a_snapshot_that_could_not_be_written_once_keeps_none_from_being_made_of_the_log_later() {
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    let mut owner = Owner::begin(&store);
+    owner.turn_until(|| store.figures().compactions > 0);
+    disk.spoil_a_snapshot();
+    owner.turn_until(|| store.figures().compaction_failures > 0);
+    let compactions = store.figures().compactions;
+    owner.turn_until(|| store.figures().compactions > compactions);
+    made_of_the_log(&disk, &mut owner);
+    assert_eq!(store.figures().compaction_failures, 1);
+}
+
+#[test]
+fn a_snapshot_is_made_of_a_log_that_has_more_segments_than_are_open_at_once() {
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    let mut owner = Owner::begin(&store);
+    owner.turn_until(|| of_kind(&disk, "seg").len() > 40);
+    disk.take_most_open();
+    made_of_the_log(&disk, &mut owner);
+    let (open, segments) = (disk.take_most_open(), of_kind(&disk, "seg").len());
+    assert!(open < 30, "{open} files were open at once, of {segments} segments");
+}
+
 #[test]
 fn a_snapshot_that_rots_while_it_is_served_is_told_where_the_log_does_not_reach_back_so_far() {
     let disk = SimDisk::default();

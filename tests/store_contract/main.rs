@@ -19,6 +19,7 @@ mod disk;
 mod given_up;
 mod large;
 mod lost_snapshot;
+mod moved_away;
 mod moving;
 mod power;
 mod records;

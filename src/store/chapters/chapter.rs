@@ -1,5 +1,9 @@
 //! One chapter: what is noted of it, how it is made out of batches, and its bytes.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
 use hashbrown::HashSet;
 
 use super::filter::{Sort, address_key, make, network_key, text_key};
@@ -46,14 +50,55 @@ pub struct NameNote {
     pub realm: Name,
 }
 
-/// Where a filter lies in the file: offset and length.
-pub(super) type FilterSpot = (u64, u32);
+/// Where a filter lies in a file, and its checksum: that of a record counts when a file is opened only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct FilterSpot {
+    at: u64,
+    length: u32,
+    crc: u32,
+}
+
+impl FilterSpot {
+    /// The same, where what it is counted from lies there.
+    pub(super) fn from(self, begin: u64) -> Self {
+        Self { at: begin + self.at, ..self }
+    }
+
+    fn new(at: u64, filter: &[u8]) -> Self {
+        Self { at, length: filter.len() as u32, crc: crc32fast::hash(filter) }
+    }
+}
+
+/// Filters in a file. Whoever has the chapter reads that file, also when another one has its name by now.
+#[derive(Debug, Clone)]
+pub(super) struct WrittenFilters {
+    pub(super) file: Arc<File>,
+    pub(super) spots: [FilterSpot; 4],
+}
+
+impl WrittenFilters {
+    /// One of them, if it can be read, and is what was written.
+    pub(super) fn read(&self, sort: Sort) -> Option<Vec<u8>> {
+        let FilterSpot { at, length, crc } = self.spots[sort as usize];
+        let mut bytes = vec![0; length as usize];
+        self.file.read_exact_at(&mut bytes, at).ok()?;
+        Some(bytes).filter(|bytes| crc32fast::hash(bytes) == crc)
+    }
+}
+
+impl PartialEq for WrittenFilters {
+    fn eq(&self, other: &Self) -> bool {
+        self.spots == other.spots
+    }
+}
+
+impl Eq for WrittenFilters {}
 
 /// The filters of a chapter, by [`Sort`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Filters {
     Kept([Vec<u8>; 4]),
-    Written([FilterSpot; 4]),
+    Written(WrittenFilters),
 }
 
 /// A chapter. See [`super`].
@@ -107,10 +152,10 @@ impl Chapter {
         out.put_varint(self.steps.into());
         out.put_varint(self.lengths.0);
         self.lengths.1.iter().for_each(|bits| out.put_varint(*bits));
-        let mut spots = [(0, 0); 4];
+        let mut spots = [FilterSpot::default(); 4];
         for (spot, filter) in spots.iter_mut().zip(filters) {
             out.put_varint(filter.len() as u64);
-            *spot = ((out.len() - begin) as u64, filter.len() as u32);
+            *spot = FilterSpot::new((out.len() - begin) as u64, filter);
             out.put_bytes(filter);
         }
         spots
@@ -124,11 +169,11 @@ pub(super) enum ShelfRecord {
     Name(NameNote),
 }
 
-/// Reads a record that lies at an offset of the file.
-pub(super) fn read(bytes: &[u8], at: u64) -> Result<ShelfRecord, CodecError> {
+/// Reads a record that lies at an offset of a file.
+pub(super) fn read(bytes: &[u8], file: &Arc<File>, at: u64) -> Result<ShelfRecord, CodecError> {
     let mut reader = Reader::new(bytes);
     let record = match reader.u8("record")? {
-        CHAPTER => ShelfRecord::Chapter(chapter(bytes.len(), &mut reader, at)?),
+        CHAPTER => ShelfRecord::Chapter(chapter(bytes.len(), &mut reader, (file, at))?),
         NAME => {
             let network = NetworkId(reader.u128("network")?);
             let since = (reader.varint("batch")?, reader.varint_to(u32::MAX.into(), "step")? as u32);
@@ -141,7 +186,7 @@ pub(super) fn read(bytes: &[u8], at: u64) -> Result<ShelfRecord, CodecError> {
     Ok(record)
 }
 
-fn chapter(length: usize, reader: &mut Reader<'_>, at: u64) -> Result<Chapter, CodecError> {
+fn chapter(length: usize, reader: &mut Reader<'_>, (file, at): (&Arc<File>, u64)) -> Result<Chapter, CodecError> {
     let mut ranges = Vec::new();
     for _ in 0..reader.count("ranges")? {
         ranges.push(BatchRange {
@@ -158,13 +203,14 @@ fn chapter(length: usize, reader: &mut Reader<'_>, at: u64) -> Result<Chapter, C
     for bits in &mut lengths.1 {
         *bits = reader.varint("lengths")?;
     }
-    let mut spots = [(0, 0); 4];
+    let mut spots = [FilterSpot::default(); 4];
     for spot in &mut spots {
         let filter = reader.sized("filter")?;
         let behind = length - reader.left();
-        *spot = (at + (behind - filter.len()) as u64, filter.len() as u32);
+        *spot = FilterSpot::new(at + (behind - filter.len()) as u64, filter);
     }
-    Ok(Chapter { ranges, wall, steps, lengths, filters: Filters::Written(spots) })
+    let filters = Filters::Written(WrittenFilters { file: Arc::clone(file), spots });
+    Ok(Chapter { ranges, wall, steps, lengths, filters })
 }
 
 impl NameNote {

@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::chapter::{Chapter, FilterSpot, Filters, NameNote, ShelfRecord, read};
+use super::chapter::{Chapter, FilterSpot, Filters, NameNote, ShelfRecord, WrittenFilters, read};
+use super::filter::Sort;
 
 /// Its name in the directory of the store.
 pub(crate) const FILE: &str = "HISTORY";
@@ -22,7 +23,7 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(super) struct Shelf {
     path: PathBuf,
     register: u128,
-    file: File,
+    file: Arc<File>,
     end: u64,
     /// Chapters in it that are forgotten, and all.
     forgotten: usize,
@@ -36,6 +37,7 @@ type Opened = (Shelf, Vec<Arc<Chapter>>, Vec<NameNote>);
 
 impl Shelf {
     fn empty(path: PathBuf, register: u128, file: File) -> Self {
+        let file = Arc::new(file);
         Self { path, register, file, end: HEAD_BYTES, forgotten: 0, count: 0, names_forgotten: 0, names: 0 }
     }
 
@@ -83,23 +85,17 @@ impl Shelf {
     pub(super) fn add(&mut self, chapter: &mut Chapter, filters: &[Vec<u8>; 4], names: &[NameNote]) -> io::Result<()> {
         let mut bytes = Vec::new();
         names.iter().for_each(|name| record(&mut bytes, |out| name.write(out)));
-        let mut spots = [(0, 0); 4];
+        let mut spots = [FilterSpot::default(); 4];
         let begin = bytes.len();
         record(&mut bytes, |out| spots = chapter.write(filters, out));
         self.file.write_all_at(&bytes, self.end)?;
         let payload = self.end + (begin + RECORD_HEAD) as u64;
-        chapter.filters = Filters::Written(spots.map(|(at, length)| (payload + at, length)));
+        let spots = spots.map(|spot| spot.from(payload));
+        chapter.filters = Filters::Written(WrittenFilters { file: Arc::clone(&self.file), spots });
         self.end += bytes.len() as u64;
         self.count += 1;
         self.names += names.len();
         Ok(())
-    }
-
-    /// A filter, if it can be read.
-    pub(super) fn read(&self, (at, length): FilterSpot) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; length as usize];
-        self.file.read_exact_at(&mut bytes, at).ok()?;
-        Some(bytes)
     }
 
     /// So many more are forgotten: is most of the file wasted now?
@@ -132,10 +128,11 @@ impl Shelf {
         for chapter in chapters {
             let filters = match &chapter.filters {
                 Filters::Kept(kept) => kept.clone(),
-                Filters::Written(spots) => {
+                Filters::Written(written) => {
                     let lost = || io::Error::other("a filter cannot be read");
-                    let read = |spot: &FilterSpot| self.read(*spot).ok_or_else(lost);
-                    [read(&spots[0])?, read(&spots[1])?, read(&spots[2])?, read(&spots[3])?]
+                    let read = |sort: Sort| written.read(sort).ok_or_else(lost);
+                    let [one, two, three, four] = Sort::ALL;
+                    [read(one)?, read(two)?, read(three)?, read(four)?]
                 }
             };
             let mut chapter = Chapter::clone(chapter);
@@ -171,7 +168,7 @@ fn record(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
 
 /// Reads the records one after the other.
 struct Pieces<'a> {
-    file: &'a File,
+    file: &'a Arc<File>,
     buffer: Vec<u8>,
     /// Where in the buffer the next one begins.
     start: usize,
@@ -194,7 +191,7 @@ impl Pieces<'_> {
         if crc32fast::hash(payload) != crc {
             return Ok(None);
         }
-        let Ok(record) = read(payload, self.at + RECORD_HEAD as u64) else { return Ok(None) };
+        let Ok(record) = read(payload, self.file, self.at + RECORD_HEAD as u64) else { return Ok(None) };
         self.start += RECORD_HEAD + length;
         self.at += (RECORD_HEAD + length) as u64;
         Ok(Some((record, self.at)))

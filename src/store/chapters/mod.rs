@@ -223,7 +223,7 @@ impl Chapters {
             if networks.is_empty() {
                 break;
             }
-            match self.filter(chapter, Sort::Network) {
+            match filter(chapter, Sort::Network) {
                 Some(bits) => networks.retain(|&network| !may_have(&bits, network_key(network))),
                 // It cannot be read: then all of them may.
                 None => return Vec::new(),
@@ -302,7 +302,7 @@ impl Chapters {
         if wanted.from.is_some_and(|from| chapter.wall.1 < from) || wanted.to.is_some_and(|to| chapter.wall.0 > to) {
             return false;
         }
-        let any = |sort: Sort, keys: &[u64]| match self.filter(chapter, sort) {
+        let any = |sort: Sort, keys: &[u64]| match filter(chapter, sort) {
             Some(bits) => keys.iter().any(|&key| may_have(&bits, key)),
             // It cannot be read: then the chapter is.
             None => true,
@@ -317,12 +317,13 @@ impl Chapters {
             && wanted.scope.is_none_or(|scope| any(Sort::Scope, &[text_key(scope.as_str().as_bytes())]))
             && wanted.networks.is_none_or(|networks| any(Sort::Network, &keys_of(networks)))
     }
+}
 
-    fn filter(&self, chapter: &Chapter, sort: Sort) -> Option<Vec<u8>> {
-        match &chapter.filters {
-            Filters::Kept(kept) => Some(kept[sort as usize].clone()),
-            Filters::Written(places) => self.inner().shelf.as_ref()?.read(places[sort as usize]),
-        }
+/// None where it cannot be read, or is not what was written.
+fn filter(chapter: &Chapter, sort: Sort) -> Option<Vec<u8>> {
+    match &chapter.filters {
+        Filters::Kept(kept) => Some(kept[sort as usize].clone()),
+        Filters::Written(written) => written.read(sort),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -47,6 +48,10 @@ fn lasts(chapters: &Chapters) -> Vec<u64> {
 fn leads_to_all(chapters: &Chapters, batches: &[Batch]) {
     let all = chapters.all();
     let [chapter] = &all[..] else { panic!("{} chapters", all.len()) };
+    has_all(chapters, chapter, batches);
+}
+
+fn has_all(chapters: &Chapters, chapter: &Chapter, batches: &[Batch]) {
     let found = |wanted: Sought<'_>| assert!(chapters.may_have(chapter, &wanted), "{wanted:?}");
     for act in batches.iter().flat_map(|batch| &batch.acts) {
         for step in &act.steps {
@@ -164,6 +169,46 @@ fn what_was_cut_off_and_what_is_too_old_does_not_come_back() {
     let chapters = open(directory.path());
     assert_eq!(lasts(&chapters), [50]);
     leads_to_all(&chapters, &batches[4]);
+}
+
+/// Who walks over the history has them from before.
+#[test]
+fn a_chapter_that_somebody_has_leads_to_what_is_in_it_also_when_the_file_is_written_anew_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let chapters = open(directory.path());
+    let batches: Vec<Vec<Batch>> = (0..6).map(|n| some(n * 10 + 1..n * 10 + 11)).collect();
+    batches.iter().for_each(|batches| chapters.add(PEN, draft(batches)));
+    let before = chapters.all();
+    let length = || directory.path().join(FILE).metadata().unwrap().len();
+    let of_all = length();
+    chapters.forget(4);
+    assert!(length() < of_all, "it is another file");
+    // It has other bytes where those were.
+    (6..14).for_each(|n| chapters.add(PEN, draft(&some(n * 10 + 1..n * 10 + 11))));
+    assert!(length() > of_all);
+    before.iter().zip(&batches).for_each(|(chapter, batches)| has_all(&chapters, chapter, batches));
+}
+
+#[test]
+fn where_a_byte_of_a_filter_is_another_one_than_was_written_the_chapter_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let chapters = open(directory.path());
+    let batches = some(1..11);
+    chapters.add(PEN, draft(&batches));
+    let path = directory.path().join(FILE);
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let check = |chapters: &Chapters| {
+        for at in 32..whole.len() {
+            file.write_all_at(&[0], at as u64).unwrap();
+            leads_to_all(chapters, &batches);
+            file.write_all_at(&whole[at..=at], at as u64).unwrap();
+        }
+    };
+    check(&chapters);
+    // Also of those that were there before.
+    drop(chapters);
+    check(&open(directory.path()));
 }
 
 /// Whoever reads the history has its place by the chapters: none may be missing before others.

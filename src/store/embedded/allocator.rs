@@ -31,7 +31,8 @@ pub(super) fn run(shared: &EmbeddedShared) {
         let number = catalog.next_number;
         drop(catalog);
         let lengths = shared.options.lengths();
-        let made = segment::create(&*shared.disk, &shared.dir, number, lengths, |file| between(shared, file));
+        let create = || segment::create(&*shared.disk, &shared.dir, number, lengths, |file| between(shared, file));
+        let made = shared.check_place().and_then(|()| create());
         match made {
             Ok(spare) => {
                 let mut catalog = shared.catalog();

@@ -24,6 +24,8 @@ use crate::store::{ShardId, StoreError, StoreHealth};
 
 /// Records between two looks at whether a snapshot is still to be written.
 const LOOK_RECORDS: u64 = 4_096;
+/// A log that did not help is left alone for so many times as long as a snapshot that failed.
+const FROM_LOG_RETRIES: u32 = 60;
 
 /// What one compaction reads and where its result stands.
 struct CompactionPlan {
@@ -43,6 +45,32 @@ enum Task {
     Compact(CompactionPlan),
 }
 
+/// Why something is not done.
+enum Unmade {
+    /// It cannot be written, or removed; or it is not wanted any more.
+    Unwritten(StoreError),
+    /// What it is made of cannot be read.
+    Unread(StoreError),
+    /// Nor can the log that has all of it.
+    LogUnread(StoreError),
+}
+
+impl Unmade {
+    fn error(&self) -> &StoreError {
+        let (Self::Unwritten(error) | Self::Unread(error) | Self::LogUnread(error)) = self;
+        error
+    }
+
+    /// Where it is the log that is read.
+    fn of_log(self) -> Self {
+        match self {
+            // What else a disk or a machine refuses may pass.
+            Self::Unread(error) if error.is_unreadable() => Self::LogUnread(error),
+            other => other,
+        }
+    }
+}
+
 /// When something is to be done again, and what a start has still to do.
 struct Pace {
     /// A snapshot that failed is left alone until then; a removal that failed likewise, each by itself: history may give the room
@@ -53,16 +81,22 @@ struct Pace {
     settled_from: Instant,
     /// What the bounds of this start let go is not gone yet.
     at_start: bool,
-    /// What state is made of cannot be read, and the log did not help: it is not read each time.
-    is_unreadable: bool,
+    /// Until then a snapshot that cannot be read is not made anew from the log: the log did not help, and is long.
+    from_log_from: Instant,
 }
 
 impl Pace {
     fn new(shared: &EmbeddedShared) -> Self {
         let now = Instant::now();
         let settled_from = now + shared.options.history_grace;
-        Self { snapshot_from: now, let_go_from: now, settled_from, at_start: true, is_unreadable: false }
+        Self { snapshot_from: now, let_go_from: now, settled_from, at_start: true, from_log_from: now }
     }
+}
+
+/// # Errors
+/// The directory is not where everything in it is looked for.
+fn in_place(shared: &EmbeddedShared) -> Result<(), StoreError> {
+    shared.check_place().map_err(problem::io("looking for", &shared.dir))
 }
 
 pub(super) fn run(shared: &EmbeddedShared) {
@@ -80,21 +114,26 @@ pub(super) fn run(shared: &EmbeddedShared) {
         };
         drop(catalog);
         let done = match &task {
-            Task::LetGo(oldest) => retention::let_go(shared, *oldest),
-            Task::Compact(plan) => compact(shared, plan),
+            Task::LetGo(oldest) => {
+                in_place(shared).and_then(|()| retention::let_go(shared, *oldest)).map_err(Unmade::Unwritten)
+            }
+            Task::Compact(plan) => in_place(shared).map_err(Unmade::Unwritten).and_then(|()| compact(shared, plan)),
         };
         // A close does not wait for a long merge; the next start begins it anew.
-        let Err(error) = done else { continue };
+        let Err(unmade) = done else { continue };
         if shared.catalog().stopping {
             return;
         }
-        failed(shared, &task, &error);
-        let again = Instant::now() + shared.options.compaction_retry;
+        failed(shared, &task, unmade.error());
+        let retry = shared.options.compaction_retry;
+        let again = Instant::now() + retry;
         match task {
             Task::LetGo(_) => pace.let_go_from = again,
             Task::Compact(_) => {
                 pace.snapshot_from = again;
-                pace.is_unreadable |= error.is_unreadable();
+                if let Unmade::LogUnread(_) = unmade {
+                    pace.from_log_from = Instant::now() + retry * FROM_LOG_RETRIES;
+                }
             }
         }
     }
@@ -119,7 +158,9 @@ fn next(shared: &EmbeddedShared, catalog: &LogFiles, pace: &mut Pace) -> Option<
         }
         pace.at_start &= overdue.is_some();
     }
-    plan.map(|plan| Task::Compact(CompactionPlan { history: plan.history.filter(|_| !pace.is_unreadable), ..plan }))
+    plan.map(|plan| {
+        Task::Compact(CompactionPlan { history: plan.history.filter(|_| now >= pace.from_log_from), ..plan })
+    })
 }
 
 fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
@@ -134,7 +175,8 @@ fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
             // Under whichever name it stands; what cannot be removed the next start judges.
             let name = snapshot::name(plan.place.covered);
             for left in [format!("{name}.tmp"), name] {
-                let _ = shared.disk.remove(&shared.dir.join(SNAP).join(left));
+                let left = shared.dir.join(SNAP).join(left);
+                let _ = in_place(shared).is_ok_and(|()| shared.disk.remove(&left).is_ok());
             }
             // Who waits for the room that it took has it now.
             shared.notify();
@@ -180,12 +222,13 @@ fn go_on(shared: &EmbeddedShared, gives_back: bool) -> Result<(), StoreError> {
     if !gives_back && shared.health() == StoreHealth::Full { Err(StoreError::Full) } else { Ok(()) }
 }
 
-fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), StoreError> {
+fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), Unmade> {
     let started = Instant::now();
     let CompactionPlan { place, log_bytes, .. } = plan;
     let (snapshot, lost) = match write(shared, plan, &plan.view, place) {
         Ok(snapshot) => (snapshot, None),
-        Err(error) => from_log(shared, plan, error)?,
+        Err(Unmade::Unread(error)) => from_log(shared, plan, error)?,
+        Err(unmade) => return Err(unmade),
     };
     tracing::info!(
         covered = place.covered,
@@ -219,15 +262,19 @@ fn write(
     plan: &CompactionPlan,
     view: &LogView,
     place: &SnapshotPlace,
-) -> Result<Arc<Snapshot>, StoreError> {
-    let mut writer = SnapshotWriter::create(&*shared.disk, &shared.dir, place)?;
+) -> Result<Arc<Snapshot>, Unmade> {
+    let mut writer = SnapshotWriter::create(&*shared.disk, &shared.dir, place).map_err(Unmade::Unwritten)?;
     let shards: Vec<ShardId> = (0..shared.meta.shards).map(ShardId).collect();
     let log_bytes: u64 = view.segments.iter().map(|kept| kept.end).sum();
     let passes = log_bytes.div_ceil(shared.options.pass_bytes.max(1)).clamp(1, shards.len() as u64) as usize;
     let mut heads = Vec::with_capacity(shards.len());
     let mut records = 0u64;
     for part in shards.chunks(shards.len().div_ceil(passes)) {
-        let mut overlays = view.overlays(part).inspect_err(|error| shared.note_damage(error, None))?;
+        let unread = |error| {
+            shared.note_damage(&error, None);
+            Unmade::Unread(error)
+        };
+        let mut overlays = view.overlays(part).map_err(unread)?;
         for shard in part {
             let Some(overlay) = overlays.remove(shard) else { continue };
             heads.push(overlay.line.head());
@@ -239,14 +286,10 @@ fn write(
                 put.inspect_err(|_| is_unread = false)
             });
             // What cannot be written is of the next snapshot, and nothing is lost by that.
-            merged.inspect_err(|error| {
-                if is_unread {
-                    shared.note_damage(error, None)
-                }
-            })?;
+            merged.map_err(|error| if is_unread { unread(error) } else { Unmade::Unwritten(error) })?;
         }
     }
-    Ok(Arc::new(writer.finish(&*shared.disk, place, &heads)?))
+    Ok(Arc::new(writer.finish(&*shared.disk, place, &heads).map_err(Unmade::Unwritten)?))
 }
 
 /// The same where the snapshot before is damaged, and the log has all that led to it: from the log, in steps that take no more memory
@@ -255,20 +298,20 @@ fn from_log(
     shared: &EmbeddedShared,
     plan: &CompactionPlan,
     error: StoreError,
-) -> Result<(Arc<Snapshot>, Option<PathBuf>), StoreError> {
-    let Some((lost, history)) = plan.view.snapshot.as_ref().zip(plan.history.as_ref()) else { return Err(error) };
+) -> Result<(Arc<Snapshot>, Option<PathBuf>), Unmade> {
+    let Some((lost, history)) = plan.view.snapshot.as_ref().zip(plan.history.as_ref()) else {
+        return Err(Unmade::Unread(error));
+    };
     let read = Snapshot::open(&*shared.disk, &lost.path, shared.meta.register, shared.meta.shards);
     if !error.is_unreadable() || !read.is_err_and(|error| error.is_unreadable()) {
-        return Err(error);
+        return Err(Unmade::Unread(error));
     }
     let path = lost.path.display();
     tracing::warn!(%path, ?error, "a snapshot is damaged, and the next one is made of the log, which has all that led to it");
-    let opened = history.iter().map(|HistorySegment { segment, end }| {
-        let file = shared.disk.open(&segment.path).map_err(problem::io("opening", &segment.path))?;
-        Ok(KeptSegment { segment: Arc::clone(segment), file, end: *end })
-    });
-    let mut log = opened.collect::<Result<Vec<_>, StoreError>>()?;
-    log.extend(plan.view.segments.iter().cloned());
+    let behind = plan.view.segments.iter().map(|kept| (&kept.segment, kept.end));
+    let log = history.iter().map(|of| (&of.segment, of.end)).chain(behind);
+    let mut log: Vec<HistorySegment> =
+        log.map(|(segment, end)| HistorySegment { segment: Arc::clone(segment), end }).collect();
     let step_bytes = shared.options.pass_bytes.saturating_mul(shared.meta.shards.into());
     let mut step: Option<Arc<Snapshot>> = None;
     let written = loop {
@@ -277,7 +320,13 @@ fn from_log(
         if log.get(count).is_some_and(|next| next.segment.header.first_group == lost.place.covered + 1) {
             count += 1;
         }
-        let segments: Vec<KeptSegment> = log.drain(..count).collect();
+        // No more of them are open than a step has.
+        let opened = log.drain(..count).map(|HistorySegment { segment, end }| {
+            let file = shared.disk.open(&segment.path).map_err(problem::io("opening", &segment.path))?;
+            Ok(KeptSegment { segment, file, end })
+        });
+        let opened = opened.collect::<Result<Vec<_>, StoreError>>();
+        let segments = opened.map_err(|error| Unmade::Unread(error).of_log())?;
         let place = match log.first() {
             Some(next) => place_before(&next.segment.header, plan.place),
             None => plan.place,
@@ -288,7 +337,7 @@ fn from_log(
         retention::remove(shared, before.iter().map(|before| before.path.clone()).collect());
         match written {
             Ok(snapshot) if !log.is_empty() => step = Some(snapshot),
-            written => break written?,
+            written => break written.map_err(Unmade::of_log)?,
         }
     };
     tracing::warn!(%path, "wrote a snapshot from the log in place of the damaged one: nothing is lost. Look after the disk");
@@ -296,9 +345,9 @@ fn from_log(
 }
 
 /// How many of the first segments come to so many bytes; one at least.
-fn first_step(log: &[KeptSegment], bytes_max: u64) -> usize {
+fn first_step(log: &[HistorySegment], bytes_max: u64) -> usize {
     let mut bytes = 0;
-    let fits = |kept: &&KeptSegment| {
+    let fits = |kept: &&HistorySegment| {
         bytes += kept.end;
         bytes <= bytes_max
     };

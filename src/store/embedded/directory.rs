@@ -29,8 +29,7 @@ pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreEr
 }
 
 pub(super) fn take_lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreError> {
-    let path = dir.join(LOCK);
-    let taken = disk.lock(&path, &owner()).map_err(problem::io("locking", &path))?;
+    let taken = disk.lock(dir, &owner()).map_err(problem::io("locking", &dir.join(LOCK)))?;
     taken.map_err(|holder| in_use(dir, &holder, ONE_AT_A_TIME))
 }
 

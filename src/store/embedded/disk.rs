@@ -3,7 +3,6 @@
 //! Neighbours: everything in `embedded` reaches files through this and nothing else. Paths are relative to nothing: the
 //! caller joins them.
 
-use std::any::Any;
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,10 +12,21 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 
-use crate::store::lock::FileLock;
+use crate::store::lock::FolderLock;
 
 /// Held while a directory is in use; released when dropped.
-pub type DirectoryLock = Box<dyn Any + Send + Sync>;
+pub type DirectoryLock = Arc<dyn HeldDirectory>;
+
+/// A directory that is in use.
+pub trait HeldDirectory: Debug + Send + Sync + 'static {
+    /// Does the name under which it was taken still lead to it? It does not where it was moved away, or removed.
+    ///
+    /// # Errors
+    /// Nobody can tell.
+    fn is_in_place(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+}
 
 /// What a store needs of a file system.
 pub trait Disk: Debug + Send + Sync + 'static {
@@ -34,8 +44,8 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Locks a file for this opener alone and writes `owner` into it, or tells who has it.
-    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>>;
+    /// Locks a directory for this opener alone and writes `owner` into its file, or tells who has it.
+    fn lock(&self, dir: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>>;
 }
 
 /// An open file.
@@ -93,8 +103,8 @@ impl Disk for RealDisk {
         File::open(dir)?.sync_all()
     }
 
-    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
-        Ok(FileLock::take(path, owner)?.map(|lock| Box::new(lock) as DirectoryLock))
+    fn lock(&self, dir: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
+        Ok(FolderLock::take(dir, owner)?.map(|lock| Arc::new(lock) as DirectoryLock))
     }
 }
 

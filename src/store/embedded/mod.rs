@@ -86,24 +86,10 @@ pub struct EmbeddedStore {
     shared: Arc<EmbeddedShared>,
     writer: SyncSender<writer::WriteJob>,
     reader: Mutex<Option<SyncSender<reader::ReadJob>>>,
-    running: Mutex<Option<Running>>,
+    /// The threads, until it is closed.
+    running: Mutex<Option<Vec<JoinHandle<()>>>>,
     torn_bytes: u64,
     notice: Mutex<Option<MoveNotice>>,
-}
-
-#[derive(Debug)]
-struct Running {
-    threads: Vec<JoinHandle<()>>,
-    lock: LockGuard,
-}
-
-/// Keeps the directory for this store alone.
-struct LockGuard(#[allow(dead_code, reason = "held, never looked at")] DirectoryLock);
-
-impl std::fmt::Debug for LockGuard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LockGuard")
-    }
 }
 
 fn unknown_shard(shard: ShardId, count: usize) -> StoreError {
@@ -130,9 +116,8 @@ impl EmbeddedStore {
             return Err(StoreError::Invalid(text.into()));
         }
         moving::check_before(&*disk, dir, &options.opening)?;
-        let locked =
-            if let Opening::Target { .. } = options.opening { take_lock(&*disk, dir) } else { lock(&*disk, dir) };
-        let lock = LockGuard(locked?);
+        let is_target = matches!(options.opening, Opening::Target { .. });
+        let lock = if is_target { take_lock(&*disk, dir) } else { lock(&*disk, dir) }?;
         let notice = moving::check(&*disk, dir, &options.opening)?;
         moving::check_beside_redis(&*disk, dir, &options.opening)?;
         let is_new = !initialised(&*disk, dir)?;
@@ -184,7 +169,7 @@ impl EmbeddedStore {
         options: EmbeddedOptions,
         mark: Mark,
         recovered: Recovered,
-        (lock, notice): (LockGuard, Option<MoveNotice>),
+        (lock, notice): (DirectoryLock, Option<MoveNotice>),
     ) -> Result<Self, StoreError> {
         let torn_bytes = recovered.torn.as_ref().map_or(0, |torn| torn.bytes);
         let Recovered { lines, history, segments, spares, snapshot, group, digest, open_end, prepared, .. } = recovered;
@@ -208,7 +193,7 @@ impl EmbeddedStore {
             snapshots_aside,
             damage: BTreeMap::new(),
         };
-        let shared = Arc::new(EmbeddedShared::new(dir.into(), meta, options, catalog, prepared));
+        let shared = Arc::new(EmbeddedShared::new((dir.into(), lock), meta, options, catalog, prepared));
         let (writer, writer_jobs) = sync_channel(QUEUE_CALLS_MAX);
         let (reader, reader_jobs) = sync_channel(QUEUE_CALLS_MAX);
         let state = Writer {
@@ -233,7 +218,7 @@ impl EmbeddedStore {
         if shared.options.opening != Opening::Source {
             threads.push(spawn("store-compactor", &shared, move || compactor::run(&for_compactor))?);
         }
-        let running = Mutex::new(Some(Running { threads, lock }));
+        let running = Mutex::new(Some(threads));
         let (reader, notice) = (Mutex::new(Some(reader)), Mutex::new(notice));
         Ok(Self { shared, writer, reader, running, torn_bytes, notice })
     }
@@ -273,7 +258,7 @@ impl EmbeddedStore {
     }
 
     /// Tells all threads to end and gives what must be waited for.
-    fn stop(&self) -> Option<Running> {
+    fn stop(&self) -> Option<Vec<JoinHandle<()>>> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         // A full queue is drained by the writer first; if it is gone already there is nobody to tell.
         let _ = self.writer.send(writer::WriteJob::Close);
@@ -283,8 +268,7 @@ impl EmbeddedStore {
 }
 
 /// Waits for the threads of a store that was told to stop, then lets others open it.
-fn wait(shared: &EmbeddedShared, running: Running) {
-    let Running { threads, lock } = running;
+fn wait(shared: &EmbeddedShared, threads: Vec<JoinHandle<()>>) {
     let mut threads = threads.into_iter();
     // The writer first: what was queued before the end is committed, and may need a new segment.
     if let Some(writer) = threads.next() {
@@ -294,7 +278,7 @@ fn wait(shared: &EmbeddedShared, running: Running) {
     for thread in threads {
         drop(thread.join());
     }
-    drop(lock);
+    shared.release();
 }
 
 impl Drop for EmbeddedStore {

@@ -210,6 +210,7 @@ impl EmbeddedStore {
             }
         }
         let (disk, dir) = (&*self.shared.disk, &self.shared.dir);
+        self.shared.check_place().map_err(problem::io("writing", &dir.join(MOVED)))?;
         if let Some(notice) = &notice {
             write(disk, dir, notice)?;
         } else {

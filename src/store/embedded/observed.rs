@@ -76,8 +76,8 @@ impl Disk for ObservedDisk {
         SourceDisk.sync_dir(dir)
     }
 
-    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
-        SourceDisk.lock(path, owner)
+    fn lock(&self, dir: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
+        SourceDisk.lock(dir, owner)
     }
 }
 

@@ -9,9 +9,11 @@ use crate::store::StoreError;
 use crate::store::codec::{CodecError, Format};
 pub(super) use crate::store::whole::io;
 
-/// What to do about damage that nothing is known to help against.
+/// What to do about damage that nothing is known to help against. Whoever made the directory may know more of it than it shows:
+/// the same is seen where the files were copied one by one beside a server that went on writing.
 const ADVICE: &str = "; nothing was changed: restore the data directory from a backup, or look for the missing part before you \
-                      start again";
+                      start again. A copy that was made of it with anything but `allod backup` while a server had it open looks \
+                      just like this, and cannot be used";
 
 /// Something that cannot be trusted, in a file as a whole.
 pub(super) fn damaged(path: &Path, problem: impl Display) -> StoreError {

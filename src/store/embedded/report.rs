@@ -378,8 +378,8 @@ mod tests {
         fn sync_dir(&self, dir: &Path) -> io::Result<()> {
             RealDisk.sync_dir(dir)
         }
-        fn lock(&self, path: &Path, _: &str) -> io::Result<Result<DirectoryLock, String>> {
-            RealDisk.create(path)?;
+        fn lock(&self, dir: &Path, _: &str) -> io::Result<Result<DirectoryLock, String>> {
+            RealDisk.create(&dir.join(LOCK))?;
             match self.holder {
                 Some(holder) => Ok(Err(holder.to_owned())),
                 None => Err(rustix::io::Errno::NOLCK.into()),

@@ -130,7 +130,8 @@ pub(super) fn drain(catalog: &mut LogFiles, oldest: u64) -> Vec<PathBuf> {
 /// What must be there is written down elsewhere; what is removed late, or at the next start, does no harm.
 pub(super) fn remove(shared: &EmbeddedShared, obsolete: Vec<PathBuf>) {
     for path in obsolete {
-        if let Err(error) = shared.disk.remove(&path) {
+        let removed = shared.check_place().and_then(|()| shared.disk.remove(&path));
+        if let Err(error) = removed {
             tracing::warn!(path = %path.display(), %error, "cannot remove an old file; the next start will");
         }
     }

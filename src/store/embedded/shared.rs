@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::EmbeddedOptions;
-use super::disk::{Disk, DiskFile};
+use super::disk::{DirectoryLock, Disk, DiskFile};
 use super::meta::Meta;
 use super::problem;
 use super::replay::Prepared;
@@ -27,6 +27,10 @@ const MB: u64 = 1_000_000;
 
 /// What stands in the way where the disk has no more room.
 pub(super) const NO_ROOM: &str = "the disk under the data directory is full";
+
+/// What stands in the way where the directory is not where it was opened.
+const MOVED_AWAY: &str = "the data directory was moved away, or something else lies in its place: nothing is lost if it is moved \
+                          back, and the server goes on by itself then";
 
 /// The same with what is wanted and what is free: `df` shows a disk that has some room left.
 fn no_room(wanted: u64, free: Option<u64>) -> String {
@@ -119,6 +123,8 @@ pub(super) fn cover(segments: &mut Vec<KeptSegment>, covered: u64, history: &mut
 pub(super) struct EmbeddedShared {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
+    /// Keeps the directory for this store alone, until it is closed.
+    held: Mutex<Option<DirectoryLock>>,
     pub meta: Meta,
     pub options: EmbeddedOptions,
     pub counters: Counters,
@@ -135,7 +141,7 @@ pub(super) struct EmbeddedShared {
 
 impl EmbeddedShared {
     pub(super) fn new(
-        dir: PathBuf,
+        (dir, lock): (PathBuf, DirectoryLock),
         meta: Meta,
         options: EmbeddedOptions,
         catalog: LogFiles,
@@ -145,6 +151,7 @@ impl EmbeddedShared {
             disk: options.disk.clone(),
             format: Mutex::new(options.record_format),
             dir,
+            held: Mutex::new(Some(lock)),
             meta,
             options,
             counters: Counters::default(),
@@ -164,6 +171,27 @@ impl EmbeddedShared {
     /// Says it.
     pub(super) fn write_in(&self, format: Format) {
         *self.format.lock().unwrap_or_else(PoisonError::into_inner) = Some(format);
+    }
+
+    /// Others may open the directory.
+    pub(super) fn release(&self) {
+        drop(self.held().take());
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<DirectoryLock>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be asked before anything is made, or removed, by its name: where the directory was moved away, what has that name now is
+    /// somebody else's. What is open lies in the directory wherever it is, and is written on.
+    ///
+    /// # Errors
+    /// It was.
+    pub(super) fn check_place(&self) -> std::io::Result<()> {
+        let held = self.held().clone();
+        // Where a disk cannot tell, it says itself what is wrong.
+        let is_moved = held.is_some_and(|held| matches!(held.is_in_place(), Ok(false)));
+        if is_moved { Err(std::io::Error::other(MOVED_AWAY)) } else { Ok(()) }
     }
 
     pub(super) fn catalog(&self) -> MutexGuard<'_, LogFiles> {

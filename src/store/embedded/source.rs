@@ -2,17 +2,17 @@
 //! may be written. So a copy on a medium that is read only, or that belongs to somebody else, can be verified and restored.
 //!
 //! Where the lock cannot be written it is taken as it lies there, which keeps a server away all the same, wherever that has
-//! the directory mounted. Where there is none, no server has ever run on it in that place.
+//! the directory mounted. Where there is no file of it, the directory is locked all the same.
 //!
 //! Neighbours: `report` reads through it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::disk::{DirectoryLock, Disk, DiskFile, RealDisk, RealFile};
-use crate::store::lock::FileLock;
+use crate::store::lock::{FolderLock, LOCK};
 use crate::store::owner::other_than_root;
 
 /// The file system of this machine, to read.
@@ -53,13 +53,13 @@ impl Disk for SourceDisk {
         never()
     }
 
-    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
+    fn lock(&self, dir: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
         // A lock of root's own its server could not open when it comes there.
-        if !path.exists() && path.parent().is_some_and(|dir| other_than_root(dir).is_some()) {
-            return lock_as_it_lies(path);
+        if !dir.join(LOCK).exists() && other_than_root(dir).is_some() {
+            return lock_as_it_lies(dir);
         }
-        match RealDisk.lock(path, owner) {
-            Err(error) if cannot_be_written(&error) => lock_as_it_lies(path),
+        match RealDisk.lock(dir, owner) {
+            Err(error) if cannot_be_written(&error) => lock_as_it_lies(dir),
             locked => locked,
         }
     }
@@ -69,35 +69,29 @@ fn cannot_be_written(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
-/// Locks a file that is there, without a word in it. Together with others who only read.
-fn lock_as_it_lies(path: &Path) -> io::Result<Result<DirectoryLock, String>> {
-    let file = match OpenOptions::new().read(true).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(Box::new(()))),
-        Err(error) => return Err(error),
-    };
-    Ok(FileLock::share(file)?.map(|lock| Box::new(lock) as DirectoryLock))
+/// Locks what is there, without a word in it. Together with others who only read.
+fn lock_as_it_lies(dir: &Path) -> io::Result<Result<DirectoryLock, String>> {
+    Ok(FolderLock::share(dir)?.map(|lock| Arc::new(lock) as DirectoryLock))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{EmbeddedOptions, EmbeddedStore};
     use super::*;
-    use crate::store::lock::LOCK;
 
     #[test]
     fn a_lock_that_cannot_be_written_still_tells_of_a_server_that_runs_and_keeps_one_away() {
         let directory = tempfile::tempdir().unwrap();
         let (dir, lock) = (directory.path().join("data"), directory.path().join("data").join(LOCK));
         let store = EmbeddedStore::open(&dir, 1, EmbeddedOptions::default()).unwrap();
-        let held = lock_as_it_lies(&lock).unwrap().map(drop);
+        let held = lock_as_it_lies(&dir).unwrap().map(drop);
         assert_eq!(held, Err(format!("process {}", std::process::id())));
         drop(store);
-        let taken = lock_as_it_lies(&lock).unwrap().unwrap_or_else(|holder| panic!("{holder} holds it"));
+        let taken = lock_as_it_lies(&dir).unwrap().unwrap_or_else(|holder| panic!("{holder} holds it"));
         assert!(EmbeddedStore::open(&dir, 1, EmbeddedOptions::default()).is_err(), "it is read");
         drop(taken);
         std::fs::remove_file(&lock).unwrap();
-        assert!(lock_as_it_lies(&lock).unwrap().is_ok(), "no server has ever run on it");
+        assert!(lock_as_it_lies(&dir).unwrap().is_ok(), "no server has ever run on it");
         assert!(!lock.exists());
     }
 }

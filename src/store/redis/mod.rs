@@ -117,7 +117,7 @@ use self::shared::{RedisShared, StoreParts};
 pub use self::tls::{CertificateEnd, NearEnd, TlsEnds, TlsFiles};
 use crate::store::embedded::{self, nameplate};
 use crate::store::late::Lates;
-use crate::store::lock::{self, FileLock};
+use crate::store::lock::{self, FolderLock};
 use crate::store::moving::{MoveNotice, Opening};
 use crate::store::{NodeCard, StoreError, StoreInfo};
 
@@ -157,7 +157,7 @@ struct Running {
     ground: Ground,
     tasks: Vec<JoinHandle<()>>,
     /// Nobody else may have the directory before they have ended.
-    directory: Option<FileLock>,
+    directory: Option<FolderLock>,
 }
 
 impl Running {
@@ -220,7 +220,7 @@ struct StoreOpening {
     keys: Keys,
     options: RedisOptions,
     place: RedisPlace,
-    lock: Option<FileLock>,
+    lock: Option<FolderLock>,
     identity: Option<IdentityFile>,
     anew: Option<Arc<Anew>>,
 }
@@ -379,7 +379,7 @@ impl RedisStore {
         place: RedisPlace,
         (url, notice): (String, Arc<Mutex<Option<MoveNotice>>>),
         link: Link,
-        (ground, directory): (Ground, Option<FileLock>),
+        (ground, directory): (Ground, Option<FolderLock>),
     ) -> Self {
         let another = || Link::new(place.clone(), Some(Arc::clone(&shared.shas)));
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
