@@ -274,7 +274,7 @@ mod tests {
     fn a_directory_is_of_who_has_locked_nothing_but_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(LOCK);
-        std::fs::write(&path, "process 7").unwrap();
+        File::create(&path).unwrap().write_all_at(b"process 7", 0).unwrap();
         let earlier = File::open(&path).unwrap();
         earlier.try_lock().unwrap();
         let process_7 = Some("process 7".to_owned());
@@ -293,7 +293,7 @@ mod tests {
     fn who_waited_for_a_file_that_was_removed_meanwhile_has_the_one_that_others_see() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(LOCK);
-        std::fs::write(&path, "process 7").unwrap();
+        File::create(&path).unwrap().write_all_at(b"process 7", 0).unwrap();
         // Where a directory cannot be locked this is all that keeps two apart.
         let mut copying = Some(File::open(&path).unwrap());
         copying.as_ref().unwrap().try_lock().unwrap();
