@@ -209,7 +209,10 @@ mod tests {
 
     #[test]
     fn what_redis_refuses_while_a_slot_is_moved_is_told_as_that() {
-        let told = |refused| class(refused).into_error().to_string();
+        let told = |refused| match class(refused).into_error() {
+            StoreError::Io { source, .. } => source.to_string(),
+            error => panic!("{error}"),
+        };
         let asked = told("ASK 15441 10.82.0.24:6379");
         assert!(asked.ends_with("slot 15441 of the Redis cluster is being moved to 10.82.0.24:6379"), "{asked}");
         let asked = told("TRYAGAIN Multiple keys request during rehashing of slot");
