@@ -16,6 +16,11 @@ use crate::scenario::{Name, Record, Settings};
 use crate::session::Listing;
 use crate::target::{Store, TargetArguments};
 
+/// Characters of what the names of networks begin with.
+const NETWORK_PREFIX_MAX: usize = 64;
+/// What a server takes.
+const WAIT_SECONDS_MAX: u64 = allod::limits::WAIT_SECONDS_MAX;
+const INSTANCES_MAX: i64 = allod::limits::INSTANCES_MAX as i64;
 /// Time of a run, unless said otherwise.
 const SECONDS_DEFAULT: f64 = 3.0;
 
@@ -128,13 +133,17 @@ pub struct RunArguments {
     /// Networks, `load-00` and on, each in a realm of its own.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub networks: Option<u16>,
+    /// What the names of the networks begin with, in place of `load-`: runs at the same time on one register need networks of
+    /// their own.
+    #[arg(long, value_name = "TEXT", value_parser = network_prefix)]
+    pub network_prefix: Option<String>,
     /// Each connection keeps to one network, in place of asking in another one each time.
     #[arg(long)]
     pub keep_network: bool,
     /// The networks are there already, and stay; at one fill level.
     #[arg(long)]
     pub no_create: bool,
-    /// Remove the networks and what they hold at the end.
+    /// Remove the networks and what they hold at the end; those that were there before the run stay.
     #[arg(long, conflicts_with = "no_create")]
     pub delete: bool,
     /// Prefix of each network that is made.
@@ -146,7 +155,7 @@ pub struct RunArguments {
     /// Cooldown of each network that is made; the audit checks that nothing comes back within it.
     #[arg(long, value_name = "SECONDS")]
     pub cooldown: Option<u64>,
-    /// Allocate so many addresses, unmeasured, before anything else; they stay held.
+    /// Allocate so often, unmeasured, before anything else; what is granted stays held.
     #[arg(long, value_name = "N")]
     pub prefill: Option<u64>,
     /// Fill the pools to this share before measuring, as 0.95; several, with commas, are run one after the other.
@@ -159,13 +168,13 @@ pub struct RunArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub owners: Option<u64>,
     /// Instances of a deployment.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=INSTANCES_MAX))]
     pub instances: Option<u16>,
     /// Size of blocks.
     #[arg(long, value_name = "LENGTH")]
     pub prefix_length: Option<u8>,
     /// Of `contended`: who finds no room waits so long for a turn.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=WAIT_SECONDS_MAX))]
     pub wait: Option<u64>,
     /// Kill the server that was started, and start it again, before measuring.
     #[arg(long, requires = "start")]
@@ -249,6 +258,15 @@ pub struct ReportArguments {
     pub output: PathBuf,
 }
 
+/// What a name of a network may begin with; the measured path writes it into requests as it is.
+fn network_prefix(text: &str) -> Result<String, String> {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
+    match text.len() {
+        1..=NETWORK_PREFIX_MAX if text.chars().all(is_plain) => Ok(text.to_owned()),
+        _ => Err(format!("1 to {NETWORK_PREFIX_MAX} letters, digits, `-`, `_` and `.` are wanted")),
+    }
+}
+
 fn fewer_and_more(text: &str) -> Result<(u64, u64), String> {
     let (fewer, more) = text.split_once(',').ok_or("two numbers are wanted")?;
     let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
@@ -302,6 +320,7 @@ impl RunArguments {
             brief: self.shape.brief,
             networks: self.networks.map(usize::from),
             lanes_per_network: self.keep_network.then_some(usize::from(self.shape.depth)),
+            network_prefix: self.network_prefix.clone(),
             network_name: None,
             record: Record::default(),
             cidr: self.cidr.clone(),

@@ -7,7 +7,7 @@ use crate::audit::{Auditor, Rule};
 use crate::driver::{Lost, Workload};
 use crate::meter::{Kind, Outside};
 use crate::refusal::{Refusal, Refusals};
-use crate::scan::{Answer, Said};
+use crate::scan::{self, Answer, Said};
 use crate::scenario::{Desk, Scenario};
 
 /// The scenario, and what it learned.
@@ -15,9 +15,9 @@ pub struct Audited {
     pub scenario: Box<dyn Scenario>,
     pub audit: Auditor,
     /// Addresses that all pools together can hold.
-    pub capacity: u64,
+    pub capacity: u128,
     /// Addresses that were held before the run.
-    pub held_before: u64,
+    pub held_before: u128,
     /// What was refused in the measured time, and before it.
     pub refused: Refusals,
     pub refused_before: Refusals,
@@ -29,7 +29,7 @@ pub struct Audited {
 
 impl Audited {
     /// Nothing was asked yet.
-    pub fn new(scenario: Box<dyn Scenario>, audit: Auditor, capacity: u64, held_before: u64) -> Self {
+    pub fn new(scenario: Box<dyn Scenario>, audit: Auditor, capacity: u128, held_before: u128) -> Self {
         let (refused, refused_before) = (Refusals::default(), Refusals::default());
         Self { scenario, audit, capacity, held_before, refused, refused_before, existed: 0, lost: 0 }
     }
@@ -50,7 +50,9 @@ impl Audited {
 impl Workload for Audited {
     fn request(&mut self, lane: usize, id: usize, now: Duration, out: &mut Vec<u8>) -> Option<Kind> {
         let (scenario, mut desk) = self.desk(id, now);
-        scenario.request(lane, &mut desk, out)
+        let kind = scenario.request(lane, &mut desk, out)?;
+        self.audit.asked(lane);
+        Some(kind)
     }
 
     fn answer(&mut self, lane: usize, now: Duration, answer: &Answer<'_>, counts: bool) -> bool {
@@ -89,7 +91,8 @@ impl Workload for Audited {
     }
 
     fn unexpected(&mut self, line: &[u8], server: SocketAddr) -> bool {
-        let is_answer = Refusal::read(line).breaks().is_some();
+        // What has the id of a request answers one, be it a refusal; the others are said of the connection.
+        let is_answer = scan::answer(line).is_some() || Refusal::read(line).breaks().is_some();
         if is_answer {
             let line = String::from_utf8_lossy(&line[..line.len().min(200)]);
             self.audit
@@ -100,7 +103,7 @@ impl Workload for Audited {
     }
 
     fn outside(&self) -> Outside {
-        let held = self.held_before.saturating_add(self.audit.held_or_leaving()).saturating_sub(self.audit.taken_over);
+        let held = (self.held_before + self.audit.held_or_leaving()).saturating_sub(self.audit.taken_over);
         Outside { held, capacity: self.capacity, faults: self.audit.faults.total(), waiting: 0 }
     }
 }

@@ -16,9 +16,11 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Counts of a network.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
-    pub held: u64,
-    /// Addresses that can be held; of a large IPv6 network as many as can be counted.
-    pub capacity: u64,
+    pub held: u128,
+    /// Addresses that can be held.
+    pub capacity: u128,
+    /// What holds them: a block is one.
+    pub reservations: u64,
 }
 
 /// One client, one request at a time.
@@ -45,11 +47,23 @@ impl Control {
     /// # Errors
     /// The system has no descriptors left.
     pub fn unconnected(servers: &[SocketAddr], timeout: Duration) -> io::Result<Self> {
+        Self::with(servers, Options { timeout, ..Options::default() })
+    }
+
+    fn with(servers: &[SocketAddr], options: Options) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let timeout = timeout.min(ANSWER_WAIT_MAX);
-        let options = Options { timeout, wait_for_server: false, ..Options::default() };
+        let timeout = options.timeout.min(ANSWER_WAIT_MAX);
+        let options = Options { timeout, wait_for_server: false, ..options };
         let client = Client::new(servers.iter().map(SocketAddr::to_string), options);
         Ok(Self { runtime, client, signals: 0 })
+    }
+
+    /// A client for what is asked at the end of a run that was cut off: within this time, and each thing once.
+    ///
+    /// # Errors
+    /// As of [`Control::unconnected`].
+    pub fn of_the_end(servers: &[SocketAddr], timeout: Duration) -> io::Result<Self> {
+        Self::with(servers, Options { timeout, asks_again: false, ..Options::default() })
     }
 
     /// Calls and waits for the result.
@@ -59,8 +73,14 @@ impl Control {
     pub fn call(&mut self, method: &str, params: &Value) -> io::Result<Value> {
         interrupt::check(self.signals)?;
         let params = params.as_object().cloned().unwrap_or_default();
-        let answer = self.runtime.block_on(self.client.call(method, params));
-        answer.map_err(|error| io::Error::other(format!("{method}: {error}")))
+        let (client, signals) = (&self.client, self.signals);
+        let answer = self.runtime.block_on(async {
+            tokio::select! {
+                answer = client.call(method, params) => Ok(answer),
+                ended = interrupt::ended(signals) => Err(ended),
+            }
+        });
+        answer?.map_err(|error| io::Error::other(format!("{method}: {error}")))
     }
 
     /// Goes on calling though a signal came; the next one ends that, too.
@@ -68,16 +88,16 @@ impl Control {
         self.signals = 1;
     }
 
-    /// Makes a network with one subnet in a realm of its own, or finds it there.
+    /// Makes a network with one subnet in a realm of its own, or finds it there: true, it was made.
     ///
     /// # Errors
     /// As [`Control::call`].
-    pub fn create_network(&mut self, name: &str, cidr: &str, policy: &str) -> io::Result<()> {
+    pub fn create_network(&mut self, name: &str, cidr: &str, policy: &str) -> io::Result<bool> {
         let params = json!({
             "name": name, "realm": name, "policy": policy, "subnets": [{"cidr": cidr}],
             "description": "made by allod-load", "if_absent": true,
         });
-        self.call("network.create", &params).map(|_| ())
+        self.call("network.create", &params).map(|made| made["created"] != false)
     }
 
     /// Counts of the network's addresses: held, and those that can be held.
@@ -90,9 +110,11 @@ impl Control {
             let count = usage[member].as_str().and_then(|count| count.parse::<u128>().ok());
             count.ok_or_else(|| io::Error::other(format!("network.usage answered no `{member}`: {usage}")))
         };
-        let small = |count: u128| u64::try_from(count).unwrap_or(u64::MAX);
-        let capacity = small(count("size")?.saturating_sub(count("reserved")?));
-        Ok(Usage { held: small(count("held")?), capacity })
+        let capacity = count("size")?.saturating_sub(count("reserved")?);
+        let reservations = usage["reservations"].as_u64();
+        let reservations = reservations
+            .ok_or_else(|| io::Error::other(format!("network.usage answered no `reservations`: {usage}")))?;
+        Ok(Usage { held: count("held")?, capacity, reservations })
     }
 
     /// Removes the network with everything in it.

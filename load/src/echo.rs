@@ -62,10 +62,10 @@ struct Reservation<'a> {
 
 /// The scenario, with nothing to hold the answers against: this server has no networks, and counts up.
 fn audited(scenario: Box<dyn Scenario>, lanes: usize) -> Audited {
-    let mut audit = Auditor::new(lanes, 1);
+    let mut audit = Auditor::new(lanes, 1, 0);
     let everything = json!({"cidr": "0.0.0.0/0", "pools": [{"range": "0.0.0.0/0", "kind": "dynamic"}]});
     audit.add("load-00", Ground::read(&json!({"subnets": [everything]})), Duration::ZERO, false);
-    Audited::new(scenario, audit, u64::from(u32::MAX), 0)
+    Audited::new(scenario, audit, u128::from(u32::MAX), 0)
 }
 
 /// Drives it with allocations.

@@ -24,6 +24,7 @@ use self::queries::{Places, Query, queries};
 use crate::control::Control;
 use crate::driver::{self, PATIENCE_DEFAULT, Shape, Stop};
 use crate::meter::Meter;
+use crate::report::Report as Filled;
 use crate::scenario::{Name, Settings};
 use crate::session;
 use crate::target::Server;
@@ -130,9 +131,7 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
     }
     let place = Place { directory, redis: arguments.redis.clone() };
     let begun = Instant::now();
-    if arguments.events > 0 {
-        fill(&place, arguments)?;
-    }
+    let is_filled_wrongly = arguments.events > 0 && fill(&place, arguments)?;
     let fill_seconds = begun.elapsed().as_secs_f64();
     // The index is written behind the commits: a server that tells its history has caught up, and leaves it to the next.
     let (server, _) = place.start()?;
@@ -161,7 +160,7 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
     };
     report.print(arguments.json)?;
     let slow = |row: &Row| arguments.at_most.is_some_and(|most| row.slowest_ms > most);
-    Ok(report.rows.iter().any(|row| row.wrong.is_some() || slow(row)))
+    Ok(is_filled_wrongly || report.rows.iter().any(|row| row.wrong.is_some() || slow(row)))
 }
 
 /// Where the register is.
@@ -216,7 +215,8 @@ fn forget(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
+/// True: the server was found to be wrong, which is told.
+fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<bool> {
     let (server, _) = place.start()?;
     let mut control = Control::connect(&[server.address])?;
     queries::make_needle(&mut control)?;
@@ -240,14 +240,25 @@ fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
     };
     let scenario = Name::Fill.build(&settings);
     let networks = scenario.networks();
-    let mut audited = session::prepare(&mut control, scenario, &networks, shape.lanes(), true, &|_| ())?;
+    let prepared = session::prepare(&mut control, scenario, &networks, shape.lanes(), shape.seed, true, &|_| ())?;
+    let mut audited = prepared.audited;
     audited.scenario.begin();
+    let mut is_wrong = false;
     for _ in 0..2 {
         queries::needle(&mut control)?;
         let measured = driver::run(&shape, &mut audited, Meter::new(None, None))?.whole()?;
         eprintln!("{} events in {:.0} s", measured.answers, measured.elapsed.as_secs_f64());
+        if let Some(others) = audited.audit.settle() {
+            return Err(io::Error::other(others));
+        }
+        let filled = Filled::measured("fill", "the history", &shape, networks.len(), &measured).audited(&audited);
+        if filled.is_faulty() && !is_wrong {
+            eprint!("{}", filled.text());
+            is_wrong = true;
+        }
     }
-    queries::needle(&mut control)
+    queries::needle(&mut control)?;
+    Ok(is_wrong)
 }
 
 /// Waits until the history is told; how long that took.

@@ -1,8 +1,9 @@
-//! Ctrl-C and SIGTERM: noticed, and told to whoever asks. A run that is ended so says what it has found until then, and what
+//! Ctrl-C, SIGTERM, and SIGHUP where a terminal goes: noticed, and told to whoever asks. A run that is ended so says what it has found until then, and what
 //! was started for it is ended with it.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal as signals};
@@ -11,17 +12,25 @@ use tokio::signal::unix::{SignalKind, signal as signals};
 static FIRST: AtomicU8 = AtomicU8::new(0);
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
+/// How often whoever waits for something else looks whether a signal came.
+const LOOKED_EVERY: Duration = Duration::from_millis(50);
+
 /// A signal that ends a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signal(u8);
 
 impl Signal {
+    const HANGUP: Self = Self(1);
     const INTERRUPT: Self = Self(2);
     const TERMINATE: Self = Self(15);
 
     /// As people call it.
     pub fn name(self) -> &'static str {
-        if self == Self::INTERRUPT { "Ctrl-C" } else { "SIGTERM" }
+        match self {
+            Self::HANGUP => "SIGHUP",
+            Self::INTERRUPT => "Ctrl-C",
+            _ => "SIGTERM",
+        }
     }
 
     /// The exit code of a program that was ended by it, as shells tell it.
@@ -30,19 +39,20 @@ impl Signal {
     }
 }
 
-/// Notices both signals from now on, in a thread of its own.
+/// Notices these signals from now on, in a thread of its own.
 ///
 /// # Errors
 /// The system has no thread or no signal left.
 pub fn watch() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let (mut interrupts, mut terminations) = {
+    let (mut hangups, mut interrupts, mut terminations) = {
         let _inside = runtime.enter();
-        (signals(SignalKind::interrupt())?, signals(SignalKind::terminate())?)
+        (signals(SignalKind::hangup())?, signals(SignalKind::interrupt())?, signals(SignalKind::terminate())?)
     };
     let watch = async move {
         loop {
             let Signal(number) = tokio::select! {
+                Some(()) = hangups.recv() => Signal::HANGUP,
                 Some(()) = interrupts.recv() => Signal::INTERRUPT,
                 Some(()) = terminations.recv() => Signal::TERMINATE,
                 else => return,
@@ -74,5 +84,15 @@ pub fn check(tolerated: u32) -> io::Result<()> {
             Err(io::Error::other(format!("ended by {}", signal.name())))
         }
         _ => Ok(()),
+    }
+}
+
+/// Waits until more than so many signals came.
+pub async fn ended(tolerated: u32) -> io::Error {
+    loop {
+        if let Err(ended) = check(tolerated) {
+            return ended;
+        }
+        tokio::time::sleep(LOOKED_EVERY).await;
     }
 }

@@ -107,11 +107,16 @@ fn measure(name: &str, shape: &Shape, network: &str, cidr: &str, seed: u32) -> i
     let scenario = Name::Fill.build(&settings);
     let mut control = Control::connect(&shape.servers)?;
     let networks = scenario.networks();
-    let mut audited = session::prepare(&mut control, scenario, &networks, shape.lanes(), true, &|_| ())?;
+    let prepared = session::prepare(&mut control, scenario, &networks, shape.lanes(), seed, true, &|_| ())?;
+    let mut audited = prepared.audited;
     audited.scenario.begin();
     let measured = driver::run(shape, &mut audited, Meter::new(shape.expected(), None))?.whole()?;
+    let others = audited.audit.settle();
     let mut report = Report::measured(name, "", shape, 1, &measured).audited(&audited);
     report.judge();
+    if let Some(others) = others {
+        report.not_made(&others);
+    }
     match &report.not_made {
         Some(why) if !report.is_faulty() => Err(io::Error::other(format!("{name}: {why}"))),
         _ => Ok(report),

@@ -122,6 +122,7 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
             shape,
             stop_is_default: arguments.shape.requests.is_none() && arguments.shape.seconds.is_none(),
             create: !arguments.no_create,
+            only_made: arguments.is_several(),
             // The next level begins with empty networks.
             delete: arguments.deletes(),
             kill: arguments.kill,

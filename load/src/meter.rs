@@ -6,6 +6,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::audit::told;
+
 /// Longest latency that is recorded, in nanoseconds: an hour. A request may wait for capacity for a day; what took longer than
 /// an hour counts as this.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
@@ -111,8 +113,8 @@ pub type Display = SyncSender<Shown>;
 /// Counts of the world outside, at the end of a window.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outside {
-    pub held: u64,
-    pub capacity: u64,
+    pub held: u128,
+    pub capacity: u128,
     pub faults: u64,
     pub waiting: u64,
 }
@@ -210,7 +212,7 @@ impl Meter {
             p50_ms: at(0.5),
             p99_ms: at(0.99),
             max_ms: some(self.window.max()),
-            held: outside.held,
+            held: told(outside.held),
             fill: outside.held as f64 / outside.capacity.max(1) as f64,
         };
         self.answers += self.window_answers;

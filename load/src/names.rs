@@ -7,6 +7,19 @@
 const POD_BITS: u32 = 24;
 /// Odd, so that multiplying is a permutation of the pods: consecutive requests get unlike names.
 const POD_STRIDE: u32 = 0x9e_3779;
+/// What undoes it, modulo the pods.
+const POD_STRIDE_INVERSE: u32 = inverse(POD_STRIDE);
+const POD_MASK: u32 = (1 << POD_BITS) - 1;
+
+/// Of an odd number, modulo 2^32, by Newton: each step doubles the bits that are right, of which three are at first.
+const fn inverse(odd: u32) -> u32 {
+    let (mut found, mut step) = (odd, 0);
+    while step < 4 {
+        found = found.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(found)));
+        step += 1;
+    }
+    found
+}
 
 /// An owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,8 +28,14 @@ pub struct Who(u64);
 impl Who {
     /// The owner that this lane names for the `count`th time; the seed makes the owners of one run differ from another's.
     pub fn new(lane: usize, count: u32, seed: u32) -> Self {
-        let pod = count.wrapping_mul(POD_STRIDE).wrapping_add(seed) & ((1 << POD_BITS) - 1);
+        let pod = count.wrapping_mul(POD_STRIDE).wrapping_add(seed) & POD_MASK;
         Self((lane as u64) << POD_BITS | u64::from(pod))
+    }
+
+    /// Its lane, and for the how manieth time that lane names somebody, where the run has this seed.
+    pub fn parts(self, seed: u32) -> (u64, u32) {
+        let pod = self.0 as u32 & POD_MASK;
+        (self.0 >> POD_BITS, pod.wrapping_sub(seed).wrapping_mul(POD_STRIDE_INVERSE) & POD_MASK)
     }
 
     /// The number, which is below 2^62.
@@ -90,6 +109,7 @@ mod tests {
                 let who = Who::new(lane, count, 42);
                 assert!(seen.insert(who.name()));
                 assert_eq!(Who::read(&who.name()), Some(who));
+                assert_eq!(who.parts(42), (lane as u64, count));
             }
         }
     }

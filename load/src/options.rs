@@ -61,7 +61,7 @@ impl RunArguments {
         if let Some((option, _)) = of_networks.into_iter().find(|(_, is_given)| *is_given && self.no_create) {
             return Err(refused(format!("{option} is of networks that are made, and --no-create makes none")));
         }
-        if self.no_create && self.fill_level.len() > 1 {
+        if self.no_create && self.is_several() {
             let text = "--no-create with several levels of --fill-level: each level begins with networks of its own, and those \
                         that are there are not emptied. Take one level at a time, or leave --no-create out";
             return Err(refused(text.to_owned()));
@@ -89,9 +89,14 @@ impl RunArguments {
         [&self.save, &self.page].into_iter().flatten().try_for_each(|path| check_place(path))
     }
 
-    /// Do the networks go at the end of each level? Only where the run made them: what was there before is not its own.
+    /// Is it run at several fill levels, each of which begins with networks that are new?
+    pub fn is_several(&self) -> bool {
+        self.fill_level.len() > 1
+    }
+
+    /// Do the networks that were made go at the end of each level?
     pub fn deletes(&self) -> bool {
-        !self.no_create && (self.delete || self.fill_level.len() > 1)
+        !self.no_create && (self.delete || self.is_several())
     }
 
     /// How long nothing need be answered before requests count as lost: a right server may be silent for as long as they ask to
@@ -143,6 +148,7 @@ pub fn told(settings: &Settings, shape: &Shape, networks: &[NetworkPlan]) -> Val
         "arrivals": arrivals,
         "patience_seconds": shape.patience.as_secs_f64(),
         "brief": settings.brief,
+        "network_prefix": settings.network_prefix,
         "keep_network": settings.lanes_per_network.is_some(),
         "cidr": network.map(|network| &network.cidr),
         "policy": network.map(|network| &network.policy),
@@ -209,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_networks_that_the_run_made_are_deleted() {
+    fn networks_are_deleted_only_by_a_run_that_makes_them() {
         for (words, deletes) in [
             ("churn --fill-level 0.1,0.9", true),
             ("churn --delete", true),

@@ -1,15 +1,20 @@
-//! One run of a scenario against a target: networks are made, filled, driven, counted and compared.
+//! One run of a scenario against a target: networks are made (`prepare`), filled, driven, counted and compared.
+
+mod prepare;
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::audit::{Auditor, Ground, Rule};
+pub use prepare::{Place, Prepared, prepare};
+use prepare::{check_all_made, check_quiet, one_register};
+
+use crate::audit::told;
 use crate::audited::Audited;
-use crate::control::{Control, Usage};
+use crate::control::Control;
 use crate::driver::{self, Shape, Stop};
+use crate::interrupt;
 use crate::live::Live;
 use crate::meter::Meter;
 use crate::report::Report;
@@ -19,16 +24,18 @@ use crate::target::{Redis, Target};
 /// How the end is audited, beyond the counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Listing {
-    /// Compare every reservation, if there are at most a million.
+    /// Compare every reservation, if there are at most a million, or where something differs.
     Auto,
     Always,
     Never,
 }
 
-/// A display is told after so many networks.
-const TOLD_EACH: usize = 10;
 /// Reservations that are listed without being asked to.
 const LISTING_MAX: u64 = 1_000_000;
+/// More than that is not filled before measuring: it would take longer than anybody waits for, and the audit has no room for it.
+const PREFILL_MAX: u64 = 1 << 28;
+/// How long a server whose connection was lost may take until it is counted all the same.
+const LOST_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// What a run is, beyond its scenario.
 pub struct Session {
@@ -39,7 +46,9 @@ pub struct Session {
     /// `shape.stop` was not asked for: the scenario may know better.
     pub stop_is_default: bool,
     pub create: bool,
-    /// Remove the networks and what they hold at the end.
+    /// Nothing is measured in networks that were there before.
+    pub only_made: bool,
+    /// Remove the networks that were made and what they hold at the end.
     pub delete: bool,
     /// Kill the server between what comes before and what is measured.
     pub kill: bool,
@@ -62,6 +71,7 @@ impl Session {
             shape,
             stop_is_default: false,
             create: true,
+            only_made: false,
             delete: false,
             kill: false,
             listing: Listing::Never,
@@ -81,7 +91,13 @@ impl Session {
         let doing = |what: &str| live.iter().for_each(|live| live.doing(what));
         let mut control = Control::connect(&target.servers)?;
         let networks = scenario.networks();
-        let mut audited = prepare(&mut control, scenario, &networks, self.shape.lanes(), self.create, &doing)?;
+        let (lanes, seed) = (self.shape.lanes(), self.shape.seed);
+        let prepared = prepare(&mut control, scenario, &networks, lanes, seed, self.create, &doing)?;
+        let Prepared { mut audited, places } = prepared;
+        if self.only_made {
+            check_all_made(&mut control, &places)?;
+        }
+        check_quiet(&mut control, &places)?;
         one_register(&target.servers, &networks)?;
         let mut shape = Shape { servers: target.servers.clone(), ..self.shape.clone() };
         self.fill(&shape, &mut audited, live.as_ref())?;
@@ -104,13 +120,19 @@ impl Session {
         let after = target.redis.as_ref().map(Redis::processor_time).transpose()?;
         if measured.lost > 0 || measured.cut_off.is_some() {
             // It has had its patience; and a server that is gone is not waited for.
-            control = Control::unconnected(&target.servers, shape.patience)?;
+            let is_gone = measured.cut_off.is_some() && interrupt::signal().is_none();
+            let wait = if is_gone { shape.patience.min(LOST_WAIT_MAX) } else { shape.patience };
+            control = Control::of_the_end(&target.servers, wait)?;
         }
         control.tolerate_a_signal();
         let compared = self.compare(&mut control, &mut audited, &networks);
+        let others = audited.audit.settle();
         let mut report =
             Report::measured(&self.name, &target.name, &shape, networks.len(), &measured).audited(&audited);
         report.judge();
+        if let Some(others) = others {
+            report.not_made(&others);
+        }
         match compared {
             Ok(compared) => {
                 (report.held_by_server, report.listed) = (Some(compared.held), compared.listed);
@@ -126,19 +148,37 @@ impl Session {
             report.label.clone_from(label);
         }
         if self.delete {
-            let removed = networks.iter().try_for_each(|network| control.purge_network(&network.name));
-            removed.unwrap_or_else(|error| report.not_made(&format!("the networks could not be removed: {error}")));
+            self.remove(&mut control, &places)
+                .unwrap_or_else(|error| report.not_made(&format!("the networks could not be removed: {error}")));
         }
         Ok(report)
     }
 
+    /// Removes what the run made, and says what it leaves.
+    fn remove(&self, control: &mut Control, places: &[Place]) -> io::Result<()> {
+        let found: Vec<&str> = places.iter().filter(|place| !place.is_made).map(|place| place.name.as_str()).collect();
+        if let Some(first) = found.first() {
+            let more = if found.len() > 1 { format!(", and {} more", found.len() - 1) } else { String::new() };
+            eprintln!("allod-load: network `{first}`{more} was there before the run, so --delete leaves it");
+        }
+        let mut made = places.iter().filter(|place| place.is_made);
+        made.try_for_each(|place| control.purge_network(&place.name))
+    }
+
     /// What is held before anything is measured.
     fn fill(&self, shape: &Shape, audited: &mut Audited, live: Option<&Live>) -> io::Result<()> {
-        let prefill = audited.scenario.prefill(audited.capacity.saturating_sub(audited.held_before));
-        if prefill > audited.capacity {
-            let text =
-                format!("{prefill} addresses are to be held before measuring, and the pools have {}", audited.capacity);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        let prefill = audited.scenario.prefill(told(audited.capacity), told(audited.held_before));
+        let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        if u128::from(prefill) > audited.capacity {
+            let capacity = audited.capacity;
+            return refused(format!(
+                "{prefill} addresses are to be held before measuring, and the pools have {capacity}"
+            ));
+        }
+        if prefill > PREFILL_MAX {
+            return refused(format!(
+                "{prefill} addresses are to be held before measuring, and at most {PREFILL_MAX} are: take a smaller --cidr, a                  lower --fill-level, or --prefill with a number"
+            ));
         }
         if prefill == 0 {
             return Ok(());
@@ -156,26 +196,25 @@ impl Session {
 
     /// The server's own counts and listing, beside the audit's.
     fn compare(&self, control: &mut Control, audited: &mut Audited, networks: &[NetworkPlan]) -> io::Result<Compared> {
-        let mut held = 0u64;
+        let (mut held, mut reservations) = (0, 0);
         for network in networks {
-            held = held.saturating_add(control.usage(&network.name)?.held);
+            let usage = control.usage(&network.name)?;
+            held += usage.held;
+            reservations += usage.reservations;
         }
-        let ours = held.saturating_sub(audited.held_before).saturating_add(audited.audit.taken_over);
+        let ours = held.saturating_sub(audited.held_before) + audited.audit.taken_over;
         if ours != audited.audit.held() && audited.audit.unknown() == 0 {
-            let counted = audited.audit.held();
-            audited
-                .audit
-                .faults
-                .add(Rule::CountAgrees, || format!("the server counts {ours} held, its answers {counted}"));
+            audited.audit.counted_otherwise(ours);
         }
         let lists = match self.listing {
             Listing::Always => true,
             Listing::Never => false,
-            Listing::Auto => held <= LISTING_MAX,
+            // A listing tells whether it was somebody else.
+            Listing::Auto => reservations <= LISTING_MAX || audited.audit.has_disputes(),
         };
         let listed = if lists { Some(audited.audit.compare_listing(control)?) } else { None };
         Ok(Compared {
-            held: ours,
+            held: told(ours),
             listed: listed.map(|(all, _)| all),
             listed_before: listed.map_or(0, |(_, before)| before),
         })
@@ -187,70 +226,4 @@ struct Compared {
     held: u64,
     listed: Option<u64>,
     listed_before: u64,
-}
-
-/// Makes sure that all servers have the same network, for who has another register refuses, or hands out what is held.
-fn one_register(servers: &[SocketAddr], networks: &[NetworkPlan]) -> io::Result<()> {
-    let (Some(first), [_, _, ..]) = (networks.first(), servers) else { return Ok(()) };
-    let mut known: Option<Value> = None;
-    for server in servers {
-        let found = Control::connect(&[*server])?.call("network.get", &json!({"network": first.name}));
-        let id = found.map_err(|error| named(server, &error))?["id"].take();
-        if known.as_ref().is_some_and(|known| *known != id) {
-            let text = format!("network `{}` is another one than that of {}", first.name, servers[0]);
-            return Err(named(server, &io::Error::other(text)));
-        }
-        known = Some(id);
-    }
-    Ok(())
-}
-
-fn named(server: &SocketAddr, error: &io::Error) -> io::Error {
-    io::Error::other(format!("{server}: {error}; the servers of a run share one register"))
-}
-
-/// Makes or finds the networks, and reads what they may hand out and hold already.
-///
-/// # Errors
-/// As of [`Control::call`].
-pub fn prepare(
-    control: &mut Control,
-    scenario: Box<dyn Scenario>,
-    networks: &[NetworkPlan],
-    lanes: usize,
-    create: bool,
-    doing: &dyn Fn(&str),
-) -> io::Result<Audited> {
-    let mut audit = Auditor::new(lanes, networks.len());
-    let (mut capacity, mut held_before) = (0u64, 0u64);
-    for (number, network) in networks.iter().enumerate() {
-        if number % TOLD_EACH == 0 {
-            doing(&format!("making networks, {number} of {}", networks.len()));
-        }
-        if create {
-            let made = control.call("network.create", &network.params());
-            made.map_err(|error| left_by_another(&network.name, error))?;
-        }
-        let there = control.call("network.get", &json!({"network": network.name}))?;
-        let cooldown = Duration::from_secs(there["cooldown_seconds"].as_u64().unwrap_or(0));
-        audit.add(&network.name, Ground::read(&there), cooldown, network.blocks);
-        let Usage { held, capacity: can_hold } = control.usage(&network.name)?;
-        if held > 0 {
-            audit.read_before(control, number)?;
-        }
-        capacity = capacity.saturating_add(can_hold);
-        held_before = held_before.saturating_add(held);
-    }
-    Ok(Audited::new(scenario, audit, capacity, held_before))
-}
-
-/// Networks are kept after a run, for the next one to find.
-fn left_by_another(network: &str, error: io::Error) -> io::Error {
-    let text = error.to_string();
-    if !text.contains("already exists") {
-        return error;
-    }
-    io::Error::other(format!(
-        "{text}\nan earlier run may have left it: `allod network delete {network} --purge` removes it, `--no-create` takes it as it is"
-    ))
 }

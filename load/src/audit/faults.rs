@@ -67,6 +67,15 @@ impl Faults {
         }
     }
 
+    /// Adds what was found elsewhere.
+    pub fn append(&mut self, other: Self) {
+        for (rule, count) in other.counts {
+            *self.counts.entry(rule).or_default() += count;
+        }
+        let room = EXAMPLES_MAX.saturating_sub(self.examples.len());
+        self.examples.extend(other.examples.into_iter().take(room));
+    }
+
     /// How often a rule was broken.
     pub fn count(&self, rule: Rule) -> u64 {
         self.counts.get(&rule).copied().unwrap_or(0)

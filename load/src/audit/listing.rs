@@ -27,7 +27,7 @@ impl Auditor {
         let name = self.networks[network].name.clone();
         pages(control, &name, |listed| {
             if let Some(span) = listed.span {
-                self.held_before(network, span);
+                self.held_before(network, span, &listed.text);
             }
         })
     }
@@ -41,45 +41,69 @@ impl Auditor {
         let (mut count, mut before) = (0, 0);
         for number in 0..self.networks.len() {
             let name = self.networks[number].name.clone();
+            // In the order of addresses what overlaps is beside each other.
+            let mut latest: Option<Listed> = None;
             pages(control, &name, |listed| {
                 count += 1;
-                before += u64::from(self.compare_one(number, &listed));
+                before += u64::from(self.compare_one(number, &listed, latest.as_ref()));
+                latest = Some(listed);
             })?;
-            let Self { networks, faults, unknown, .. } = self;
+            let Self { networks, faults, others, unknown, .. } = self;
             for (address, holder) in networks[number].space.unlisted() {
                 if !matches!(holder, Holder::Ours(who) if unknown.contains(&who)) {
-                    let (address, holder) = (address::name(address), holder_name(holder));
-                    faults
-                        .add(Rule::ListingAgrees, || format!("{address} of {holder} in {name} is not in the listing"));
+                    let address = address::name(address);
+                    let what = || format!("{address} of {} in {name} is not in the listing", holder_name(holder));
+                    match holder {
+                        Holder::Ours(_) => faults.add(Rule::ListingAgrees, what),
+                        Holder::Stranger => others.dispute(Rule::ListingAgrees, what),
+                    }
                 }
             }
         }
         Ok((count, before))
     }
 
-    /// True: it was held before the run.
-    fn compare_one(&mut self, number: usize, listed: &Listed) -> bool {
-        let Self { networks, faults, unknown, .. } = self;
+    /// `before`: what was listed in front of it. True: it was held before the run.
+    fn compare_one(&mut self, number: usize, listed: &Listed, before: Option<&Listed>) -> bool {
+        let Self { networks, faults, others, unknown, .. } = self;
         let network = &mut networks[number];
         let found = listed.span.and_then(|span| network.space.list(span));
         let Listed { text, .. } = listed;
         if found.is_some_and(|(_, again)| again) {
             faults.add(Rule::ListingAgrees, || format!("listed in {} more than once: {text}", network.name));
+        } else if let Some(before) = before.filter(|before| listed.overlaps(before)) {
+            faults.add(Rule::NoAddressTwice, || {
+                format!("listed in {}: {text} and {}, which overlap", network.name, before.text)
+            });
         }
         let holder = found.map(|(holder, _)| holder);
         let agrees = match (holder, listed.owner) {
             (Some(Holder::Ours(held)), Some(owner)) => held == owner,
             (Some(Holder::Stranger), _) => true,
-            (None, Some(owner)) => unknown.contains(&owner),
-            (Some(Holder::Ours(_)) | None, None) => false,
+            (None, Some(owner)) if unknown.contains(&owner) => true,
+            (None, owner) if !owner.is_some_and(|owner| others.is_named(owner)) => {
+                others.saw(&network.name, text);
+                true
+            }
+            (None, _) | (Some(Holder::Ours(_)), None) => false,
         };
         if !agrees {
             let ours = holder.map_or_else(|| "nobody".to_owned(), holder_name);
-            faults.add(Rule::ListingAgrees, || {
-                format!("listed in {}: {text}; by its answers {ours} has it", network.name)
-            });
+            let what = || format!("listed in {}: {text}; by its answers {ours} has it", network.name);
+            match holder {
+                Some(_) => faults.add(Rule::ListingAgrees, what),
+                None => others.dispute(Rule::ListingAgrees, what),
+            }
         }
         holder == Some(Holder::Stranger)
+    }
+}
+
+impl Listed {
+    /// Have both an address?
+    fn overlaps(&self, other: &Self) -> bool {
+        let spans = self.span.zip(other.span);
+        spans.is_some_and(|((first, last), (from, to))| first <= to && from <= last)
     }
 }
 

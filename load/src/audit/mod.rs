@@ -6,8 +6,8 @@
 //! back within it came back too early, whenever the server applied the release.
 //!
 //! `faults` has the rules, `grant` what an answer says, `ground` what a network may hand out, `space` who holds what,
-//! `cooling` who held it a moment ago, `listing` compares it with the server's own at the end. Told by the scenarios of each
-//! answer; knows nothing of lanes, connections or time of day.
+//! `cooling` who held it a moment ago, `listing` compares it with the server's own at the end, `others` notices who else uses the
+//! networks. Told by the scenarios of each answer; knows nothing of lanes, connections or time of day.
 
 pub mod address;
 mod cooling;
@@ -15,6 +15,7 @@ mod faults;
 mod grant;
 mod ground;
 mod listing;
+mod others;
 mod space;
 
 use std::collections::HashSet;
@@ -24,6 +25,7 @@ use cooling::Cooling;
 pub use faults::{Faults, Rule};
 pub use grant::Grant;
 pub use ground::{Ground, Span};
+use others::Others;
 pub use space::Holder;
 use space::Space;
 
@@ -47,6 +49,7 @@ struct Network {
 pub struct Auditor {
     networks: Vec<Network>,
     pub faults: Faults,
+    others: Others,
     /// Requests whose fate nobody knows: these owners may hold something or not.
     unknown: HashSet<Who>,
     unknown_latest: Option<(Option<usize>, Who)>,
@@ -54,24 +57,46 @@ pub struct Auditor {
     generations: Vec<u64>,
     /// Rules that are not audited in this run.
     not_audited: Vec<Rule>,
-    held: u64,
+    held: u128,
     /// Addresses whose release was sent and is not answered.
-    leaving: u64,
+    leaving: u128,
     /// Grants that said the owner had its address before.
     pub existed: u64,
     /// Addresses of owners of an earlier run that were met again; the server counted them before the run.
-    pub taken_over: u64,
+    pub taken_over: u128,
     /// Grants that were checked.
     pub checked: u64,
 }
 
 impl Auditor {
-    /// An auditor for so many lanes.
-    pub fn new(lanes: usize, networks: usize) -> Self {
+    /// An auditor for so many lanes, whose owners have this seed.
+    pub fn new(lanes: usize, networks: usize, seed: u32) -> Self {
+        let others = Others::new(lanes, seed);
         match lanes.saturating_mul(networks) {
-            ..=GENERATIONS_MAX => Self { generations: vec![0; lanes * networks], ..Self::default() },
-            _ => Self { not_audited: vec![Rule::GenerationsRise], ..Self::default() },
+            ..=GENERATIONS_MAX => Self { generations: vec![0; lanes * networks], others, ..Self::default() },
+            _ => Self { not_audited: vec![Rule::GenerationsRise], others, ..Self::default() },
         }
+    }
+
+    /// The lane asks something.
+    pub fn asked(&mut self, lane: usize) {
+        self.others.asked(lane);
+    }
+
+    /// The server counts otherwise at the end.
+    pub fn counted_otherwise(&mut self, counted: u128) {
+        let held = self.held;
+        self.others.dispute(Rule::CountAgrees, || format!("the server counts {counted} held, its answers {held}"));
+    }
+
+    /// Is something open that a listing would settle?
+    pub fn has_disputes(&self) -> bool {
+        self.others.has_disputes()
+    }
+
+    /// At the end: why nothing can be said of what is disputed, or none, and it was the server's fault.
+    pub fn settle(&mut self) -> Option<String> {
+        self.others.settle(&mut self.faults)
     }
 
     /// Adds the next network; `blocks`: blocks and single addresses meet in it.
@@ -80,10 +105,16 @@ impl Auditor {
         self.networks.push(Network { name: name.to_owned(), ground, space, cooldown, cooling: Cooling::default() });
     }
 
-    /// Notes what was held before the run.
-    pub fn held_before(&mut self, network: usize, span: Span) {
-        // Twice in one listing is found when the listing is compared.
-        let _ = self.networks[network].space.take(span, Holder::Stranger);
+    /// Notes what was held before the run, of which `text` tells.
+    pub fn held_before(&mut self, network: usize, span: Span, text: &str) {
+        let Network { name, space, .. } = &mut self.networks[network];
+        if space.take(span, Holder::Stranger).is_err() {
+            self.faults.add(Rule::NoAddressTwice, || {
+                format!(
+                    "listed in {name} before the run: {text}, and of somebody else a part of it or what is around it"
+                )
+            });
+        }
     }
 
     /// Notes a grant and judges it. The span that is held by it, or none if that cannot be said.
@@ -100,7 +131,7 @@ impl Auditor {
         };
         self.generation(lane, grant);
         self.existed += u64::from(!created);
-        let Self { networks, faults, .. } = self;
+        let Self { networks, faults, others, unknown, .. } = self;
         for (rule, what) in grant.differences(span, &networks[network].name) {
             faults.add(rule, || what);
         }
@@ -118,19 +149,52 @@ impl Auditor {
             });
         }
         match space.take(span, Holder::Ours(who)) {
-            Ok(()) => self.held += span_size(span),
+            Ok(()) => {
+                self.held += span_size(span);
+                if !created && !unknown.contains(&who) {
+                    others.dispute(Rule::AsAsked, || {
+                        format!("{} in {network} is told as held before, and nobody held it", name())
+                    });
+                }
+            }
             // Owners of an earlier run are met again, and hold what they held.
-            Err(Holder::Stranger) if !created => {
-                space.free(span);
+            Err(Holder::Stranger) if !created && space.free(span).is_some() => {
                 let _ = space.take(span, Holder::Ours(who));
                 self.held += span_size(span);
                 self.taken_over += span_size(span);
             }
             Err(Holder::Ours(other)) if other == who && !created => {}
             Err(other) => {
-                let other = holder_name(other);
-                faults.add(Rule::NoAddressTwice, || format!("{} in {network} is held by {other}", name()));
+                let what = || format!("{} in {network} is held by {}", name(), holder_name(other));
+                match other {
+                    Holder::Ours(_) => faults.add(Rule::NoAddressTwice, what),
+                    // Unless somebody let it go meanwhile.
+                    Holder::Stranger => others.dispute(Rule::NoAddressTwice, what),
+                }
             }
+        }
+        Some(span)
+    }
+
+    /// Judges the answer to a renewal, which tells whose address it is. What it tells of, or none if that cannot be said.
+    pub fn renewed(&mut self, grant: &Grant<'_>) -> Option<Span> {
+        let span = match grant.span() {
+            Ok(span) => span,
+            Err((rule, what)) => {
+                self.faults.add(rule, || what);
+                return None;
+            }
+        };
+        let Self { networks, faults, .. } = self;
+        let network = &networks[grant.network].name;
+        let address = String::from_utf8_lossy(grant.address);
+        if grant.said_owner.is_none() || grant.said_network.is_none() {
+            let who = grant.who.name();
+            faults
+                .add(Rule::AsAsked, || format!("{address} of {who} in {network} is renewed, and not told as its own"));
+        }
+        for (rule, what) in grant.differences(span, network) {
+            faults.add(rule, || what);
         }
         Some(span)
     }
@@ -183,9 +247,13 @@ impl Auditor {
         }
     }
 
-    /// Compares what a release should let go with what its answer says: addresses in any order.
-    pub fn let_go(&mut self, who: Who, should: &[Span], said: &[Option<u128>]) {
+    /// Compares what a release should let go with what its answer says: addresses in any order. `perhaps`: a request in front of it
+    /// may have done so before, and then there is nothing left to let go.
+    pub fn let_go(&mut self, who: Who, should: &[Span], said: &[Option<u128>], perhaps: bool) {
         self.answered(should);
+        if perhaps && said.is_empty() {
+            return;
+        }
         let mut should: Vec<u128> = should.iter().map(|span| span.0).collect();
         let mut said: Vec<u128> = said.iter().map(|number| number.unwrap_or(0)).collect();
         should.sort_unstable();
@@ -235,7 +303,7 @@ impl Auditor {
 
     /// The release of these is under way no more.
     fn answered(&mut self, spans: &[Span]) {
-        let size = spans.iter().fold(0u64, |sum, span| sum.saturating_add(span_size(*span)));
+        let size: u128 = spans.iter().map(|span| span_size(*span)).sum();
         self.leaving = self.leaving.saturating_sub(size);
     }
 
@@ -245,13 +313,13 @@ impl Auditor {
     }
 
     /// Addresses held now by owners of this run.
-    pub fn held(&self) -> u64 {
+    pub fn held(&self) -> u128 {
         self.held
     }
 
     /// Addresses that the server may hold for owners of this run now: with those whose release is under way.
-    pub fn held_or_leaving(&self) -> u64 {
-        self.held.saturating_add(self.leaving)
+    pub fn held_or_leaving(&self) -> u128 {
+        self.held + self.leaving
     }
 
     /// How many requests have a fate that nobody knows.
@@ -284,9 +352,14 @@ impl Auditor {
     }
 }
 
-/// Addresses of a span.
-fn span_size((first, last): Span) -> u64 {
-    u64::try_from(last - first).unwrap_or(u64::MAX).saturating_add(1)
+/// Addresses of a span. A register has no span of all that there are.
+fn span_size((first, last): Span) -> u128 {
+    (last - first).saturating_add(1)
+}
+
+/// A count as far as a report has room for it: more is as many as that.
+pub fn told(count: u128) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 /// Who it is, for people.

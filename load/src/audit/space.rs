@@ -2,7 +2,7 @@
 //!
 //! Single IPv4 addresses, the bulk of any run, lie in pages of one word an address, which go when nothing in them is held:
 //! a dense network takes eight bytes an address, a sparse one a page for each. Anything else lies in a tree of ranges, in
-//! which an overlap of blocks is found.
+//! which an overlap of blocks is found. From the first block of IPv4 on single addresses lie there, too, for they have to meet it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -87,6 +87,9 @@ impl Space {
 
     /// Takes it, or tells who has it, or a part of it, already.
     pub fn take(&mut self, span: Span, holder: Holder) -> Result<(), Holder> {
+        if !self.only_ranges && span.0 != span.1 && address::is_v4(span.0) {
+            self.leave_pages();
+        }
         if let Some((page, offset)) = self.place(span) {
             let page = self.pages.entry(page).or_insert_with(|| Box::new(Page { words: [0; PAGE_ADDRESSES], held: 0 }));
             return match Holder::of_word(page.words[offset]) {
@@ -138,8 +141,7 @@ impl Space {
     /// What is held and was not listed.
     pub fn unlisted(&self) -> impl Iterator<Item = (u128, Holder)> {
         let paged = self.pages.iter().flat_map(|(number, page)| {
-            let first = 0xffff_0000_0000 + u128::from(*number) * PAGE_ADDRESSES as u128;
-            page.words.iter().zip(first..).map(|(word, number)| (number, *word))
+            page.words.iter().zip(first_of(*number)..).map(|(word, number)| (number, *word))
         });
         let ranged = self.ranges.iter().map(|(first, (_, word))| (*first, *word));
         paged
@@ -148,11 +150,25 @@ impl Space {
             .filter_map(|(n, word)| Some((n, Holder::of_word(word)?)))
     }
 
+    /// Single addresses go where blocks are: into the tree, with what was noted of them.
+    fn leave_pages(&mut self) {
+        self.only_ranges = true;
+        for (number, page) in std::mem::take(&mut self.pages) {
+            let held = page.words.iter().zip(first_of(number)..).filter(|(word, _)| **word != 0);
+            self.ranges.extend(held.map(|(word, address)| (address, (address, *word))));
+        }
+    }
+
     /// Page and word of a single IPv4 address, where those have pages.
     fn place(&self, (first, last): Span) -> Option<(u32, usize)> {
         let paged = !self.only_ranges && first == last && address::is_v4(first);
         paged.then_some(((first as u32) >> 8, first as usize % PAGE_ADDRESSES))
     }
+}
+
+/// The first address of a page.
+fn first_of(page: u32) -> u128 {
+    0xffff_0000_0000 + u128::from(page) * PAGE_ADDRESSES as u128
 }
 
 #[cfg(test)]
@@ -177,6 +193,22 @@ mod tests {
             assert_eq!(space.take(span("2001:db8:0:1::7"), who(3)), Err(who(2)), "inside a block");
             assert_eq!(space.take(span("2001:db8::/48"), who(3)), Err(who(2)), "around what is held");
         }
+    }
+
+    #[test]
+    fn a_block_meets_single_addresses_of_before_it_and_those_behind_it() {
+        let who = |count| Holder::Ours(Who::new(3, count, 0));
+        let mut space = Space::default();
+        for (count, text) in [(1, "10.1.2.3"), (2, "10.1.2.40"), (3, "10.9.0.0")] {
+            space.take(span(text), who(count)).unwrap();
+        }
+        assert_eq!(space.list(span("10.1.2.3")), Some((who(1), false)));
+        assert_eq!(space.take(span("10.1.2.32/28"), who(4)), Err(who(2)), "around an address");
+        assert_eq!(space.take(span("10.1.2.16/28"), who(4)), Ok(()));
+        assert_eq!(space.take(span("10.1.2.21"), who(5)), Err(who(4)), "inside a block");
+        assert_eq!(space.list(span("10.1.2.3")), Some((who(1), true)), "what was noted of it is kept");
+        assert_eq!(space.free(span("10.9.0.0")), Some(who(3)));
+        assert_eq!(space.take(span("10.9.0.0"), who(6)), Ok(()));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::Plan;
 use crate::driver::Measured;
 use crate::meter::{Kind, Meter, Outside};
+use crate::refusal::NONE_LEFT;
 use crate::report::Report;
 
 /// PostgreSQL refuses to run as root, and its packages bring this user.
@@ -163,6 +164,11 @@ pub fn measure(plan: &Plan) -> io::Result<Report> {
     let shape = super::Shape { depth: 1, ..plan.shape()? };
     let mut report = Report::measured("postgresql", "", &shape, 1, &measured);
     (report.held, report.capacity) = (taken, rows);
+    // Transactions behind the last row took nothing.
+    let without = report.answers.saturating_sub(taken);
+    if taken == rows && without > 0 {
+        report.refused.insert(NONE_LEFT.to_owned(), without);
+    }
     Ok(report)
 }
 
@@ -184,7 +190,7 @@ fn read_log(directory: &Path, prefix: &str, rows: u64) -> io::Result<Measured> {
     let first = transactions.iter().map(|(end, took)| end - took).fold(f64::INFINITY, f64::min);
     let mut meter = Meter::new(None, None);
     let (mut elapsed, mut answers) = (Duration::ZERO, 0);
-    let outside = |held| Outside { held, capacity: rows, ..Outside::default() };
+    let outside = |held: u64| Outside { held: held.into(), capacity: rows.into(), ..Outside::default() };
     for (end, took) in transactions {
         elapsed = Duration::try_from_secs_f64(end - first).unwrap_or_default();
         answers += 1;

@@ -108,7 +108,7 @@ impl Workload for Scripts {
     }
 
     fn outside(&self) -> Outside {
-        Outside { held: self.held, capacity: self.given.len() as u64, faults: self.twice, waiting: 0 }
+        Outside { held: self.held.into(), capacity: self.given.len() as u128, faults: self.twice, waiting: 0 }
     }
 }
 

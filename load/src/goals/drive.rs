@@ -138,7 +138,7 @@ pub fn restart(backend: Backend, size: &Size) -> io::Result<Reading> {
     let ready = if target.redis.is_some() { target.stop_and_restart()? } else { target.kill_and_restart()? };
     reading.figures.insert(Figure::ReadySeconds, ready.as_secs_f64());
     let held = Control::connect(&target.servers)?.usage(FIRST)?.held;
-    if held != filled.held {
+    if held != u128::from(filled.held) {
         eprintln!("allod-load: {} were held, and after the start {held}", filled.held);
         reading.faulty = true;
     }

@@ -18,9 +18,15 @@ const PAGE: usize = 100;
 /// Makes the network of the needle.
 ///
 /// # Errors
-/// As of [`Control::call`].
+/// As of [`Control::call`]; or it is there already, and of two histories nobody would know what is to be told.
 pub fn make_needle(control: &mut Control) -> io::Result<()> {
-    control.create_network(NEEDLE, "192.0.2.0/24", "lowest")
+    if control.create_network(NEEDLE, "192.0.2.0/24", "lowest")? {
+        return Ok(());
+    }
+    let text = format!(
+        "there is a network `{NEEDLE}` already, so this register has been filled: `--events 0` asks what it has"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// Two events: somebody comes, and goes.

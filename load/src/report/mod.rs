@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::audit::Rule;
+use crate::audit::{Rule, told};
 use crate::audited::Audited;
 use crate::driver::{Measured, Shape};
 use crate::meter::{Kind, OfKind, Window, milliseconds};
@@ -110,7 +110,8 @@ pub struct Report {
     /// Of an open loop: requests that arrived and were never sent, because the server was too far behind.
     #[serde(default)]
     pub never_sent: u64,
-    /// Addresses that the client holds at the end, and those of the server's own count where it was asked.
+    /// Addresses that the client holds at the end, and those of the server's own count where it was asked; of blocks of IPv6 as
+    /// many as there is room for.
     pub held: u64,
     pub held_by_server: Option<u64>,
     pub duplicates: u64,
@@ -213,14 +214,14 @@ impl Report {
         self.refusal_examples.clone_from(&audited.refused.examples);
         self.refused_before.clone_from(&audited.refused_before.counts);
         (self.unknown, self.lost) = (audit.unknown() as u64, audited.lost);
-        self.held = audit.held();
+        self.held = told(audit.held());
         self.duplicates = faults.count(Rule::NoAddressTwice);
         let about_answers = faults.total() - self.duplicates - faults.count(Rule::CountAgrees);
         self.wrong = about_answers.saturating_sub(self.lost);
         self.faults = faults.counts();
         self.not_audited = audit.not_audited().iter().map(|rule| rule.name().to_owned()).collect();
         self.checked = audit.checked;
-        self.capacity = audited.capacity;
+        self.capacity = told(audited.capacity);
         for (rule, text) in faults.examples() {
             if rule == Rule::NoAddressTwice {
                 self.duplicate_examples.push(text.to_owned());

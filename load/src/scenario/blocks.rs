@@ -43,7 +43,7 @@ impl Scenario for Blocks {
         self.networks.clone()
     }
 
-    fn prefill(&self, _capacity: u64) -> u64 {
+    fn prefill(&self, _capacity: u64, _held: u64) -> u64 {
         self.prefill
     }
 

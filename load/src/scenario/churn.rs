@@ -9,6 +9,11 @@ const LEVEL_DEFAULT: f64 = 0.9;
 /// So many are many networks, unless said otherwise.
 const NETWORKS_DEFAULT: usize = 1_000;
 
+/// Of so many addresses this share.
+pub fn share(capacity: u64, level: f64) -> u64 {
+    (capacity as f64 * level) as u64
+}
+
 /// One network of a /16 by default, drawn from at random, so that what is free lies scattered.
 pub fn churn(settings: &Settings) -> Steady {
     churn_of(settings, 1, "10.0.0.0/16", LEVEL_DEFAULT)
@@ -25,6 +30,6 @@ pub fn churn_of(settings: &Settings, networks: usize, cidr: &str, level: f64) ->
     let (level, hold) = (settings.fill_level.unwrap_or(level), settings.hold.unwrap_or(1));
     // The lanes' own addresses are part of the level; they come and go, so half of them counts.
     let own = settings.lanes as u64 * hold as u64 / 2;
-    let prefill = move |capacity: u64| ((capacity as f64 * level) as u64).saturating_sub(own);
+    let prefill = move |capacity: u64, held: u64| share(capacity, level).saturating_sub(held.saturating_add(own));
     Steady::new(settings, networks, Some(hold)).filled(settings, prefill)
 }

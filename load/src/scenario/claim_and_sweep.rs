@@ -1,7 +1,9 @@
 //! Claim and sweep: addresses are claimed by name for machines; then half of the machines are gone, and a sweep that names
 //! those alive lets go the others' addresses, at its second miss.
 //!
-//! Each lane is a scope of its own with addresses of its own, so what a sweep has to let go is known to the address.
+//! Each lane is a scope of its own with addresses of its own, so what a sweep has to let go is known to the address. Where nobody
+//! knows whether a request took effect it is asked again, as a client would, and both answers are right: a claim names the same
+//! owner, a sweep may have let the dead go before, or lets them go at what was to be their first miss.
 
 use serde_json::{Value, json};
 
@@ -21,6 +23,8 @@ const FIRST: u32 = 0x0a00_0100;
 struct Claim {
     span: Span,
     held: Option<Who>,
+    /// Who may hold it, for all that is known.
+    perhaps: Option<Who>,
 }
 
 #[derive(Clone, Copy)]
@@ -30,6 +34,8 @@ enum Asked {
     /// The first sweep misses the dead, the second lets them go.
     Sweep {
         second: bool,
+        /// One in front of it may have taken effect.
+        again: bool,
     },
 }
 
@@ -39,6 +45,8 @@ struct Lane {
     count: u32,
     /// Sweeps since all was claimed.
     sweeps: u8,
+    /// Nobody knows whether the latest sweep took effect.
+    in_doubt: bool,
     /// Which half is dead.
     round: usize,
 }
@@ -57,9 +65,10 @@ impl ClaimAndSweep {
         let claims = |lane: usize| {
             let number = move |at: usize| FIRST + (lane * CLAIMS + at) as u32;
             let span = move |at| 0xffff_0000_0000 | u128::from(number(at));
-            (0..CLAIMS).map(|at| Claim { span: (span(at), span(at)), held: None }).collect()
+            (0..CLAIMS).map(|at| Claim { span: (span(at), span(at)), held: None, perhaps: None }).collect()
         };
-        let lane = |lane| Lane { claims: claims(lane), asked: Asked::Nothing, count: 0, sweeps: 0, round: 0 };
+        let lane =
+            |lane| Lane { claims: claims(lane), asked: Asked::Nothing, count: 0, sweeps: 0, in_doubt: false, round: 0 };
         Self { network: networks.remove(0), lanes: (0..settings.lanes).map(lane).collect(), seed: settings.seed }
     }
 
@@ -90,8 +99,10 @@ impl Scenario for ClaimAndSweep {
         let lane = &mut self.lanes[number];
         let free = lane.claims.iter().position(|claim| claim.held.is_none()).filter(|_| lane.sweeps == 0);
         let (kind, method, params) = if let Some(at) = free {
-            let who = Who::new(number, lane.count, seed);
-            lane.count += 1;
+            let who = lane.claims[at].perhaps.take().unwrap_or_else(|| {
+                lane.count += 1;
+                Who::new(number, lane.count - 1, seed)
+            });
             lane.asked = Asked::Claim(at, who);
             let (owner, address) = (who.name(), address::name(lane.claims[at].span.0));
             let params = json!({"network": network, "scope": scope, "address": address, "owner": owner,
@@ -100,10 +111,12 @@ impl Scenario for ClaimAndSweep {
         } else {
             let second = lane.sweeps == 1;
             lane.sweeps += 1;
-            lane.asked = Asked::Sweep { second };
+            let again = std::mem::take(&mut lane.in_doubt);
+            lane.asked = Asked::Sweep { second, again };
             let alive = lane.claims.iter().enumerate().filter(|(at, _)| lane.is_alive(*at));
             let alive: Vec<String> = alive.filter_map(|(_, claim)| Some(claim.held?.name())).collect();
-            if second {
+            // Behind a first one that was made this is the second.
+            if second || again {
                 for (at, who) in lane.dead() {
                     desk.audit.letting_go(0, who, lane.claims[at].span, desk.now);
                 }
@@ -129,35 +142,41 @@ impl Scenario for ClaimAndSweep {
                 desk.audit.as_asked(lane.claims[at].span, span);
                 lane.claims[at].held = Some(who);
             }
-            (Asked::Claim(_, who), Err(refusal)) if refusal.unknown => {
+            (Asked::Claim(at, who), Err(refusal)) if refusal.unknown => {
                 desk.audit.fate_unknown(Some(0), who, &[]);
+                lane.claims[at].perhaps = Some(who);
             }
-            (Asked::Sweep { second }, Ok(line)) => {
+            (Asked::Sweep { second, again }, Ok(line)) => {
                 let said: Value = serde_json::from_slice(line).unwrap_or_default();
                 let released = said["result"]["released"].as_array().map_or(&[][..], Vec::as_slice);
                 let addresses = released.iter().map(|one| one["address"].as_str());
                 let said: Vec<Option<u128>> = addresses.map(|text| address::number(text?.as_bytes())).collect();
-                let dead = if second { lane.dead() } else { Vec::new() };
-                let should: Vec<Span> = dead.iter().map(|(at, _)| lane.claims[*at].span).collect();
-                desk.audit.let_go(Who::new(number, 0, 0), &should, &said);
-                for (at, _) in dead {
-                    lane.claims[at].held = None;
+                let dead = if second || again { lane.dead() } else { Vec::new() };
+                if again && !second && said.is_empty() {
+                    // The one in front was not made: this was the first.
+                    dead.into_iter().for_each(|(at, who)| desk.audit.kept(0, who, lane.claims[at].span));
+                    return;
                 }
-                if second {
+                let should: Vec<Span> = dead.iter().map(|(at, _)| lane.claims[*at].span).collect();
+                desk.audit.let_go(Who::new(number, 0, 0), &should, &said, again);
+                for (at, _) in &dead {
+                    lane.claims[*at].held = None;
+                }
+                if second || again {
                     (lane.sweeps, lane.round) = (0, lane.round + 1);
                 }
             }
-            (Asked::Sweep { second: true }, Err(refusal)) => {
-                for (at, who) in lane.dead() {
+            (Asked::Sweep { second, again }, Err(refusal)) => {
+                for (at, who) in if second || again { lane.dead() } else { Vec::new() } {
                     if refusal.unknown {
                         desk.audit.fate_unknown(Some(0), who, &[lane.claims[at].span]);
                     } else {
                         desk.audit.kept(0, who, lane.claims[at].span);
                     }
                 }
-                lane.sweeps = 1;
+                lane.sweeps = u8::from(second);
+                lane.in_doubt = again || refusal.unknown;
             }
-            (Asked::Sweep { second: false }, Err(_)) => lane.sweeps = 0,
             (Asked::Claim(..) | Asked::Nothing, _) => {}
         }
     }

@@ -24,6 +24,8 @@ struct Lane {
     /// Who holds the address.
     holder: Option<Who>,
     asked: Asked,
+    /// Nobody knows whether the latest request took effect: it is asked again, as a client would.
+    in_doubt: bool,
     count: u32,
 }
 
@@ -47,7 +49,7 @@ impl Claims {
         let lane = |number: usize| {
             let at = 0xffff_0000_0000 | u128::from(FIRST + number as u32);
             let claim_end = format!("\",\"address\":\"{}\"{brief}}}}}\n", address::name(at)).into_bytes();
-            Lane { span: (at, at), claim_end, holder: None, asked: Asked::Nothing, count: 0 }
+            Lane { span: (at, at), claim_end, holder: None, asked: Asked::Nothing, in_doubt: false, count: 0 }
         };
         Self {
             claim: start("ip.claim"),
@@ -72,8 +74,8 @@ impl Scenario for Claims {
             lane.asked = Asked::Release(who);
             return Some(Kind::Release);
         }
-        let who = Who::new(number, lane.count, self.seed);
-        lane.count += 1;
+        lane.count += u32::from(!lane.in_doubt);
+        let who = Who::new(number, lane.count - 1, self.seed);
         push_request(out, desk.id, &self.claim, who, &lane.claim_end);
         lane.asked = Asked::Claim(who);
         Some(Kind::Claim)
@@ -86,19 +88,19 @@ impl Scenario for Claims {
                 let grant = Grant { automatic: false, ..grant(0, who, line, None) };
                 let span = desk.audit.granted(number, &grant, desk.now);
                 desk.audit.as_asked(lane.span, span);
-                lane.holder = Some(who);
+                (lane.holder, lane.in_doubt) = (Some(who), false);
             }
             (Asked::Release(who), Ok(line)) => {
-                desk.audit.let_go(who, &[lane.span], &released(line));
-                lane.holder = None;
+                desk.audit.let_go(who, &[lane.span], &released(line), lane.in_doubt);
+                (lane.holder, lane.in_doubt) = (None, false);
             }
             (Asked::Claim(who), Err(refusal)) if refusal.unknown => {
                 desk.audit.fate_unknown(Some(0), who, &[]);
-                lane.holder = None;
+                lane.in_doubt = true;
             }
             (Asked::Release(who), Err(refusal)) if refusal.unknown => {
                 desk.audit.fate_unknown(Some(0), who, &[lane.span]);
-                lane.holder = None;
+                lane.in_doubt = true;
             }
             // Refused: it is still held, and let go when the lane asks next.
             (Asked::Release(who), Err(_)) => desk.audit.kept(0, who, lane.span),

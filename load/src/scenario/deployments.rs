@@ -35,6 +35,8 @@ struct Lane {
     obsolete: BTreeMap<Place, Span>,
     /// The plan that is neither committed nor reverted.
     plan: Option<u64>,
+    /// Nobody knows whether the latest commit or revert took effect: it is asked again, as a client would.
+    in_doubt: bool,
     round: usize,
 }
 
@@ -55,6 +57,7 @@ impl Deployments {
             new: BTreeMap::new(),
             obsolete: BTreeMap::new(),
             plan: None,
+            in_doubt: false,
             round: 0,
         };
         let instances = settings.instances.unwrap_or(INSTANCES_DEFAULT).max(1);
@@ -178,7 +181,7 @@ impl Scenario for Deployments {
                 let addresses = released.iter().map(|one| one["address"].as_str());
                 let said: Vec<Option<u128>> = addresses.map(|text| address::number(text?.as_bytes())).collect();
                 let should: Vec<Span> = going.values().copied().collect();
-                desk.audit.let_go(Who::new(number, 0, 0), &should, &said);
+                desk.audit.let_go(Who::new(number, 0, 0), &should, &said, std::mem::take(&mut lane.in_doubt));
                 if asked == Asked::Revert {
                     // What was granted is gone, and what it had replaced is current again.
                     let (new, obsolete) = (std::mem::take(&mut lane.new), std::mem::take(&mut lane.obsolete));
@@ -189,10 +192,14 @@ impl Scenario for Deployments {
                 lane.obsolete.clear();
                 (lane.plan, lane.round) = (None, lane.round + 1);
             }
-            Err(refusal) if refusal.unknown => (0..self.instances).for_each(|at| {
-                let going: Vec<Span> = going.iter().filter(|(place, _)| place.1 == at).map(|(_, span)| *span).collect();
-                desk.audit.fate_unknown(None, self.who(number, at), &going);
-            }),
+            Err(refusal) if refusal.unknown => {
+                lane.in_doubt = asked != Asked::Apply;
+                (0..self.instances).for_each(|at| {
+                    let of_it = going.iter().filter(|(place, _)| place.1 == at);
+                    let going: Vec<Span> = of_it.map(|(_, span)| *span).collect();
+                    desk.audit.fate_unknown(None, self.who(number, at), &going);
+                });
+            }
             Err(_) => {
                 for ((network, at), span) in going {
                     desk.audit.kept(network, self.who(number, at), span);

@@ -148,7 +148,7 @@ impl Exchange {
                 }
             }
             (Asked::Release(held), Ok(line)) => {
-                desk.audit.let_go(held.who, &[held.span], &released(line));
+                desk.audit.let_go(held.who, &[held.span], &released(line), false);
             }
             (Asked::Release(held), Err(refusal)) if refusal.unknown => {
                 desk.audit.fate_unknown(Some(held.network), held.who, &[held.span]);
@@ -207,7 +207,7 @@ mod tests {
     use crate::audit::{Auditor, Ground, Rule};
 
     fn auditor() -> Auditor {
-        let mut audit = Auditor::new(10, 1);
+        let mut audit = Auditor::new(10, 1, 0);
         let pool = serde_json::json!({"range": "10.0.0.0/8", "kind": "dynamic"});
         let network = serde_json::json!({"subnets": [{"cidr": "10.0.0.0/8", "pools": [pool]}]});
         audit.add("load-00", Ground::read(&network), Duration::ZERO, false);

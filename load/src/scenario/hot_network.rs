@@ -33,8 +33,8 @@ impl Scenario for HotNetwork {
         self.churn.networks()
     }
 
-    fn prefill(&self, capacity: u64) -> u64 {
-        self.churn.prefill(capacity)
+    fn prefill(&self, capacity: u64, held: u64) -> u64 {
+        self.churn.prefill(capacity, held)
     }
 
     fn begin(&mut self) {

@@ -3,6 +3,7 @@
 //! Of a hundred requests 30 allocate and about as many release; the others repeat an allocation (15), renew (5) and look an
 //! address up (20). 64 networks of a /20, half full.
 
+use super::churn::share;
 use super::exchange::{Exchange, Held, grant, push_request};
 use super::{Desk, NetworkPlan, Scenario, Settings};
 use crate::arrivals::Chance;
@@ -104,8 +105,8 @@ impl Scenario for Mixed {
         self.networks.clone()
     }
 
-    fn prefill(&self, capacity: u64) -> u64 {
-        self.prefill.unwrap_or((capacity as f64 * self.level) as u64)
+    fn prefill(&self, capacity: u64, held: u64) -> u64 {
+        self.prefill.unwrap_or_else(|| share(capacity, self.level).saturating_sub(held))
     }
 
     fn begin(&mut self) {
@@ -141,9 +142,8 @@ impl Scenario for Mixed {
         let grant = grant(held.network, held.who, line, None);
         let span = match asked {
             Asked::Repeat(_) => desk.audit.granted(lane, &grant, desk.now),
-            Asked::Renew(_) | Asked::Get(_) | Asked::Exchange => {
-                address::number(grant.address).map(|number| (number, number))
-            }
+            Asked::Renew(_) => desk.audit.renewed(&grant),
+            Asked::Get(_) | Asked::Exchange => address::number(grant.address).map(|number| (number, number)),
         };
         desk.audit.repeated(held.network, held.who, held.span, span);
         if let Asked::Get(held) = asked {

@@ -70,6 +70,8 @@ pub struct Settings {
     pub networks: Option<usize>,
     /// So many lanes, those of a connection, keep to one network in place of going round them.
     pub lanes_per_network: Option<usize>,
+    /// What the names of networks begin with, in place of `load-`.
+    pub network_prefix: Option<String>,
     /// In place of `load-00`, where there is one.
     pub network_name: Option<String>,
     pub cidr: Option<String>,
@@ -105,9 +107,9 @@ pub trait Scenario {
     /// The networks that it works on.
     fn networks(&self) -> Vec<NetworkPlan>;
 
-    /// So many requests come before measuring; addresses of all pools are given.
-    fn prefill(&self, capacity: u64) -> u64 {
-        let _ = capacity;
+    /// So many requests come before measuring, where all pools together can hold so many addresses, and do hold so many already.
+    fn prefill(&self, capacity: u64, held: u64) -> u64 {
+        let _ = (capacity, held);
         0
     }
 

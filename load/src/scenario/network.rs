@@ -6,6 +6,8 @@ use super::Settings;
 
 /// Reserved addresses at the beginning of each IPv4 subnet that has room for them, so that there is something not to hand out.
 const RESERVED: u32 = 8;
+/// What the names of networks begin with, unless said otherwise.
+const NAME_PREFIX: &str = "load-";
 /// A subnet has room from this prefix length on.
 const ROOMY_PREFIX: u8 = 24;
 
@@ -23,9 +25,10 @@ pub struct NetworkPlan {
 impl NetworkPlan {
     /// `load-00` and on, as the settings say, else as the scenario does.
     pub fn several(settings: &Settings, count: usize, cidr: &str, policy: &str) -> Vec<Self> {
+        let prefix = settings.network_prefix.as_deref().unwrap_or(NAME_PREFIX);
         (0..settings.networks.unwrap_or(count))
             .map(|number| Self {
-                name: settings.network_name.clone().unwrap_or_else(|| format!("load-{number:02}")),
+                name: settings.network_name.clone().unwrap_or_else(|| format!("{prefix}{number:02}")),
                 cidr: settings.cidr.clone().unwrap_or_else(|| cidr.to_owned()),
                 policy: settings.policy.clone().unwrap_or_else(|| policy.to_owned()),
                 cooldown_seconds: settings.cooldown_seconds.unwrap_or(0),

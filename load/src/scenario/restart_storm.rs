@@ -62,7 +62,7 @@ impl Scenario for RestartStorm {
         self.networks.clone()
     }
 
-    fn prefill(&self, _capacity: u64) -> u64 {
+    fn prefill(&self, _capacity: u64, _held: u64) -> u64 {
         self.owners
     }
 

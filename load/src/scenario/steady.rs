@@ -12,7 +12,7 @@ pub struct Steady {
     lanes_per_network: Option<usize>,
     exchange: Exchange,
     hold: Option<usize>,
-    prefill: Box<dyn Fn(u64) -> u64>,
+    prefill: Box<dyn Fn(u64, u64) -> u64>,
 }
 
 impl Steady {
@@ -24,12 +24,13 @@ impl Steady {
             networks,
             lanes_per_network: settings.lanes_per_network,
             hold,
-            prefill: Box::new(move |_| prefill),
+            prefill: Box::new(move |_, _| prefill),
         }
     }
 
-    /// What is held before measuring follows from the addresses that there are, unless the settings say it.
-    pub fn filled(mut self, settings: &Settings, prefill: impl Fn(u64) -> u64 + 'static) -> Self {
+    /// What is held before measuring follows from the addresses that there are and those that are held already, unless the
+    /// settings say it.
+    pub fn filled(mut self, settings: &Settings, prefill: impl Fn(u64, u64) -> u64 + 'static) -> Self {
         if settings.prefill.is_none() {
             self.prefill = Box::new(prefill);
         }
@@ -63,8 +64,8 @@ impl Scenario for Steady {
         self.networks.clone()
     }
 
-    fn prefill(&self, capacity: u64) -> u64 {
-        (self.prefill)(capacity)
+    fn prefill(&self, capacity: u64, held: u64) -> u64 {
+        (self.prefill)(capacity, held)
     }
 
     fn begin(&mut self) {
@@ -95,7 +96,7 @@ mod tests {
             let settings = Settings { lanes: 8, ..Settings::default() };
             let plans = NetworkPlan::several(&settings, networks, "10.0.0.0/24", "lowest");
             let mut steady = Steady::new(&settings, plans, None);
-            let mut audit = Auditor::new(8, networks);
+            let mut audit = Auditor::new(8, networks, 0);
             let mut asked = vec![0u32; networks];
             // Each network ten times, on average.
             for _ in 0..networks * 10 / 8 {
@@ -115,7 +116,7 @@ mod tests {
         for (networks, kept) in [(4, [0, 0, 1, 1, 2, 2, 3, 3]), (3, [0, 0, 1, 1, 2, 2, 0, 0])] {
             let plans = NetworkPlan::several(&settings, networks, "10.0.0.0/24", "lowest");
             let mut steady = Steady::new(&settings, plans, None);
-            let mut audit = Auditor::new(8, networks);
+            let mut audit = Auditor::new(8, networks, 0);
             for _ in 0..3 {
                 for (lane, network) in kept.into_iter().enumerate() {
                     assert_eq!(steady.in_turn(lane), network);

@@ -348,3 +348,205 @@ fn a_count_that_differs_is_caught() {
     let faults = assert_caught("count_agrees", &liar, FILL);
     assert_eq!(faults.len(), 1, "{faults:?}");
 }
+
+/// Owners of another program hold these before the run: a block, and an address.
+const STRANGERS: [(&str, &str, u64); 2] = [("somebody/0", "10.0.3.0", 28), ("somebody/1", "10.0.9.9", 32)];
+
+/// A server whose network `load-00` has strangers in it, and a liar before it.
+fn where_strangers_are(lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Liar {
+    let liar = Liar::who(lie);
+    assert_eq!(liar.found_by(&["run", "fill", "--requests", "20"]), HashMap::new());
+    for (owner, address, prefix_length) in STRANGERS {
+        let params = json!({"network": "load-00", "owner": owner, "address": address, "prefix_length": prefix_length});
+        assert!(liar.call("ip.claim", &params)["result"].is_object());
+    }
+    liar
+}
+
+#[test]
+fn an_address_inside_a_block_of_before_the_run_is_caught_in_every_scenario() {
+    // It is told as granted, and listed where it was told.
+    for (listing, inside) in [("auto", "10.0.3.7"), ("never", "10.0.3.8"), ("auto", "10.0.9.9")] {
+        let mut moved: Option<Value> = None;
+        let mut answered = 0;
+        let liar = where_strangers_are(move |request, mut answer| {
+            if request["method"] == "ip.allocate" && answer.get("result").is_some() {
+                answered += 1;
+                if answered == 50 {
+                    moved = Some(std::mem::replace(&mut answer["result"]["address"], json!(inside)));
+                }
+            }
+            if request["method"] == "ip.list" && request["params"]["network"] == "load-00" {
+                for reservation in answer["result"]["reservations"].as_array_mut().unwrap() {
+                    if Some(&reservation["address"]) == moved.as_ref() {
+                        reservation["address"] = json!(inside);
+                    }
+                }
+            }
+            vec![answer]
+        });
+        let faults = liar.found_by(&[FILL, &["--listing", listing]].concat());
+        assert!(faults.contains_key("no_address_twice"), "{listing} {inside}: {faults:?}");
+    }
+    let honest = where_strangers_are(|_, answer| vec![answer]);
+    assert_eq!(honest.found_by(FILL), HashMap::new());
+    assert_eq!(honest.found_by(&["run", "blocks", "--requests", "100"]), HashMap::new());
+}
+
+#[test]
+fn reservations_that_overlap_in_the_listing_are_caught() {
+    let liar = where_strangers_are(|request, mut answer| {
+        if request["method"] == "ip.list" {
+            let list = answer["result"]["reservations"].as_array_mut().unwrap();
+            let block = list.iter().position(|one| one["prefix_length"] == 28);
+            if let Some(at) = block {
+                let mut inside = list[at].clone();
+                (inside["address"], inside["prefix_length"], inside["owner"]) =
+                    (json!("10.0.3.4"), json!(32), json!("x"));
+                list.insert(at + 1, inside);
+            }
+        }
+        vec![answer]
+    });
+    assert_caught("no_address_twice", &liar, FILL);
+}
+
+#[test]
+fn blocks_of_ipv6_are_counted_however_large_they_are() {
+    let honest = Liar::who(|_, answer| vec![answer]);
+    let words = ["run", "blocks", "--cidr", "2001:db8::/48", "--prefix-length", "64", "--requests", "400"];
+    assert_eq!(honest.found_by(&words), HashMap::new());
+}
+
+/// What a server says that does not know whether it did what was asked.
+fn unknown(id: &Value) -> Value {
+    let error = json!({"code": -32020, "message": "gone", "data": {"kind": "unavailable", "applied": "unknown"}});
+    json!({"jsonrpc": "2.0", "id": id, "error": error})
+}
+
+#[test]
+fn what_is_repeated_because_its_fate_was_unknown_may_be_answered_as_done_or_not() {
+    for (method, scenario) in [
+        ("claimant.sweep", "claim-and-sweep"),
+        ("ip.claim", "claim-and-sweep"),
+        ("deployment.commit", "deployments"),
+        ("deployment.revert", "deployments"),
+        ("deployment.apply", "deployments"),
+        ("ip.claim", "claims"),
+        ("ip.release", "claims"),
+    ] {
+        for is_made in [true, false] {
+            let mut answered = 0;
+            // What is not to be made becomes a request that does nothing, whose answer is told as of unknown fate.
+            let liar = Liar::altering(
+                move |request| {
+                    let is_it = request["method"] == method && request["id"].is_u64();
+                    answered += u64::from(is_it);
+                    let is_unknown = is_it && answered % 15 == 5;
+                    if is_unknown && !is_made {
+                        (request["method"], request["params"]) = (json!("server.ping"), json!({}));
+                    }
+                    is_unknown
+                },
+                |answer| unknown(&answer["id"]),
+            );
+            let words = ["run", scenario, "--requests", "600"];
+            let (code, report) = liar.reported_by(&words);
+            let told = (code, &report["faults"], &report["not_made"]);
+            assert_eq!(told, (0, &json!({}), &Value::Null), "{method}, made: {is_made}: {report}");
+            assert!(report["refused"]["unavailable"].as_u64().unwrap() > 1, "{method}, made: {is_made}: {report}");
+        }
+    }
+}
+
+#[test]
+fn owners_that_the_run_never_named_are_somebody_elses_and_no_fault() {
+    // Another program comes and goes; what it let go is granted again, and what it took is listed.
+    let liar = where_strangers_are(|_, answer| vec![answer]);
+    let (begun, told) = std::sync::mpsc::channel();
+    let mut begun = Some(begun);
+    let beside = Liar::beside(liar.address, move |request, answer| {
+        if request["method"] == "ip.allocate"
+            && let Some(begun) = begun.take()
+        {
+            // The run waits for its answer until the other program has been there.
+            let params = json!({"network": "load-00", "owner": "somebody/1"});
+            assert!(liar.call("ip.release", &params)["result"].is_object());
+            let params = json!({"network": "load-00", "owner": "somebody/2", "address": "10.0.9.10"});
+            assert!(liar.call("ip.claim", &params)["result"].is_object());
+            begun.send(()).unwrap();
+        }
+        vec![answer]
+    });
+    let (code, report) = beside.reported_by(&["run", "fill", "--requests", "200"]);
+    told.recv().unwrap();
+    assert_eq!((code, &report["faults"]), (2, &json!({})), "{report}");
+    let why = report["not_made"].as_str().unwrap();
+    assert!(why.contains("somebody else uses these networks") && why.contains("somebody/2"), "{why}");
+    assert!(why.contains("--network-prefix"), "{why}");
+}
+
+#[test]
+fn a_network_that_another_run_uses_is_refused_and_one_of_its_own_is_not() {
+    let server = Server::start();
+    let address = server.address.to_string();
+    let small = ["run", "churn", "--cidr", "10.0.0.0/22", "--connections", "1", "--depth", "2", "--server", &address];
+    let mut first = load();
+    first.args(small).args(["--seconds", "50", "--quiet", "--json"]);
+    let first = first.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    let refused = loop {
+        // Until the first run has made its network, there is none.
+        let words =
+            ["run", "churn", "--requests", "10", "--quiet", "--no-create", "--fill-level", "0", "--server", &address];
+        let output = load().args(words).output().unwrap();
+        if said(&output).contains("is in use") {
+            break output;
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{}", said(&output));
+    };
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(said(&refused).contains("--network-prefix"), "{}", said(&refused));
+    let (code, report) = report(&[&small[..], &["--requests", "50", "--network-prefix", "mine-"]].concat());
+    assert_eq!((code, &report["faults"]), (0, &json!({})), "{report}");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(first.id().cast_signed()).unwrap(),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    let first = first.wait_with_output().unwrap();
+    let first: Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert_eq!(first["faults"], json!({}), "{first}");
+}
+
+#[test]
+fn a_refusal_that_comes_twice_is_caught() {
+    let liar = Liar::who(|_, answer| {
+        let is_full = answer["error"]["data"]["kind"] == "not_enough_capacity";
+        vec![answer; if is_full { 2 } else { 1 }]
+    });
+    assert_caught("answers_once", &liar, &["run", "fill", "--cidr", "10.0.0.0/26", "--requests", "200"]);
+}
+
+#[test]
+fn a_new_address_that_is_told_as_held_before_is_caught() {
+    let liar = Liar::who(|request, mut answer| {
+        if request["method"] == "ip.allocate" && answer["result"]["created"] == true {
+            answer["result"]["created"] = json!(false);
+        }
+        vec![answer]
+    });
+    assert_caught("as_asked", &liar, FILL);
+}
+
+#[test]
+fn a_renewal_that_tells_of_somebody_else_or_of_nothing_is_caught() {
+    let mixed = ["run", "mixed", "--networks", "2", "--prefill", "10", "--requests", "600"];
+    for (rule, answered) in [("as_asked", Some("somebody/else")), ("answers_once", None)] {
+        let liar = Liar::who(once("ip.renew", 3, move |result, _| match answered {
+            Some(owner) => result["owner"] = json!(owner),
+            None => *result = json!({}),
+        }));
+        assert_caught(rule, &liar, &mixed);
+    }
+}

@@ -1,22 +1,24 @@
 //! A server that lies: between the load and a real server, it hands on what is asked, and changes what is answered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::program::{Server, report};
 
 /// What becomes of an answer: the request, the true answer, and what is answered in its place; a text is sent as it is.
 type Lie = Box<dyn FnMut(&Value, Value) -> Vec<Value> + Send>;
+/// What becomes of a request, in its place.
+type Alteration = Box<dyn FnMut(&mut Value) + Send>;
 
 /// The liar, and the server behind it.
 pub struct Liar {
     pub address: SocketAddr,
-    _server: Server,
+    _server: Option<Server>,
 }
 
 impl Liar {
@@ -27,20 +29,67 @@ impl Liar {
 
     /// A liar before this server, which ends with it.
     pub fn before(server: Server, lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Self {
-        let behind = server.address;
+        Self::between(server.address, Some(server), |_| (), lie)
+    }
+
+    /// A liar before who listens there, beside others.
+    pub fn beside(behind: SocketAddr, lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Self {
+        Self::between(behind, None, |_| (), lie)
+    }
+
+    /// A server that is asked something else in place of some requests, and answers those so.
+    pub fn altering(
+        mut alter: impl FnMut(&mut Value) -> bool + Send + 'static,
+        answer: impl Fn(&Value) -> Value + Send + 'static,
+    ) -> Self {
+        // Ids are those of one connection of several, so the connections' answers are told apart by what they answer.
+        let mark = |request: &Value| request.to_string();
+        let altered = Arc::new(Mutex::new(HashSet::new()));
+        let noted = Arc::clone(&altered);
+        let alter = move |request: &mut Value| {
+            if alter(request) {
+                noted.lock().unwrap().insert(mark(request));
+            }
+        };
+        let lie = move |request: &Value, truth: Value| {
+            let is_altered = altered.lock().unwrap().remove(&mark(request));
+            vec![if is_altered { answer(&truth) } else { truth }]
+        };
+        let server = Server::start();
+        Self::between(server.address, Some(server), alter, lie)
+    }
+
+    fn between(
+        behind: SocketAddr,
+        server: Option<Server>,
+        alter: impl FnMut(&mut Value) + Send + 'static,
+        lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let lie: Arc<Mutex<Lie>> = Arc::new(Mutex::new(Box::new(lie)));
+        let alter: Arc<Mutex<Alteration>> = Arc::new(Mutex::new(Box::new(alter)));
         // Ends with the process of the test.
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
                 // Where the server has ended, so has the connection.
                 let Ok(server) = TcpStream::connect(behind) else { continue };
-                hand_on(&client, &server, Arc::clone(&lie));
+                hand_on(&client, &server, Arc::clone(&alter), Arc::clone(&lie));
             }
         });
         Self { address, _server: server }
+    }
+
+    /// Asks it one thing.
+    #[track_caller]
+    pub fn call(&self, method: &str, params: &Value) -> Value {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let request = json!({"jsonrpc": "2.0", "id": "beside", "method": method, "params": params});
+        stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
     }
 
     /// Runs a scenario against it; its exit code and report.
@@ -62,7 +111,7 @@ impl Liar {
     }
 }
 
-fn hand_on(client: &TcpStream, server: &TcpStream, lie: Arc<Mutex<Lie>>) {
+fn hand_on(client: &TcpStream, server: &TcpStream, alter: Arc<Mutex<Alteration>>, lie: Arc<Mutex<Lie>>) {
     for stream in [client, server] {
         stream.set_nodelay(true).unwrap();
     }
@@ -72,7 +121,9 @@ fn hand_on(client: &TcpStream, server: &TcpStream, lie: Arc<Mutex<Lie>>) {
     thread::spawn(move || {
         for line in BufReader::new(from_client).lines() {
             let Ok(line) = line else { break };
-            let request: Value = serde_json::from_str(&line).unwrap();
+            let mut request: Value = serde_json::from_str(&line).unwrap();
+            alter.lock().unwrap()(&mut request);
+            let line = request.to_string();
             noted.lock().unwrap().insert(request["id"].to_string(), request);
             if to_server.write_all(format!("{line}\n").as_bytes()).is_err() {
                 break;
