@@ -39,8 +39,8 @@ use clap::{CommandFactory, Parser};
 use arguments::{Arguments, Command, IsolationArguments, ManArguments, ReportArguments, RunArguments, ShapeArguments};
 use driver::Shape;
 use isolation::Isolation;
-use report::Report;
 use report::document::{Document, write_file};
+use report::{Report, Telling};
 use scenario::Name;
 use session::Session;
 use target::Target;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let outcome = interrupt::watch().and_then(|()| match command {
         Command::Run(command) => run(command.scenario, &command.arguments),
         Command::Fill(arguments) => run(Name::Fill, &arguments),
-        Command::Echo(arguments) => echo(&arguments).map(Outcome::of),
+        Command::Echo(arguments) => echo(&arguments),
         Command::P99Isolation(arguments) => p99_isolation(&arguments).map(Outcome::of),
         Command::History(arguments) => history::run(&arguments).map(Outcome::of),
         Command::Instructions(arguments) => instructions::run(&arguments).map(Outcome::of),
@@ -106,7 +106,7 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
     };
     let mut target = Target::find(&arguments.target)?;
     let seed = arguments.seed.unwrap_or_else(seed_of_now);
-    let (mut reports, mut is_whole) = (Vec::new(), true);
+    let (mut reports, mut is_whole, mut telling) = (Vec::new(), true, Telling::default());
     for (at, level) in (0u32..).zip(&levels) {
         let seed = seed.wrapping_add(at);
         let shape = arguments.shape.shape(target.servers.clone(), seed)?;
@@ -139,7 +139,7 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
             report => report?,
         };
         if !arguments.shape.json {
-            report.print(false)?;
+            telling.note(report.print(false));
         }
         reports.push(report);
         if interrupt::signal().is_some() {
@@ -153,24 +153,27 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
             Some(report) if one => serde_json::to_string(report)?,
             _ => serde_json::to_string(&reports)?,
         };
-        writeln!(io::stdout(), "{text}")?;
+        telling.note(writeln!(io::stdout(), "{text}"));
     }
     let is_made = is_whole && reports.iter().all(|report| report.not_made.is_none());
     let faulty = reports.iter().any(Report::is_faulty);
     let document = Document::of(reports);
     if let Some(path) = &arguments.save {
-        document.write(path)?;
+        telling.note(document.write(path));
     }
     if let Some(path) = &arguments.page {
-        write_file(path, &report::page::page(&[document]))?;
+        telling.note(write_file(path, &report::page::page(&[document])));
     }
+    telling.end(faulty)?;
     Ok(if faulty || is_made { Outcome::of(faulty) } else { Outcome::NotMade })
 }
 
-fn echo(arguments: &ShapeArguments) -> io::Result<bool> {
+fn echo(arguments: &ShapeArguments) -> io::Result<Outcome> {
     let report = echo::measure(arguments.shape(Vec::new(), 0)?, arguments.brief)?;
-    report.print(arguments.json)?;
-    Ok(report.is_faulty())
+    let (faulty, mut telling) = (report.is_faulty(), Telling::default());
+    telling.note(report.print(arguments.json));
+    telling.end(faulty)?;
+    Ok(if faulty || report.not_made.is_none() { Outcome::of(faulty) } else { Outcome::NotMade })
 }
 
 fn p99_isolation(arguments: &IsolationArguments) -> io::Result<bool> {
@@ -183,9 +186,11 @@ fn p99_isolation(arguments: &IsolationArguments) -> io::Result<bool> {
         seed: seed_of_now(),
     };
     let found = isolation.run()?;
-    found.print(arguments.json)?;
     let too_slow = arguments.at_most.is_some_and(|limit| found.p99_ratio > limit);
-    Ok(found.is_faulty() || too_slow)
+    let (failed, mut telling) = (found.is_faulty() || too_slow, Telling::default());
+    telling.note(found.print(arguments.json));
+    telling.end(failed)?;
+    Ok(failed)
 }
 
 fn page(arguments: &ReportArguments) -> io::Result<bool> {

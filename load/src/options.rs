@@ -74,6 +74,10 @@ impl RunArguments {
         if self.kill && self.target.start == Some(Store::Memory) {
             return Err(refused("--kill with --start memory: what was held would be lost with the server".to_owned()));
         }
+        if scenario == Name::RestartStorm && self.shape.warmup > 0.0 {
+            let text = "--warmup: every owner of a `restart-storm` asks once, so what it warms up with is not there to be measured";
+            return Err(refused(text.to_owned()));
+        }
         if let Some(level) = self.fill_level.iter().find(|level| !(0.0..=1.0).contains(*level)) {
             return Err(refused(format!("--fill-level {level}: it is a share, from 0 to 1")));
         }
@@ -251,6 +255,7 @@ mod tests {
             "restart-storm --start memory --kill",
             "fill --save /nowhere/at/all.json",
             "ipv6 --cidr 10.0.0.0/8",
+            "restart-storm --warmup 1",
         ] {
             assert!(said(words).is_some(), "{words}");
         }

@@ -219,13 +219,16 @@ impl Auditor {
         }
     }
 
-    /// Notes that this is about to be given back.
+    /// Notes that this is about to be given back; or once more, where nobody knows whether it was: then it cools since the first
+    /// time, and may be somebody else's by now.
     pub fn letting_go(&mut self, network: usize, who: Who, span: Span, now: Duration) {
-        let network = &mut self.networks[network];
-        if network.space.free(span).is_some() {
-            self.held -= span_size(span);
-        }
         self.leaving += span_size(span);
+        let network = &mut self.networks[network];
+        if network.space.holder(span) != Some(Holder::Ours(who)) {
+            return;
+        }
+        network.space.free(span);
+        self.held -= span_size(span);
         if !network.cooldown.is_zero() {
             network.cooling.begin(span, who, now);
         }
@@ -367,5 +370,46 @@ fn holder_name(holder: Holder) -> String {
     match holder {
         Holder::Ours(who) => who.name(),
         Holder::Stranger => "an owner of before the run".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_let_go_once_more_may_be_somebody_elses_by_then() {
+        let mut audit = Auditor::new(2, 1, 0);
+        let pool = json!({"range": "10.0.0.0/24", "kind": "dynamic"});
+        let ground = Ground::read(&json!({"subnets": [{"cidr": "10.0.0.0/24", "pools": [pool]}]}));
+        audit.add("load-00", ground, Duration::from_secs(10), false);
+        let span = address::range("10.0.0.5").unwrap();
+        let grant = |lane, generation| Grant {
+            network: 0,
+            who: Who::new(lane, 0, 0),
+            address: b"10.0.0.5",
+            prefix_length: None,
+            said_length: Some(32),
+            said_owner: None,
+            said_network: None,
+            created: true,
+            generation: Some(generation),
+            ordered: true,
+            automatic: true,
+        };
+        let at = Duration::from_secs;
+        audit.granted(0, &grant(0, 1), at(0));
+        audit.letting_go(0, Who::new(0, 0, 0), span, at(1));
+        audit.fate_unknown(Some(0), Who::new(0, 0, 0), &[span]);
+        // Asked again: it cools since the first time, and is granted to somebody else before the answer comes.
+        audit.letting_go(0, Who::new(0, 0, 0), span, at(9));
+        audit.granted(1, &grant(1, 2), at(12));
+        audit.let_go(Who::new(0, 0, 0), &[span], &[], true);
+        audit.letting_go(0, Who::new(0, 0, 0), span, at(13));
+        assert_eq!((audit.held(), audit.faults.total()), (1, 0), "{:?}", audit.faults);
+        audit.granted(0, &Grant { who: Who::new(0, 1, 0), ..grant(0, 3) }, at(14));
+        assert_eq!(audit.faults.count(Rule::NoAddressTwice), 1, "the second one has it");
     }
 }

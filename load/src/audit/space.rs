@@ -111,6 +111,15 @@ impl Space {
         }
     }
 
+    /// Who has exactly this.
+    pub fn holder(&self, span: Span) -> Option<Holder> {
+        let word = match self.place(span) {
+            Some((page, offset)) => self.pages.get(&page)?.words.get(offset)?,
+            None => &self.ranges.get(&span.0).filter(|(last, _)| *last == span.1)?.1,
+        };
+        Holder::of_word(*word)
+    }
+
     /// Frees exactly this; who had it.
     pub fn free(&mut self, span: Span) -> Option<Holder> {
         if let Some((number, offset)) = self.place(span) {
@@ -207,6 +216,7 @@ mod tests {
         assert_eq!(space.take(span("10.1.2.16/28"), who(4)), Ok(()));
         assert_eq!(space.take(span("10.1.2.21"), who(5)), Err(who(4)), "inside a block");
         assert_eq!(space.list(span("10.1.2.3")), Some((who(1), true)), "what was noted of it is kept");
+        assert_eq!((space.holder(span("10.9.0.0")), space.holder(span("10.1.2.18"))), (Some(who(3)), None));
         assert_eq!(space.free(span("10.9.0.0")), Some(who(3)));
         assert_eq!(space.take(span("10.9.0.0"), who(6)), Ok(()));
     }

@@ -1,5 +1,9 @@
 //! What hands out addresses by DHCP: ISC Kea with its file of leases, asked by perfdhcp, each in a network namespace of its
-//! own with a cable between them. Needs root. Its rate is the highest of some offered rates that it answers best at.
+//! own with a cable between them. Needs root.
+//!
+//! Exchanges are offered at rising rates until not all of them are answered, each time to a server that is started anew with a
+//! lease file of its own: what an earlier rate took is not missing from the pool of a later one. What counts is the most that was
+//! completed in the time of one rate.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -15,20 +19,29 @@ use tempfile::TempDir;
 use super::Plan;
 use crate::arrivals::Chance;
 use crate::driver::Measured;
+use crate::interrupt;
 use crate::meter::Meter;
 use crate::report::Report;
 
-/// Exchanges that are offered in a second, one rate after the other, until less than before come back.
-const RATES: [u32; 5] = [1_000, 2_000, 4_000, 8_000, 16_000];
-/// Exchanges that are offered in a second of a pool in which something is held: what is free has to last for all of
-/// them.
-const RATES_FILLED: [u32; 5] = [250, 500, 1_000, 2_000, 4_000];
+/// Exchanges that are offered in a second at first; then twice as many each time.
+const RATE_FIRST: u32 = 1_000;
+/// More are not offered: nobody has seen Kea answer them.
+const RATE_MAX: u32 = 128_000;
+/// Of a hundred exchanges so many are completed where all of them are answered: the last ones are under way when the time is over.
+const ANSWERED_PERCENT: u64 = 98;
+/// How long what is under way then is waited for, in microseconds, as perfdhcp takes it.
+const WAIT_MICROS: &str = "100000";
+/// Of what is free in a pool at most this share is given away meanwhile: its level has to stay what it is called.
+const FREE_USED: f64 = 0.8;
+/// A pool has no more addresses, for the leases of each rate are written and read before it; nor fewer.
+const ADDRESSES_MAX: f64 = (1u32 << 22) as f64;
+const ADDRESSES_MIN: f64 = (1u32 << 16) as f64;
 /// Where the pool of a fill level begins.
 const POOL: u32 = 0x0a40_0000;
 /// Leases last so long.
 const LIFETIME_SECONDS: i64 = 7_200;
-/// Longest wait until the server listens.
-const START_MAX: Duration = Duration::from_secs(60);
+/// Longest wait until the server listens: it reads millions of leases before.
+const START_MAX: Duration = Duration::from_secs(180);
 
 /// Why it cannot be measured here, if so.
 pub fn missing() -> Option<String> {
@@ -76,12 +89,16 @@ impl Bench {
         Ok(bench)
     }
 
-    fn start(&mut self, plan: &Plan) -> io::Result<()> {
-        let directory = self.files.path();
+    /// Starts the server, in place of one that ran, with leases as the fill level says and room for this rate.
+    fn start(&mut self, plan: &Plan, rate: u32, seconds: u64) -> io::Result<()> {
+        self.stop();
+        let directory = &self.files.path().join(rate.to_string());
+        std::fs::create_dir(directory)?;
         let (leases, log) = (directory.join("leases.csv"), directory.join("log"));
         let pool = if plan.fill_level > 0.0 {
-            write_leases(&leases, plan)?;
-            format!("{}/{}", Ipv4Addr::from(POOL), plan.pool)
+            let addresses = addresses(plan.fill_level, rate, seconds);
+            write_leases(&leases, plan.fill_level, addresses)?;
+            format!("{} - {}", Ipv4Addr::from(POOL), Ipv4Addr::from(POOL + addresses - 1))
         } else {
             "10.1.0.0 - 10.255.255.254".to_owned()
         };
@@ -111,38 +128,64 @@ impl Bench {
             if String::from_utf8_lossy(&sockets.stdout).contains(":67 ") {
                 return Ok(());
             }
-            if child.try_wait()?.is_some() || begun.elapsed() > START_MAX {
-                return Err(io::Error::other(format!("kea-dhcp4 did not start: {}", read(&log))));
+            let ended = child.try_wait()?;
+            if ended.is_some() || begun.elapsed() > START_MAX {
+                let how = ended.map_or_else(|| format!("not within {START_MAX:?}"), |status| status.to_string());
+                return Err(io::Error::other(format!("kea-dhcp4 did not start: {how}: {}", read(&log))));
             }
+            interrupt::check(0)?;
             std::thread::park_timeout(Duration::from_millis(20));
         }
     }
 
-    /// Exchanges that were completed in a second at this rate.
-    fn exchanges(&self, rate: u32, seconds: u64) -> io::Result<f64> {
-        // Each rate has clients of its own, or they would be given what they hold.
-        let clients = format!("mac=02:00:{:02x}:{:02x}:00:00", rate >> 8 & 0xff, rate & 0xff);
+    /// Exchanges that were completed in this time at this rate.
+    fn exchanges(&self, rate: u32, seconds: u64) -> io::Result<u64> {
         let (rate, seconds) = (rate.to_string(), seconds.to_string());
         let output = in_space(&self.client_space, "perfdhcp")
-            .args(["-4", "-l", "cli", "-r", &rate, "-R", "1000000", "-p", &seconds, "-W", "500000"])
-            .args(["-b", &clients, "10.0.0.1"])
+            .args(["-4", "-l", "cli", "-r", &rate, "-R", "1000000", "-p", &seconds, "-W", WAIT_MICROS])
+            .args(["-b", "mac=02:00:00:00:00:00", "10.0.0.1"])
             .stdin(Stdio::null())
             .output()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let rate = text.lines().find_map(|line| line.strip_prefix("Rate:")?.split_whitespace().next()?.parse().ok());
-        rate.ok_or_else(|| {
-            io::Error::other(format!("perfdhcp tells no rate: {text}{}", String::from_utf8_lossy(&output.stderr)))
+        completed(&text).ok_or_else(|| {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            io::Error::other(format!("perfdhcp tells of no acknowledgements: {text}{errors}"))
         })
     }
-}
 
-impl Drop for Bench {
-    fn drop(&mut self) {
+    fn stop(&mut self) {
         if let Some(mut server) = self.server.take() {
             // Both fail only where it has ended already.
             let _ = server.kill();
             let _ = server.wait();
         }
+    }
+}
+
+/// The acknowledgements that perfdhcp received. The rate that it tells itself is over the time that it waited as well.
+fn completed(text: &str) -> Option<u64> {
+    let (_, acknowledged) = text.split_once("REQUEST-ACK")?;
+    acknowledged.lines().find_map(|line| line.strip_prefix("received packets:")?.trim().parse().ok())
+}
+
+/// Addresses of a pool of this level whose free ones last for a rate.
+fn addresses(fill_level: f64, rate: u32, seconds: u64) -> u32 {
+    let taken = f64::from(rate) * seconds as f64;
+    (taken / FREE_USED / (1.0 - fill_level)).clamp(ADDRESSES_MIN, ADDRESSES_MAX).ceil() as u32
+}
+
+/// The highest rate that is offered: a pool has to have room for it.
+fn rate_max(fill_level: f64, seconds: u64) -> u32 {
+    if fill_level <= 0.0 {
+        return RATE_MAX;
+    }
+    let lasts = ADDRESSES_MAX * (1.0 - fill_level) * FREE_USED / seconds as f64;
+    (lasts as u32).min(RATE_MAX)
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.stop();
         for space in [&self.server_space, &self.client_space] {
             if let Err(error) = ip(&["netns", "del", space]) {
                 eprintln!("allod-load: {error}");
@@ -162,13 +205,13 @@ fn read(path: &Path) -> String {
 }
 
 /// Leases of clients that never come, scattered over the pool.
-fn write_leases(path: &Path, plan: &Plan) -> io::Result<()> {
+fn write_leases(path: &Path, fill_level: f64, addresses: u32) -> io::Result<()> {
     let expire = jiff::Timestamp::now().as_second() + LIFETIME_SECONDS;
     let mut chance = Chance::new(0);
     let mut text =
         "address,hwaddr,client_id,valid_lifetime,expire,subnet_id,fqdn_fwd,fqdn_rev,hostname,state,user_context\n"
             .to_owned();
-    for number in (0..plan.addresses() as u32).filter(|_| chance.fraction() <= plan.fill_level) {
+    for number in (0..addresses).filter(|_| chance.fraction() <= fill_level) {
         let (address, [a, b, c, d]) = (Ipv4Addr::from(POOL + number), number.to_be_bytes());
         let hardware = format!("0a:01:{a:02x}:{b:02x}:{c:02x}:{d:02x}");
         // Writing into a string does not fail.
@@ -177,27 +220,68 @@ fn write_leases(path: &Path, plan: &Plan) -> io::Result<()> {
     std::fs::File::create(path)?.write_all(text.as_bytes())
 }
 
-/// Asks at rising rates; each time with new clients, whom nothing is known of.
+/// Offers rising rates; where one is not answered whole, the one in the middle of it and the one before, too.
 ///
 /// # Errors
 /// A namespace cannot be made, or Kea does not start.
 pub fn measure(plan: &Plan) -> io::Result<Report> {
     let mut bench = Bench::new()?;
-    bench.start(plan)?;
-    let rates = if plan.fill_level > 0.0 { RATES_FILLED } else { RATES };
     let seconds = plan.seconds.ceil().max(1.0) as u64;
-    let mut best = 0.0f64;
-    for rate in rates {
-        let reached = bench.exchanges(rate, seconds)?;
-        if reached < best {
-            break;
+    let most = rate_max(plan.fill_level, seconds);
+    let mut offer = |rate: u32| {
+        interrupt::check(0)?;
+        bench.start(plan, rate, seconds)?;
+        let completed = bench.exchanges(rate, seconds)?;
+        Ok::<_, io::Error>((completed, completed * 100 >= u64::from(rate) * seconds * ANSWERED_PERCENT))
+    };
+    let (mut best, mut rate) = (0, RATE_FIRST.min(most));
+    let is_bound = loop {
+        let (completed, all_answered) = offer(rate)?;
+        best = best.max(completed);
+        if !all_answered {
+            best = best.max(offer(rate * 3 / 4)?.0);
+            break false;
         }
-        best = reached;
-    }
-    let elapsed = Duration::from_secs(seconds);
-    let answers = (best * elapsed.as_secs_f64()) as u64;
-    let meter = Meter::new(None, None);
-    let measured = Measured { answers, elapsed, ..Measured::new(meter) };
+        if rate == most {
+            break true;
+        }
+        rate = (rate * 2).min(most);
+    };
+    let measured =
+        Measured { answers: best, elapsed: Duration::from_secs(seconds), ..Measured::new(Meter::new(None, None)) };
     let shape = super::Shape { connections: 1, depth: 1, ..plan.shape()? };
-    Ok(Report::measured("kea", "", &shape, 1, &measured))
+    let mut report = Report::measured("kea", "", &shape, 1, &measured);
+    if is_bound {
+        report.note =
+            format!("all of {most} exchanges a second were answered, and no more were offered: it may be faster");
+        eprintln!("allod-load: kea: {}", report.note);
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counts_are_the_exchanges_that_were_completed_and_not_the_time_that_was_waited() {
+        let told = "Rate: 799 4-way exchanges/second, expected rate: 1000\n\
+            ***Statistics for: DISCOVER-OFFER***\nsent packets: 2000\nreceived packets: 2000\n\
+            ***Statistics for: REQUEST-ACK***\nsent packets: 2000\nreceived packets: 1998\n";
+        assert_eq!(completed(told), Some(1_998));
+        assert_eq!(completed("cannot bind"), None);
+    }
+
+    #[test]
+    fn the_free_addresses_of_a_pool_last_for_each_rate_that_is_offered() {
+        for seconds in [1, 2, 10] {
+            let most = rate_max(0.99, seconds);
+            for rate in [RATE_FIRST, 4_000, most] {
+                let free = f64::from(addresses(0.99, rate.min(most), seconds)) * 0.01;
+                let taken = f64::from(rate.min(most)) * seconds as f64;
+                assert!(free * FREE_USED >= taken * 0.99, "{rate} for {seconds} s: {free}");
+            }
+        }
+        assert_eq!(rate_max(0.0, 2), RATE_MAX);
+    }
 }

@@ -23,8 +23,8 @@ use crate::arguments::TurnsArguments;
 use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
 use crate::interrupt;
 use crate::refusal::is_for_room;
-use crate::report::Report;
 use crate::report::document::{Document, check_place, write_file};
+use crate::report::{Report, Telling};
 use crate::scenario::{Name, Settings};
 use crate::session::Session;
 use crate::target::{Backend, Flush, Store, Target};
@@ -78,7 +78,7 @@ pub struct Plan {
     pub flush: Flush,
     /// Replicas of a Redis. allod waits for them; a script does not.
     pub replicas: usize,
-    /// Of Kea: so full is the pool, scattered. Its pool is larger than `pool` says where nothing is held.
+    /// Of Kea: so full is the pool, scattered. Its pool is as large as its rates need, whatever `pool` says.
     pub fill_level: f64,
 }
 
@@ -177,7 +177,8 @@ impl Subject {
         };
         let name = self.name(plan);
         let mut report = report.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-        (report.label, report.note) = (name, self.promise(plan).to_owned());
+        let remark = if report.note.is_empty() { String::new() } else { format!("; {}", report.note) };
+        (report.label, report.note) = (name, format!("{}{remark}", self.promise(plan)));
         report.target = String::new();
         // Who ran out of addresses goes on answering; that is not what is compared.
         if self != Subject::Kea {
@@ -205,8 +206,10 @@ struct Row {
     per_second_most: f64,
     p50_ms: f64,
     p99_ms: f64,
-    /// allod over its embedded store, over this.
-    allod_is_times: f64,
+    /// Rounds that these are of.
+    rounds: usize,
+    /// allod over its embedded store, over this, in the rounds that were made of all; none where there is none.
+    allod_is_times: Option<f64>,
     /// allod over Redis, over this; none where that was not measured.
     allod_redis_is_times: Option<f64>,
     /// Of all rounds: addresses that were handed out twice, and whether any rule was broken.
@@ -259,30 +262,36 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
         }
     }
     let failure = measure(&mut subjects, &plan, arguments.turns.rounds).err();
+    // Where it was ended in the middle of a round, that one has not all of them, and is in no ratio.
+    let whole = subjects.iter().map(|(_, reports)| reports.len()).min().unwrap_or(0);
+    let rates: Vec<(Subject, f64)> = subjects
+        .iter()
+        .filter_map(|(subject, reports)| Some((*subject, Found::of(reports[..whole].to_vec())?.per_second)))
+        .collect();
     let found: Vec<(Subject, Found)> =
         subjects.into_iter().filter_map(|(subject, reports)| Some((subject, Found::of(reports)?))).collect();
-    let rate_of = |ours| found.iter().find(|(subject, _)| *subject == ours).map(|(_, found)| found.middle.per_second);
-    let ours = [Subject::AllodEmbedded, Subject::AllodRedis].map(rate_of);
     let comparison = Comparison {
         rounds: arguments.turns.rounds,
         connections: arguments.turns.connections,
         depth: arguments.turns.depth,
         addresses: plan.addresses(),
-        rows: found.iter().map(|(subject, found)| Row::of(*subject, found, &plan, ours)).collect(),
+        rows: found.iter().map(|(subject, found)| Row::of(*subject, found, &plan, &rates)).collect(),
         not_measured,
     };
-    comparison.print(arguments.json)?;
+    let mut telling = Telling::default();
+    telling.note(comparison.print(arguments.json));
     let is_faulty = found.iter().any(|(_, found)| found.is_faulty);
     let not_made = found.iter().find_map(|(subject, found)| Some((subject, found.not_made.first()?)));
     let not_made = not_made.map(|(subject, why)| io::Error::other(format!("{}: {why}", subject.name(&plan))));
     let document =
         Document::of(found.into_iter().flat_map(|(_, found)| [vec![found.middle], found.wrong].concat()).collect());
     if let Some(path) = &arguments.save {
-        document.write(path)?;
+        telling.note(document.write(path));
     }
     if let Some(path) = &arguments.page {
-        write_file(path, &crate::report::page::page(&[document]))?;
+        telling.note(write_file(path, &crate::report::page::page(&[document])));
     }
+    telling.end(is_faulty || failure.is_some() || not_made.is_some())?;
     match failure.or(not_made) {
         Some(failure) if is_faulty => {
             eprintln!("allod-load: {failure}");
@@ -310,20 +319,22 @@ fn measure(subjects: &mut [(Subject, Vec<Report>)], plan: &Plan, rounds: u16) ->
 }
 
 impl Row {
-    /// `ours`: the rates of allod over its embedded store, and over Redis.
-    fn of(subject: Subject, found: &Found, plan: &Plan, ours: [Option<f64>; 2]) -> Self {
-        let Found { middle, least, most, .. } = found;
-        let times = |ours: f64| ours / middle.per_second.max(f64::MIN_POSITIVE);
+    /// `rates`: of all subjects, in the rounds that were made of all.
+    fn of(subject: Subject, found: &Found, plan: &Plan, rates: &[(Subject, f64)]) -> Self {
+        let Found { middle, per_second, p50_ms, p99_ms, rounds, least, most, .. } = found;
+        let rate_of = |of| rates.iter().find(|(subject, _)| *subject == of).map(|(_, rate)| *rate);
+        let times = |ours| Some(rate_of(ours)? / rate_of(subject)?.max(f64::MIN_POSITIVE));
         Self {
             subject: subject.name(plan),
-            promise: subject.promise(plan).to_owned(),
-            per_second: middle.per_second,
+            promise: middle.note.clone(),
+            per_second: *per_second,
             per_second_least: *least,
             per_second_most: *most,
-            p50_ms: middle.p50_ms,
-            p99_ms: middle.p99_ms,
-            allod_is_times: times(ours[0].unwrap_or(0.0)),
-            allod_redis_is_times: ours[1].map(times),
+            p50_ms: *p50_ms,
+            p99_ms: *p99_ms,
+            rounds: *rounds,
+            allod_is_times: times(Subject::AllodEmbedded),
+            allod_redis_is_times: times(Subject::AllodRedis),
             duplicates: found.duplicates,
             faulty: found.is_faulty,
             refused: found.refused.values().sum(),
@@ -333,7 +344,7 @@ impl Row {
     }
 
     /// What is to be known of its rounds beside the figures.
-    fn remarks(&self) -> Vec<String> {
+    fn remarks(&self, rounds: u16) -> Vec<String> {
         let refused = self.refused_by_kind.iter().map(|(kind, count)| {
             if is_for_room(kind) {
                 format!("ran out of addresses, {count} times: take a larger --pool, or fewer --seconds")
@@ -347,7 +358,8 @@ impl Row {
         } else {
             self.faulty.then(|| "WRONG: a rule was broken; which, is told above".to_owned())
         };
-        refused.chain(not_made).chain(wrong).collect()
+        let fewer = (self.rounds < usize::from(rounds)).then(|| format!("of {} of {rounds} rounds", self.rounds));
+        fewer.into_iter().chain(refused).chain(not_made).chain(wrong).collect()
     }
 }
 
@@ -381,11 +393,12 @@ impl Comparison {
             let Row { subject, promise, per_second, per_second_least: least, per_second_most: most, .. } = row;
             // Who measured only means has no percentiles.
             let ms = |value: f64| if value > 0.0 { format!("{value:.2}") } else { "–".to_owned() };
-            let (p50, p99, times) = (ms(row.p50_ms), ms(row.p99_ms), row.allod_is_times);
-            let over_redis = row.allod_redis_is_times.map_or("–".to_owned(), |times| format!("{times:.2}×"));
+            let ratio = |times: Option<f64>| times.map_or("–".to_owned(), |times| format!("{times:.2}×"));
+            let (p50, p99, times) = (ms(row.p50_ms), ms(row.p99_ms), ratio(row.allod_is_times));
+            let over_redis = ratio(row.allod_redis_is_times);
             write!(out, "| {subject} | {per_second:.0} | {least:.0} to {most:.0} | {p50} | {p99} ")?;
-            writeln!(out, "| {times:.2}× | {over_redis} | {promise} |")?;
-            row.remarks().iter().try_for_each(|remark| writeln!(out, "  {remark}"))?;
+            writeln!(out, "| {times} | {over_redis} | {promise} |")?;
+            row.remarks(*rounds).iter().try_for_each(|remark| writeln!(out, "  {remark}"))?;
         }
         self.not_measured.iter().try_for_each(|what| writeln!(out, "not measured: {what}"))
     }

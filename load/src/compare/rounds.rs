@@ -2,12 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::Report;
+use crate::report::{Report, median};
 
 /// See the module.
 pub struct Found {
-    /// The round in the middle by its rate; of those that were measurements, if any was.
+    /// The round in the middle by its rate, of two there the slower one; of those that were measurements, if any was.
     pub middle: Report,
+    /// Medians of those rounds: of an even number the mean of the two in the middle.
+    pub per_second: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    /// Rounds that these are of.
+    pub rounds: usize,
     pub least: f64,
     pub most: f64,
     /// Other rounds in which the subject was found to be wrong.
@@ -35,9 +41,29 @@ impl Found {
         let (mut rounds, others) = if made.is_empty() { (unmade, made) } else { (made, unmade) };
         rounds.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
         let (least, most) = (rounds.first()?.per_second, rounds.last()?.per_second);
-        let middle = rounds.swap_remove(rounds.len() / 2);
+        let the = |value: fn(&Report) -> f64| {
+            let mut values: Vec<f64> = rounds.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            median(&values).unwrap_or(0.0)
+        };
+        let (per_second, p50_ms, p99_ms) = (the(|r| r.per_second), the(|r| r.p50_ms), the(|r| r.p99_ms));
+        let made = rounds.len();
+        let middle = rounds.swap_remove((made - 1) / 2);
         let wrong = rounds.into_iter().chain(others).filter(Report::is_faulty).collect();
-        Some(Self { middle, least, most, wrong, is_faulty, duplicates, refused, not_made })
+        Some(Self {
+            middle,
+            per_second,
+            p50_ms,
+            p99_ms,
+            rounds: made,
+            least,
+            most,
+            wrong,
+            is_faulty,
+            duplicates,
+            refused,
+            not_made,
+        })
     }
 }
 
@@ -79,6 +105,8 @@ mod tests {
         let cut = |per_second| Report { not_made: Some("nothing was answered".to_owned()), ..round(per_second) };
         let found = Found::of(vec![cut(0.0), round(5.0), cut(0.0)]).unwrap();
         assert_eq!((found.middle.per_second, found.least, found.not_made.len()), (5.0, 5.0, 2));
+        let even = Found::of(vec![round(9.0), round(1.0), round(2.0), round(4.0)]).unwrap();
+        assert_eq!((even.per_second, even.middle.per_second, even.rounds), (3.0, 2.0, 4), "of four it is between two");
         let none = Found::of(vec![cut(0.0)]).unwrap();
         assert_eq!((none.middle.per_second, none.not_made.len(), none.is_faulty), (0.0, 1, false));
         assert!(Found::of(Vec::new()).is_none());

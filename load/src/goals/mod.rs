@@ -20,8 +20,12 @@ use self::result::{Outcome, Setting};
 use self::table::{Goal, Take, goals};
 use crate::arguments::TurnsArguments;
 use crate::interrupt;
-use crate::report::document::write_file;
+use crate::report::Telling;
+use crate::report::document::{check_place, write_file};
 
+/// Goals of the pool that is filled begin so, and of its addresses one of so many is free.
+const FULL_POOL: &str = "full";
+const FULL_POOL_FREE_OF: u64 = 1_000;
 /// Longest measurement that is allowed, in seconds.
 const SECONDS_MAX: f64 = 600.0;
 
@@ -67,11 +71,13 @@ pub struct GoalsArguments {
 pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
     let size = arguments.size()?;
     let goals = chosen(goals(&size), &arguments.only)?;
+    arguments.check_full_pool(&goals)?;
     if arguments.list {
         let mut out = io::stdout().lock();
         goals.iter().try_for_each(|goal| writeln!(out, "{}: {}", goal.name, goal.what))?;
         return Ok(false);
     }
+    arguments.save.iter().try_for_each(|path| check_place(path))?;
     let measurements = measure(&goals, &size, arguments.turns.rounds);
     let setting = Setting {
         seconds: arguments.seconds,
@@ -83,12 +89,14 @@ pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
         networks: arguments.networks,
     };
     let outcome = Outcome::of(setting, &goals, &measurements, &size);
-    outcome.print(arguments.json)?;
+    let (is_faulty, mut telling) = (measurements.iter().any(Measurement::is_faulty), Telling::default());
+    telling.note(outcome.print(arguments.json));
     if let Some(path) = &arguments.save {
-        write_file(path, &serde_json::to_string_pretty(&outcome)?)?;
+        telling.note(write_file(path, &serde_json::to_string_pretty(&outcome)?));
     }
+    telling.end(is_faulty)?;
     // Who is wrong is wrong, whatever else could not be measured.
-    if measurements.iter().any(Measurement::is_faulty) {
+    if is_faulty {
         return Ok(true);
     }
     interrupt::check(0)?;
@@ -99,6 +107,21 @@ pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
 }
 
 impl GoalsArguments {
+    /// What is free in the full pool has to do for the lanes, each of which keeps an address.
+    fn check_full_pool(&self, goals: &[Goal]) -> io::Result<()> {
+        let lanes = u64::from(self.turns.connections) * u64::from(self.turns.depth);
+        let free = (1u64 << (32 - self.full_pool)) / FULL_POOL_FREE_OF;
+        if free >= lanes / 2 || !goals.iter().any(|goal| goal.name.starts_with(FULL_POOL)) {
+            return Ok(());
+        }
+        let (length, connections, depth) = (self.full_pool, self.turns.connections, self.turns.depth);
+        let text = format!(
+            "--full-pool {length}: {free} addresses of it are free, and {connections} connections x {depth} keep one each; take a \
+             smaller number, or fewer of them"
+        );
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
+
     fn size(&self) -> io::Result<Size> {
         if !(self.seconds > 0.0 && self.seconds <= SECONDS_MAX) {
             let text = format!("--seconds {}: it has to be above 0, and at most {SECONDS_MAX}", self.seconds);

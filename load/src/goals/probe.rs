@@ -176,10 +176,9 @@ impl Rival {
     }
 
     fn plan(&self, size: &Size) -> Plan {
-        // More than the fastest of them gives in the time; where next to all is taken, what is free is a hundredth.
+        // More than the fastest of them gives in the time. Kea has pools of its own.
         let addresses = match self.subject {
             Subject::Postgres => 40_000.0 * size.seconds.max(1.0),
-            Subject::Kea => kea_addresses(size),
             _ => 400_000.0 * size.seconds,
         };
         Plan {
@@ -205,7 +204,7 @@ impl Rival {
     }
 }
 
-/// Addresses of the pool in which Kea finds few free ones: those have to last for the time.
+/// Addresses of the full pool of allod that stands beside Kea's: enough that no lane of it changes the level.
 pub fn kea_addresses(size: &Size) -> f64 {
     260_000.0 * size.seconds.max(1.0)
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::probe::{Figure, Measurement, Size};
 use super::table::{Formula, Goal, Take, Wanted};
 use crate::report::document::{Machine, now};
+use crate::report::median;
 
 /// Rises when a member changes its meaning.
 const FORMAT: u32 = 1;
@@ -38,7 +39,7 @@ struct Row {
     what: String,
     at_least: Option<f64>,
     at_most: Option<f64>,
-    /// The median of its rounds, and the least and the most of them; none if it was not measured.
+    /// The median of its rounds (of an even number of them the mean of the two in the middle), and the least and the most of them; none if it was not measured.
     measured: Option<f64>,
     least: Option<f64>,
     most: Option<f64>,
@@ -225,10 +226,10 @@ fn why_not(goal: &Goal, measurements: &[Measurement]) -> String {
     }
 }
 
-/// The least, the one in the middle, and the most.
+/// The least, the median, and the most.
 fn middle(mut values: Vec<f64>) -> Option<[f64; 3]> {
     values.sort_by(f64::total_cmp);
-    Some([*values.first()?, values[values.len() / 2], *values.last()?])
+    Some([*values.first()?, median(&values)?, *values.last()?])
 }
 
 #[cfg(test)]
@@ -266,6 +267,10 @@ mod tests {
         assert_eq!(found.met, Some(true));
         assert_eq!(row(Wanted::AtMost(1.9)).met, Some(false));
         assert_eq!(row(Wanted::Shown).met, None);
+        let two = [made(&ours, &[Some(10.0), Some(60.0)]), made(&Probe::Echo, &[Some(10.0), Some(20.0)])];
+        let mut beside_echo = goal(Wanted::Shown);
+        beside_echo.formula = Formula::Over(take(&ours), vec![take(&Probe::Echo)]);
+        assert_eq!(Row::of(&beside_echo, &two, &SIZE).measured, Some(2.0), "of two rounds it is between them");
         let nowhere = Goal { formula: Formula::Elsewhere("x"), ..goal(Wanted::AtMost(1.0)) };
         let nowhere = Row::of(&nowhere, &measurements, &SIZE);
         assert_eq!((nowhere.met, nowhere.why_not), (None, Some("`x` measures it".to_owned())));

@@ -60,7 +60,19 @@ impl Document {
             if document.format > FORMAT {
                 return Err(named(format!("format {} is newer than this program's, {FORMAT}", document.format)));
             }
+            if document.format < FORMAT {
+                let path = path.display();
+                eprintln!(
+                    "allod-load: {path}: format {}: its fill levels are those at the beginning of each run",
+                    document.format
+                );
+            }
             return Ok(document);
+        }
+        if value["goals"].is_array() {
+            return Err(named(
+                "it has goals, which a page does not show: `allod-load goals --json` tells them as a table".to_owned(),
+            ));
         }
         let runs = if value.is_array() {
             serde_json::from_value(value)

@@ -4,7 +4,10 @@ pub mod document;
 pub mod page;
 mod plot;
 mod scale;
+mod telling;
 mod text;
+
+pub use telling::Telling;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -288,6 +291,13 @@ impl Report {
         }
         out.write_all(self.text().as_bytes())
     }
+}
+
+/// The value in the middle of these, which are in order; of an even number the mean of the two there.
+pub fn median(ordered: &[f64]) -> Option<f64> {
+    let upper = *ordered.get(ordered.len() / 2)?;
+    let lower = *ordered.get((ordered.len() - 1) / 2)?;
+    Some((lower + upper) / 2.0)
 }
 
 /// The share that was held on average, over the time of all windows.

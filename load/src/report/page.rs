@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use super::Report;
 use super::document::Document;
-use super::plot::{Plot, Series, escape};
+use super::plot::{COLOURS, Plot, Series, escape};
 use super::scale::{Scale, short};
 use crate::meter::Window;
 
@@ -171,17 +171,20 @@ fn summary(runs: &[&Report], names: &[String]) -> String {
         let note = if noted { format!("<td class=\"left words\">{}</td>", escape(&run.note)) } else { String::new() };
         let load = match run.arrivals_per_second {
             Some(rate) => format!("open, {}/s", short(rate)),
-            None if run.windows.iter().all(|window| window.answers == 0) => "at its best rate".to_owned(),
+            // Kea is offered rates, and has no windows.
+            None if run.windows.is_empty() => "at its best rate".to_owned(),
             None => format!("closed, {} × {}", run.connections, run.depth),
         };
         let wrong = if run.is_faulty() { " class=\"wrong\"" } else { "" };
         let _ = writeln!(
             rows,
             "<tr><td>{}</td><td class=\"left\">{load}</td>\
-             <td class=\"left\"><span class=\"bar\"><i class=\"b{}\" style=\"width:{share:.1}%\"></i></span></td>\
+             <td class=\"left\"><span class=\"bar\"><i class=\"b{}\" style=\"width:{share:.1}%{}\"></i></span></td>\
              <td>{}</td>{ratio}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{refused}</td><td{wrong}>{faults}</td>{note}</tr>",
             escape(name),
-            at % 8,
+            at % COLOURS,
+            // As the lines have dots where colours repeat.
+            if at < COLOURS { "" } else { ";opacity:.5" },
             short(run.per_second),
             ms(run.p50_ms),
             ms(run.p99_ms),

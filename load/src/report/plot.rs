@@ -13,7 +13,7 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 /// Colours of the style; more series begin again.
-const COLOURS: usize = 8;
+pub const COLOURS: usize = 8;
 /// Lines of more points have no marks.
 const MARKS_MAX: usize = 40;
 
@@ -108,7 +108,7 @@ impl Plot {
 
     fn line(&self, series: &Series, out: &mut String) {
         let colour = series.colour % COLOURS;
-        let dashed = if series.dashed { " dashed" } else { "" };
+        let dashed = stroke(series);
         for part in series.points.split(|(_, value)| !value.is_finite()).filter(|part| !part.is_empty()) {
             let places: Vec<(f64, f64)> = part.iter().map(|point| self.at(*point)).collect();
             if let [(x, y)] = places[..] {
@@ -116,7 +116,7 @@ impl Plot {
                 continue;
             }
             let path: String = places.iter().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
-            let _ = writeln!(out, "<polyline class=\"line c{colour}{dashed}\" points=\"{}\"/>", path.trim_end());
+            let _ = writeln!(out, "<polyline class=\"line c{colour}{dashed} points=\"{}\"/>", path.trim_end());
         }
         if series.points.len() > MARKS_MAX {
             return;
@@ -132,14 +132,24 @@ impl Plot {
     }
 }
 
+/// The end of a line's class, and what tells it from another of its colour: colours repeat, and then lines have dots.
+fn stroke(series: &Series) -> String {
+    match (series.colour / COLOURS, series.dashed) {
+        (0, false) => "\"".to_owned(),
+        (0, true) => " dashed\"".to_owned(),
+        (again, false) => format!("\" stroke-dasharray=\"{} 3\"", again * 2),
+        (again, true) => format!("\" stroke-dasharray=\"{} 3 8 3\"", again * 2),
+    }
+}
+
 fn legend_entry(series: &Series) -> Option<String> {
     if series.points.is_empty() {
         return None;
     }
     let (colour, name) = (series.colour % COLOURS, escape(series.name.as_ref()?));
-    let dashed = if series.dashed { " dashed" } else { "" };
+    let dashed = stroke(series);
     let swatch = format!(
-        "<svg class=\"swatch\" viewBox=\"0 0 24 8\"><line class=\"line c{colour}{dashed}\" x1=\"0\" y1=\"4\" x2=\"24\" y2=\"4\"/></svg>"
+        "<svg class=\"swatch\" viewBox=\"0 0 24 8\"><line class=\"line c{colour}{dashed} x1=\"0\" y1=\"4\" x2=\"24\" y2=\"4\"/></svg>"
     );
     Some(format!("<li>{swatch}{name}</li>"))
 }

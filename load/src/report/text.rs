@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Report;
 
-/// A level that is kept as well as this needs no word.
+/// A level that is kept as well as this is that which was asked for.
 const LEVEL_IS_KEPT: f64 = 0.02;
 
 impl Report {
@@ -47,11 +47,12 @@ impl Report {
         if !before.is_empty() {
             lines.push(format!("  refused before measuring: {}", before.join(", ")));
         }
-        if let Some(asked) = self.fill_level_asked.filter(|asked| (asked - self.fill_level).abs() > LEVEL_IS_KEPT) {
-            let (asked, kept, all) = (asked * 100.0, self.fill_level * 100.0, self.capacity);
-            lines.push(format!(
-                "  {asked:.1} % full was asked for, {kept:.1} % of {all} addresses were held on average"
-            ));
+        // Of a prefix of IPv6 nobody counts what there is.
+        if self.checked > 0 && (1..u64::MAX).contains(&self.capacity) {
+            let asked = self.fill_level_asked.filter(|asked| (asked - self.fill_level).abs() > LEVEL_IS_KEPT);
+            let asked = asked.map_or_else(String::new, |asked| format!("{:.1} % full was asked for, ", asked * 100.0));
+            let (kept, all) = (self.fill_level * 100.0, self.capacity);
+            lines.push(format!("  {asked}{kept:.1} % of {all} addresses were held on average"));
         }
         if self.never_sent > 0 {
             lines.push(format!("  the server was behind: {} requests arrived and were never sent", self.never_sent));

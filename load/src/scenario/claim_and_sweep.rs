@@ -168,7 +168,8 @@ impl Scenario for ClaimAndSweep {
             }
             (Asked::Sweep { second, again }, Err(refusal)) => {
                 for (at, who) in if second || again { lane.dead() } else { Vec::new() } {
-                    if refusal.unknown {
+                    // Behind a second one of unknown fate nobody knows either.
+                    if refusal.unknown || (second && again) {
                         desk.audit.fate_unknown(Some(0), who, &[lane.claims[at].span]);
                     } else {
                         desk.audit.kept(0, who, lane.claims[at].span);

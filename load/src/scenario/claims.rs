@@ -98,7 +98,7 @@ impl Scenario for Claims {
                 desk.audit.fate_unknown(Some(0), who, &[]);
                 lane.in_doubt = true;
             }
-            (Asked::Release(who), Err(refusal)) if refusal.unknown => {
+            (Asked::Release(who), Err(refusal)) if refusal.unknown || lane.in_doubt => {
                 desk.audit.fate_unknown(Some(0), who, &[lane.span]);
                 lane.in_doubt = true;
             }

@@ -192,7 +192,7 @@ impl Scenario for Deployments {
                 lane.obsolete.clear();
                 (lane.plan, lane.round) = (None, lane.round + 1);
             }
-            Err(refusal) if refusal.unknown => {
+            Err(refusal) if refusal.unknown || lane.in_doubt => {
                 lane.in_doubt = asked != Asked::Apply;
                 (0..self.instances).for_each(|at| {
                     let of_it = going.iter().filter(|(place, _)| place.1 == at);

@@ -490,7 +490,20 @@ fn owners_that_the_run_never_named_are_somebody_elses_and_no_fault() {
 fn a_network_that_another_run_uses_is_refused_and_one_of_its_own_is_not() {
     let server = Server::start();
     let address = server.address.to_string();
-    let small = ["run", "churn", "--cidr", "10.0.0.0/22", "--connections", "1", "--depth", "2", "--server", &address];
+    let small = [
+        "run",
+        "churn",
+        "--cidr",
+        "10.0.0.0/22",
+        "--prefill",
+        "0",
+        "--connections",
+        "1",
+        "--depth",
+        "2",
+        "--server",
+        &address,
+    ];
     let mut first = load();
     first.args(small).args(["--seconds", "50", "--quiet", "--json"]);
     let first = first.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();

@@ -210,6 +210,7 @@ fn a_file_that_is_no_report_is_refused_by_its_name() {
         "{",
         "{}",
         "[1]",
+        r#"{"format": 1, "goals": []}"#,
         r#"{"format": 99, "runs": [], "made_by": "", "made_at": "", "machine": {"processor": "", "processors": 1, "memory_bytes": 1, "kernel": ""}}"#,
     ] {
         fs::write(&file, text).unwrap();
@@ -217,4 +218,43 @@ fn a_file_that_is_no_report_is_refused_by_its_name() {
         assert_eq!(output.status.code(), Some(2), "{text}: {}", said(&output));
         assert!(said(&output).contains("other.json"), "{}", said(&output));
     }
+}
+
+#[test]
+fn a_file_of_goals_is_named_as_that() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("goals.json");
+    fs::write(&file, r#"{"format": 1, "goals": []}"#).unwrap();
+    let output = load().arg("report").arg(&file).args(["-o", "/dev/null"]).output().unwrap();
+    assert!(said(&output).contains("it has goals"), "{}", said(&output));
+}
+
+#[test]
+fn a_run_without_an_answer_is_not_told_as_one_at_its_best_rate_and_runs_of_one_colour_differ() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, page) = (directory.path().join("run.json"), directory.path().join("page.html"));
+    let output =
+        load().args(["run", "fill", "--start", "memory", "--requests", "300", "--connections", "1", "--json"]).output();
+    let mut run: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let window = |answers: u64, at: f64| {
+        let ms = if answers > 0 { serde_json::json!(1.0) } else { Value::Null };
+        serde_json::json!({"at_seconds": at, "seconds": 1.0, "answers": answers, "refused": 0, "p50_ms": ms, "p99_ms": ms,
+            "max_ms": ms, "held": 0, "fill": 0.0})
+    };
+    run["windows"] = serde_json::json!([window(3, 1.0), window(4, 2.0)]);
+    let mut runs = vec![run.clone(); 9];
+    run["windows"] = serde_json::json!([window(0, 1.0)]);
+    run["answers"] = serde_json::json!(0);
+    runs.push(run);
+    fs::write(&file, serde_json::to_string(&runs).unwrap()).unwrap();
+    let output = load().arg("report").arg(&file).arg("-o").arg(&page).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(!text.contains("at its best rate"), "it had no answer");
+    let swatches: Vec<&str> =
+        text.split("<line class=\"line ").skip(1).map(|line| line.split("x1").next().unwrap()).collect();
+    let first = swatches.iter().filter(|line| **line == swatches[0]).count();
+    // One in each plot that has a legend; the ninth run has the colour of the first, and dots.
+    let ninth = swatches.iter().filter(|line| line.starts_with("c0") && line.contains("stroke-dasharray")).count();
+    assert!(ninth > 0 && ninth == first, "{swatches:?}");
 }

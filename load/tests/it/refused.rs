@@ -1,12 +1,13 @@
 //! What nothing can come of is refused before anything is asked; what is ended early says what it has found.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::liar::Liar;
 use crate::program::{Server, load, said};
@@ -31,6 +32,13 @@ fn impossible_input_is_refused_with_its_name() {
         ("run fill --start memory --cidr 10.0.0.0/24 --prefill 99999999999", "99999999999"),
         ("p99-isolation --seconds 0", "--seconds"),
         ("compare --seconds 0", "--seconds"),
+        ("run contended --wait 86401", "--wait"),
+        ("run deployments --instances 10001", "--instances"),
+        ("run restart-storm --warmup 1 --start memory", "--warmup"),
+        ("run fill --network-prefix a/b", "--network-prefix"),
+        ("run churn --start memory --cidr 2001:db8::/64", "--cidr"),
+        ("goals --only store-memory --save /nowhere/at/all.json", "/nowhere/at"),
+        ("goals --only full --full-pool 16", "--full-pool 16"),
     ] {
         let output = load().args(words.split(' ')).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{words}: {}", said(&output));
@@ -97,7 +105,13 @@ fn an_open_loop_that_is_ended_while_the_server_is_behind_says_what_was_never_sen
 }
 
 #[test]
-fn what_was_started_goes_with_a_run_that_is_ended() {
+fn what_was_started_goes_with_a_run_that_is_ended_or_whose_terminal_goes() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        what_was_started_goes(signal, code);
+    }
+}
+
+fn what_was_started_goes(signal: Signal, code: i32) {
     let directory = tempfile::tempdir().unwrap();
     let has_begun = || {
         let begun = Instant::now();
@@ -108,8 +122,8 @@ fn what_was_started_goes_with_a_run_that_is_ended() {
     };
     let mut command = load();
     command.args(["run", "fill", "--start", "embedded", "--seconds", "50"]).env("TMPDIR", directory.path());
-    let output = signalled(&mut command, Signal::TERM, has_begun);
-    assert_eq!(output.status.code(), Some(143), "{}", said(&output));
+    let output = signalled(&mut command, signal, has_begun);
+    assert_eq!(output.status.code(), Some(code), "{}", said(&output));
     let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -136,4 +150,113 @@ fn a_connection_that_is_lost_is_named_and_what_was_measured_is_told() {
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains(&format!("NOT MADE: {address}: closed a connection")), "{}", said(&output));
     assert!(said(&output).contains("answers/s"), "{}", said(&output));
+}
+
+#[test]
+fn a_call_that_waits_for_its_answer_is_ended_by_a_signal() {
+    // Somebody takes connections, and answers nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (asked, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let kept: Vec<_> = listener.incoming().map(Result::unwrap).inspect(|_| asked.send(()).unwrap_or(())).collect();
+        drop(kept);
+    });
+    let begun = Instant::now();
+    let mut command = load();
+    command.args(["run", "fill", "--requests", "10", "--server", &address]);
+    let output = signalled(&mut command, Signal::INT, || told.recv_timeout(WAIT_MAX).unwrap());
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert!(said(&output).contains("ended by Ctrl-C"), "{}", said(&output));
+    // The call itself would have waited for a minute.
+    assert!(begun.elapsed() < WAIT_MAX, "{}", said(&output));
+}
+
+#[test]
+fn a_server_that_is_wrong_is_wrong_also_where_nothing_could_be_saved() {
+    let mut answers = 0;
+    let mut first = None;
+    let liar = Liar::who(move |request, mut answer| {
+        if request["method"] == "ip.allocate" {
+            answers += 1;
+            let address = first.get_or_insert_with(|| answer["result"]["address"].clone());
+            if answers == 50 {
+                answer["result"]["address"] = address.clone();
+            }
+        }
+        vec![answer]
+    });
+    let (directory, server) = (tempfile::tempdir().unwrap(), liar.address.to_string());
+    let words =
+        ["run", "fill", "--requests", "200", "--connections", "2", "--depth", "2", "--server", &server, "--save"];
+    // A directory is no file.
+    let output = load().args(words).arg(directory.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains(&directory.path().display().to_string()), "{}", said(&output));
+}
+
+#[test]
+fn who_reads_no_further_does_not_end_a_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("levels.json");
+    let mut command = load();
+    command.args(["run", "churn", "--cidr", "10.0.0.0/24", "--connections", "1", "--depth", "2", "--requests", "50"]);
+    command.args(["--fill-level", "0.1,0.5", "--start", "memory", "--save"]).arg(&file);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let saved: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(saved["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_echo_that_is_behind_its_arrivals_is_no_measurement() {
+    // Nobody answers a thousand million requests a second, one at a time.
+    let words = ["echo", "--connections", "1", "--depth", "1", "--seconds", "1", "--rate", "1000000000"];
+    let output = load().args(words).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("NOT MADE"), "{}", said(&output));
+}
+
+#[test]
+fn what_was_there_before_a_run_is_not_removed_by_it() {
+    let liar = Liar::who(|_, answer| vec![answer]);
+    let server = liar.address.to_string();
+    let run = |words: &[&str]| {
+        let small = ["--connections", "1", "--depth", "2", "--requests", "20", "--server", &server];
+        load().arg("run").args(words).args(small).output().unwrap()
+    };
+    let networks = || {
+        let list = liar.call("network.list", &json!({}));
+        let networks = list["result"]["networks"].as_array().unwrap().clone();
+        let mut names: Vec<String> = networks.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    let first = run(&["churn", "--networks", "1", "--cidr", "10.0.0.0/24", "--prefill", "5"]);
+    assert_eq!(first.status.code(), Some(0), "{}", said(&first));
+    let words = ["churn", "--networks", "2", "--cidr", "10.0.0.0/24", "--prefill", "5", "--delete"];
+    let second = run(&words);
+    assert_eq!((second.status.code(), networks()), (Some(0), vec!["load-00".to_owned()]), "{}", said(&second));
+    assert!(said(&second).contains("`load-00` was there before the run"), "{}", said(&second));
+    let several = ["churn", "--networks", "2", "--cidr", "10.0.0.0/24", "--fill-level", "0.1,0.5"];
+    let third = run(&several);
+    assert_eq!((third.status.code(), networks()), (Some(2), vec!["load-00".to_owned()]), "{}", said(&third));
+    assert!(said(&third).contains("`load-00` was there before"), "{}", said(&third));
+    let others = run(&[&several[..], &["--network-prefix", "mine-"]].concat());
+    assert_eq!((others.status.code(), networks()), (Some(0), vec!["load-00".to_owned()]), "{}", said(&others));
+}
+
+#[test]
+fn a_fill_level_counts_what_is_held_already() {
+    let liar = Liar::who(|_, answer| vec![answer]);
+    let server = liar.address.to_string();
+    for again in [false, true] {
+        let words =
+            ["run", "churn", "--cidr", "10.0.0.0/24", "--fill-level", "0.5", "--requests", "500", "--connections", "1"];
+        let output = load().args(words).args(["--depth", "2", "--json", "--server", &server]).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+        let level = report["fill_level"].as_f64().unwrap();
+        assert!((0.45..0.55).contains(&level), "{again}: {report}");
+    }
 }

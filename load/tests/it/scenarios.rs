@@ -148,6 +148,18 @@ fn a_long_history_is_asked_and_every_answer_is_right() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
     assert!(rows.len() > 3 && rows.iter().all(|row| row["wrong"].is_null()), "{report}");
+    // A register that has been filled is not filled again, and can be asked.
+    let directory = tempfile::tempdir().unwrap();
+    let kept = |events: &str| {
+        let words =
+            ["history", "--events", events, "--networks", "4", "--hold", "2", "--repeat", "1", "--only", "rare owner"];
+        load().args(words).arg("--directory").arg(directory.path()).output().unwrap()
+    };
+    for (events, code) in [("4000", 0), ("4000", 2), ("0", 0)] {
+        let output = kept(events);
+        assert_eq!(output.status.code(), Some(code), "{events}: {}", said(&output));
+        assert_eq!(said(&output).contains("`--events 0` asks what it has"), code == 2, "{}", said(&output));
+    }
     // Of a shorter one no answer can be right, which is not the server's fault.
     let output = load().args(["history", "--events", "1000"]).output().unwrap();
     assert!(said(&output).contains("say at least 19200"), "{}", said(&output));
