@@ -91,12 +91,19 @@ fn schedules_that_found_something_once_keep_every_promise() {
 /// Too seldom for the schedules above to meet it: what a kernel still sends of a connection that its process ended.
 #[test]
 fn a_request_that_comes_after_its_connection_ended_breaks_no_promise() {
+    const SEEDS: u64 = 3_000;
     let metrics = Arc::new(Metrics::new());
-    for seed in [204, 220] {
+    let mut met = 0;
+    // Which ones meet it changes with the length of anything that is sent.
+    for seed in 200..SEEDS {
         let outcome = schedule::run(Plan::of(seed), &metrics, false);
         assert!(outcome.problems.is_empty(), "{}", seeds::tell(Plan::of(seed), &metrics, &outcome.problems));
-        assert!(outcome.coverage.contains_key("request after its connection ended"), "seed {seed} has none any more");
+        met += usize::from(outcome.coverage.contains_key("request after its connection ended"));
+        if met == 2 {
+            return;
+        }
     }
+    panic!("{met} schedules of {SEEDS} have one");
 }
 
 #[test]
