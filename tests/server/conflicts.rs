@@ -12,6 +12,7 @@ use allod::store::late::Late;
 use allod::store::{Act, Batch, Digest, Epoch, Seq, ShardId, Store, Token};
 use serde_json::{Value, json};
 
+use crate::history::history;
 use crate::support::{Client, TestServer};
 use crate::watch::event;
 
@@ -122,9 +123,9 @@ fn whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_a
     let act = renewed(&claim("10.0.0.2", "web", granted["generation"].as_u64().unwrap()), network, 1);
     put_late(&server, vec![act]);
     wait_until("nobody deals with it", || server.store.late().is_empty());
-    let history = client.ok("events.history", json!({"network": "lan", "owner": "web"}));
-    let last = history["events"].as_array().unwrap().last().unwrap();
-    assert_eq!((&last["type"], &last["by"]), (&json!("renewed"), &json!("healing")), "{history}");
+    let events = history(&mut client, json!({"network": "lan", "owner": "web"}));
+    let last = events.last().unwrap();
+    assert_eq!((&last["type"], &last["by"]), (&json!("renewed"), &json!("healing")), "{events:?}");
     server.clock.advance_ms(3_600_000);
     let again = server.client().ok("ip.get", json!({"address": "10.0.0.2"}));
     assert_eq!(again["reservation"]["owner"], "web", "{again}");

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use allod::store::embedded::{self, EmbeddedStore};
 
+use crate::history::history;
 use crate::support::{Client, TestServer};
 
 fn update(network: &str, set: Value) -> Value {
@@ -34,8 +35,8 @@ fn kind(client: &mut Client, method: &str, params: Value) -> String {
 
 /// What changed the network, oldest first.
 fn events(client: &mut Client, network: &str) -> Vec<String> {
-    let told = client.ok("events.history", json!({ "network": network }));
-    told["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
+    let told = history(client, json!({ "network": network }));
+    told.iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
 }
 
 fn everything() -> Value {
