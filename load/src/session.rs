@@ -177,7 +177,8 @@ impl Session {
         }
         if prefill > PREFILL_MAX {
             return refused(format!(
-                "{prefill} addresses are to be held before measuring, and at most {PREFILL_MAX} are: take a smaller --cidr, a                  lower --fill-level, or --prefill with a number"
+                "{prefill} addresses are to be held before measuring, and at most {PREFILL_MAX} are: take a smaller --cidr, a \
+                 lower --fill-level, or --prefill with a number"
             ));
         }
         if prefill == 0 {

@@ -210,7 +210,8 @@ impl Config {
         let everywhere = listen.parse().is_ok_and(|at: SocketAddr| at.ip().is_unspecified());
         if self.has_nodes() && everywhere && self.cluster.advertise.is_empty() {
             problems.push(format!(
-                "`cluster.listen` is {listen}, which tells other nodes no address of this one; allowed is it with                  `cluster.advertise`, where they reach it, as 10.0.0.7:7402 (`--advertise`)"
+                "`cluster.listen` is {listen}, which tells other nodes no address of this one; allowed is it with \
+                 `cluster.advertise`, where they reach it, as 10.0.0.7:7402 (`--advertise`)"
             ));
         }
         let opened = &ports[..if self.has_nodes() { 3 } else { 2 }];
@@ -540,6 +541,7 @@ mod tests {
             let everywhere = format!("[server]\ninsecure_listen = true\n{shared}listen = {listen:?}\n");
             let said = refused(&everywhere);
             assert!(said.starts_with(&format!("`cluster.listen` is {listen}, which tells")), "{said}");
+            assert!(said.contains("; allowed is it with `cluster.advertise`, where"), "{said}");
             assert!(load(&everywhere, &[("cluster.advertise", "10.0.0.7:7402")]).is_ok());
             // Nobody comes there.
             assert!(load(&everywhere, &[("store.kind", "memory")]).is_ok());
