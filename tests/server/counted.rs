@@ -6,6 +6,12 @@ use crate::faulty::Fault;
 use crate::figures::{scrape, shows};
 use crate::support::{Client, TestServer};
 
+/// How often a network refused something of this kind; not at all where no row says so.
+fn refusals(server: &TestServer, kind: &str, network: &str) -> f64 {
+    let labels = format!("{{kind=\"{kind}\",network=\"{network}\",realm=\"default\"}}");
+    scrape(server).get(&format!("allod_network_refusals_total{labels}")).copied().unwrap_or_default()
+}
+
 #[test]
 fn a_refusal_counts_where_it_is_answered_and_neither_tries_nor_dry_runs_do() {
     let server = TestServer::new();
@@ -70,10 +76,7 @@ fn what_a_deployment_and_a_move_are_refused_counts_in_the_network_that_refused()
     for (at, name) in ["lan", "dmz"].iter().enumerate() {
         client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/30")}]}));
     }
-    let count = |kind: &str, network: &str| {
-        let labels = format!("{{kind=\"{kind}\",network=\"{network}\",realm=\"default\"}}");
-        scrape(&server).get(&format!("allod_network_refusals_total{labels}")).copied().unwrap_or_default()
-    };
+    let count = |kind: &str, network: &str| refusals(&server, kind, network);
     let instances: Vec<_> = (0..3)
         .map(|n| json!({"id": format!("web/{n}"), "networks": [{"network": "lan"}, {"network": "dmz"}]}))
         .collect();
@@ -98,10 +101,7 @@ fn what_a_list_of_all_networks_passes_over_counts_as_no_refusal() {
         client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/30")}]}));
         client.ok("ip.allocate", json!({"network": name, "owner": "a"}));
     }
-    let missing = |network: &str| {
-        let labels = format!("{{kind=\"not_found\",network=\"{network}\",realm=\"default\"}}");
-        scrape(&server).get(&format!("allod_network_refusals_total{labels}")).copied().unwrap_or_default()
-    };
+    let missing = |network: &str| refusals(&server, "not_found", network);
     // Only one of the two has this subnet, and none this pool.
     let listed = client.ok("ip.list", json!({"subnet": "10.0.0.0/30"}));
     assert_eq!(listed["reservations"].as_array().unwrap().len(), 1);

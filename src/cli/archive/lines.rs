@@ -204,6 +204,11 @@ fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> 
     Ok(Claim { line, network, range, slot, params: held, automatic, is_recorded: false, is_begun: false })
 }
 
+/// The names of those networks of a server of which something is so.
+fn names_where(there: &[Value], is_so: impl Fn(&Value) -> bool) -> BTreeSet<&str> {
+    there.iter().filter(|there| is_so(there)).filter_map(|there| there["name"].as_str()).collect()
+}
+
 impl Content {
     /// Lays out how the networks are filled.
     fn lay_out(&mut self) {
@@ -283,8 +288,7 @@ impl Content {
         let of_file = self.networks.iter().map(|network| (Some(&*network.table.name), network.kind()));
         let dynamic = of_server.chain(of_file).filter(|(_, kind)| *kind == Some("dynamic"));
         let names: BTreeSet<String> = dynamic.filter_map(|(name, _)| name.map(str::to_owned)).collect();
-        let begun = there.iter().filter(|there| is_half_done(there)).filter_map(|there| there["name"].as_str());
-        let begun: BTreeSet<&str> = begun.collect();
+        let begun = names_where(there, is_half_done);
         for claim in &mut self.claims {
             claim.is_recorded = names.contains(&claim.network);
             claim.is_begun = begun.contains(&*claim.network);
@@ -294,10 +298,10 @@ impl Content {
     /// In a network that is in service nothing is claimed that was reserved since: only what the file has reserved is known to have been
     /// held there.
     fn leave_reserved(&mut self, there: &[Value]) {
-        let in_service = there.iter().filter(|there| !is_half_done(there)).filter_map(|there| there["name"].as_str());
-        let in_service: BTreeSet<&str> = in_service.collect();
-        let of_file = self.networks.iter().map(|network| (&*network.table.name, Places::of_file(network)));
-        let of_file: BTreeMap<&str, Places> = of_file.filter(|(name, _)| in_service.contains(name)).collect();
+        let in_service = names_where(there, |there| !is_half_done(there));
+        let of_file = self.networks.iter().filter(|network| in_service.contains(&*network.table.name));
+        let of_file: BTreeMap<&str, Places> =
+            of_file.map(|network| (&*network.table.name, Places::of_file(network))).collect();
         for claim in self.claims.iter_mut().filter(|claim| in_service.contains(&*claim.network)) {
             if !of_file.get(&*claim.network).is_some_and(|places| places.is_reserved(claim.range)) {
                 claim.params.shift_remove("force");
