@@ -247,6 +247,10 @@
 //! who waits for a note for none that is not in its way (`actors::coordinator::moves`); shown by
 //! `a_move_that_waits_for_another_act_keeps_no_network_from_who_holds_what_that_act_needs`,
 //! `who_is_refused_for_what_is_durable_waits_for_no_act_that_has_nothing_to_do_with_it`.
+//! *A scope is let go, network by network, while a subnet moves from one that was not looked at yet into one that was: what lies in
+//! it stays, and whoever asked is told that nothing is left.* So nothing moves while anything goes through networks
+//! (`Job::goes_through_networks`), from before the first is looked at until the last has decided; shown by
+//! `what_moves_meanwhile_is_let_go_with_the_rest`, `who_holds_an_address_is_found_while_its_subnet_moves`.
 //! *Otherwise:* there are no two phases, as no act is over shards of two owners.
 //!
 //! **No act is larger than a batch, and batches are filled fairly.** *One network has ten thousand changes waiting; its

@@ -86,7 +86,7 @@ pub struct Shared {
     /// Which time of owning the register it is: random.
     pub tenure: u128,
     /// Written while a subnet moves, from before its commit until the catalog knows; read by whoever looks at one network after
-    /// the other and must see each subnet once. Fair: neither keeps the other out.
+    /// the other and must meet each subnet once, be it to show or to let go of what lies in it. Fair: neither keeps the other out.
     pub moving: tokio::sync::RwLock<()>,
     /// What happened, for those who watch.
     pub feed: Feed,

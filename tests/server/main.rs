@@ -42,6 +42,7 @@ mod http_paths;
 mod isolation;
 mod listed;
 mod macs;
+mod met_once;
 mod mismatch;
 mod moved;
 mod moves;

@@ -298,6 +298,44 @@ pub enum Job {
 }
 
 impl Job {
+    /// Does it look for what it is about in one network after the other? What moves from one that was not looked at yet into one
+    /// that was would be passed over.
+    pub(super) fn goes_through_networks(&self) -> bool {
+        match self {
+            Job::ReleaseOwner { network, .. } | Job::List { network, .. } | Job::Scopes { network, .. } => {
+                network.is_none()
+            }
+            Job::ReleaseScope(_)
+            | Job::Deploy(_)
+            | Job::Settle { .. }
+            | Job::Deployment(_)
+            | Job::DeleteDeployment(_)
+            | Job::Sweep(_)
+            | Job::Find { .. }
+            | Job::Located { .. }
+            | Job::Networks { .. }
+            | Job::Conflicts => true,
+            // What is asked of one network, or of several by their names; or of the catalog, the records or the history.
+            Job::Create { .. }
+            | Job::Configure { .. }
+            | Job::Move { .. }
+            | Job::Bind { .. }
+            | Job::Acquire { .. }
+            | Job::Deployments { .. }
+            | Job::Mark { .. }
+            | Job::Map { .. }
+            | Job::Realms
+            | Job::Locate(_)
+            | Job::Watch { .. }
+            | Job::Events { .. }
+            | Job::History { .. }
+            | Job::HeldAt { .. }
+            | Job::Node(_) => false,
+            // It may lock its network, for which one that moves a subnet does not wait with `moving` in hand, but before.
+            Job::Heal { .. } => false,
+        }
+    }
+
     /// Does it only read?
     pub fn is_read(&self) -> bool {
         match self {

@@ -25,8 +25,6 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Place, Scope, labels_pass};
 use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
 
-/// How long a list waits for a subnet that moves; a move is one commit. Then it shows what it finds.
-const MOVE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long after it was given up a list of a network begins once more. After the last of them it is refused.
 const LIST_BEGINS_AGAIN_AFTER_MS: [u64; 4] = [5, 50, 250, 1_000];
 
@@ -45,7 +43,6 @@ impl Coordinator {
         let begin = self.shared.feed.end();
         let empty = || ListPage { limit, count_only, ..ListPage::default() };
         let Some(route) = only else {
-            let _nothing_moves = tokio::time::timeout(MOVE_WAIT_MAX, self.shared.moving.read()).await;
             return Ok(self.list_all(realm.as_ref(), &filter, after.as_ref(), empty()).await?.done(begin));
         };
         let mut page = empty();

@@ -37,12 +37,12 @@ mod walk;
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix::dev::ToEnvelope;
 use actix::prelude::{Actor, Handler, Message, SendError};
 use compact_str::CompactString;
-use tokio::sync::oneshot;
+use tokio::sync::{RwLockReadGuard, oneshot};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
@@ -61,6 +61,9 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId};
 
 type Outcomes = Result<Done, Box<Fault>>;
+
+/// How long what goes through networks waits for subnets that move: longer than the commit of one may take.
+const MOVE_WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// The one answer of a job. Dropped without having been used (a panic), it answers `internal`.
 #[derive(Debug)]
@@ -139,6 +142,13 @@ struct Coordinator {
 
 impl Coordinator {
     async fn run(&self, job: Job, tell: &mut Tell) {
+        let _nothing_moves = match job.goes_through_networks().then(|| self.nothing_moves()) {
+            Some(still) => match still.await {
+                Ok(still) => Some(still),
+                Err(fault) => return tell.tell(Err(fault)),
+            },
+            None => None,
+        };
         let answer = match job {
             Job::Create { input, if_absent } => return self.create(&input, if_absent, tell).await,
             Job::Configure { network, change, if_version } => match self.lock_named(&network).await {
@@ -195,6 +205,16 @@ impl Coordinator {
             }
         };
         tell.tell(answer);
+    }
+
+    /// Until it is let go, no subnet moves from one network to another. To be had before anything else that an act waits for: one
+    /// that moves waits for it, and holds no network yet.
+    async fn nothing_moves(&self) -> Result<RwLockReadGuard<'_, ()>, Box<Fault>> {
+        let still = tokio::time::timeout(MOVE_WAIT_MAX, self.shared.moving.read()).await;
+        still.map_err(|_| {
+            let problem = "a subnet moves from one network to another, and it is not certain in which of them it is";
+            Box::new(Fault::Overloaded { problem: problem.to_owned(), retry_after_ms: 500 })
+        })
     }
 
     fn route(&self, text: &str) -> Result<Arc<Route>, Box<Fault>> {

@@ -1,0 +1,122 @@
+//! What goes through networks, one after the other, passes nothing over that moves from one to another meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer, line};
+
+/// So often each thing is tried while a subnet moves to and fro.
+const ROUNDS: usize = 40;
+/// So many lie in the network between the two.
+const BETWEEN: usize = 300;
+const MOVING: &str = "10.9.0.0/24";
+
+/// Network `m`, and a subnet that moves between `a` and `z` until this is dropped.
+struct ToAndFro {
+    stop: Arc<AtomicBool>,
+    moving: Option<std::thread::JoinHandle<usize>>,
+}
+
+impl ToAndFro {
+    fn begin(server: &TestServer) -> Self {
+        let mut client = server.client();
+        for (name, subnets) in
+            [("a", json!([{"cidr": MOVING}])), ("m", json!([{"cidr": "10.1.0.0/16"}])), ("z", json!([]))]
+        {
+            client.ok("network.create", json!({"name": name, "subnets": subnets}));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let moving = std::thread::spawn(move || {
+            let mut moves = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let (from, to) = if moves % 2 == 0 { ("a", "z") } else { ("z", "a") };
+                client.ok("subnet.move", json!({"network": from, "subnet": MOVING, "to": to}));
+                moves += 1;
+            }
+            moves
+        });
+        Self { stop, moving: Some(moving) }
+    }
+
+    fn end(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let moves = self.moving.take().unwrap().join().unwrap();
+        assert!(moves > ROUNDS, "{moves} moves");
+    }
+}
+
+impl Drop for ToAndFro {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Something of scope `s` in the subnet that moves, and much of it in the network between.
+fn hold(client: &mut Client) {
+    let mut ask = json!({"subnet": MOVING, "scope": "s", "owner": "o", "slot": "moves", "claimant": "c"});
+    for network in ["a", "z"].iter().cycle() {
+        ask["network"] = json!(network);
+        if client.call("ip.allocate", ask.clone()).get("result").is_some() {
+            break;
+        }
+    }
+    let of = |n: usize| json!({"network": "m", "scope": "s", "owner": "o", "slot": n.to_string(), "claimant": "c"});
+    client.raw((0..BETWEEN).map(|n| line(n as u64, "ip.allocate", &of(n))).collect::<String>());
+    for _ in 0..BETWEEN {
+        let answer = client.answer();
+        assert!(answer.get("result").is_some(), "{answer}");
+    }
+}
+
+fn held(client: &mut Client) -> Value {
+    client.ok("ip.list", json!({"scope": "s", "count_only": true}))["count"].clone()
+}
+
+#[test]
+fn what_moves_meanwhile_is_let_go_with_the_rest() {
+    let server = TestServer::new();
+    let moving = ToAndFro::begin(&server);
+    let mut client = server.client();
+    for round in 0..ROUNDS {
+        hold(&mut client);
+        let (method, params) = match round % 4 {
+            0 => ("owner.release", json!({"scope": "s", "owner": "o"})),
+            1 => ("scope.release", json!({"scope": "s"})),
+            2 => ("deployment.delete", json!({"deployment": "s"})),
+            _ => {
+                let plan = client.ok("deployment.apply", json!({"deployment": "s", "instances": []}));
+                assert_eq!(plan["obsolete"].as_array().unwrap().len(), BETWEEN + 1);
+                ("deployment.commit", json!({"deployment": "s", "plan": plan["plan"]}))
+            }
+        };
+        if method == "deployment.delete" {
+            client.ok("deployment.apply", json!({"deployment": "s", "instances": []}));
+        }
+        let released = client.ok(method, params);
+        assert_eq!(released["released"].as_array().unwrap().len(), BETWEEN + 1, "{method}");
+        assert_eq!(held(&mut client), 0, "{method}");
+    }
+    moving.end();
+}
+
+#[test]
+fn who_holds_an_address_is_found_while_its_subnet_moves() {
+    let server = TestServer::new();
+    let moving = ToAndFro::begin(&server);
+    let mut client = server.client();
+    hold(&mut client);
+    for _ in 0..5 * ROUNDS {
+        let found = client.ok("ip.find", json!({"address": "10.9.0.1"}));
+        let states: Vec<&Value> = found["found"].as_array().unwrap().iter().map(|there| &there["state"]).collect();
+        assert_eq!(states, ["held"]);
+        assert_eq!(client.ok("ip.get", json!({"address": "10.9.0.1"}))["state"], "held");
+        let unbind = json!({"address": "10.9.0.1", "scope": "s", "claimant": "another"});
+        assert_ne!(client.kind("ip.unbind", unbind), "not_found");
+        let of_scope = client.ok("scope.list", json!({}));
+        assert_eq!(of_scope["scopes"][0]["reservations"], BETWEEN + 1, "{of_scope}");
+    }
+    moving.end();
+}
