@@ -38,6 +38,8 @@ pub struct Figures {
     pub pools_left_out: usize,
     /// What automatic grants draw from, of IPv4 and of IPv6, in whatever pools it lies.
     grantable: [Grantable; 2],
+    /// Reservations, whatever subnet they lie in, or none.
+    pub reservations: u64,
     /// Addresses that two claim.
     pub conflicts: usize,
 }
@@ -55,7 +57,8 @@ impl Figures {
         let conflicts = network.config().conflicts.len();
         let pools_left_out = if with_pools { 0 } else { pools };
         let grantable = Family::ALL.map(|family| network.grantable(family));
-        Self { subnets: figures.collect(), pools_left_out, grantable, conflicts }
+        let reservations = network.reservations();
+        Self { subnets: figures.collect(), pools_left_out, grantable, reservations, conflicts }
     }
 
     /// What automatic grants of a family draw from.

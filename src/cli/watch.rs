@@ -20,7 +20,7 @@ use super::args::params_of;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::words::say;
-use super::output::{Format, print};
+use super::output::{Format, print, text_of};
 use super::quote::shell;
 use super::session::{Done, Session, Stop};
 use crate::client::{Client, ClientError, Told, Trouble, Watch as Events};
@@ -99,6 +99,7 @@ pub async fn run(session: &mut Session, args: &Watch) -> Done<Exit> {
     let mut watch = begun.with_bookmarks();
     // Up to here everything is printed, or its command has succeeded.
     let mut done = watch.cursor().to_owned();
+    let mut network = params.get("network").map(text_of);
     let mut left = args.count.unwrap_or(u64::MAX);
     let ended = loop {
         if left == 0 {
@@ -119,6 +120,7 @@ pub async fn run(session: &mut Session, args: &Watch) -> Done<Exit> {
             }
             Err(error) => break Err(refused(&error)),
         };
+        network = network.map(|network| still_called(network, &event));
         match teller.tell(&event, &mut ends).await {
             Ok(Handled::Yes) => watch.cursor().clone_into(&mut done),
             Ok(Handled::Last) => {
@@ -130,19 +132,29 @@ pub async fn run(session: &mut Session, args: &Watch) -> Done<Exit> {
         }
         left -= 1;
     };
-    finish(session, &params, &watch, &done, ended)
+    finish(session, (&params, network), &watch, &done, ended)
+}
+
+/// What the next watch calls the network of this one: by its name while it has it, then by its id, as another one may have it.
+fn still_called(network: String, event: &Value) -> String {
+    let text = |name: &str| event.get(name).and_then(Value::as_str);
+    match (text("network"), text("network_id")) {
+        (Some(name), Some(id)) if name != network => id.to_owned(),
+        _ => network,
+    }
 }
 
 /// Says where the next watch begins.
 fn finish(
     session: &Session,
-    params: &Map<String, Value>,
+    (params, network): (&Map<String, Value>, Option<String>),
     watch: &Events,
     done: &str,
     ended: Result<(), Stop>,
 ) -> Done<Exit> {
     let filters = ["network", "realm", "scope"].into_iter().filter_map(|name| {
         let value = params.get(name)?.as_str()?;
+        let value = network.as_deref().filter(|_| name == "network").unwrap_or(value);
         Some(format!(" --{name} {}", shell(value)))
     });
     let again = format!("allod watch{} --since {}", filters.collect::<String>(), shell(done));

@@ -176,6 +176,25 @@ fn a_watch_tells_from_now_on_and_ends_well_when_it_is_asked_to() {
     }
 }
 
+/// Another network may have the name by then, or none.
+#[test]
+fn a_watch_of_a_network_that_was_renamed_says_how_to_go_on_with_that_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    let watch = Watch::start(&server, &["--network", "lan", "--since", &since, "--count", "2"], directory.path());
+    allocate(&server, &["web/0"]);
+    assert!(watch.line().contains("10.0.0.3"));
+    server.allod_ok(&["network", "update", "lan", "--name", "old"]);
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.1.0.0/24"]);
+    let (code, words) = watch.ended();
+    assert_eq!(code, Some(0), "{words:?}");
+    let again = words.last().unwrap().split('`').nth(1).unwrap().to_owned();
+    server.allod_ok(&["ip", "allocate", "old", "--owner", "web/1"]);
+    let again: Vec<&str> = again.split(' ').skip(2).chain(["--count", "1"]).collect();
+    let next = self::watch(&server, &again, directory.path());
+    assert!(text(&next.stdout).contains("web/1"), "{again:?} {next:?}");
+}
+
 #[test]
 fn a_watch_ends_when_nobody_reads_it_any_more() {
     let directory = tempfile::tempdir().unwrap();

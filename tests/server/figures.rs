@@ -213,6 +213,20 @@ fn the_largest_block_is_one_that_would_be_granted() {
     shows(&server, &[(&of("lan"), 4.0), (&of("yields"), 0.0)]);
 }
 
+/// A dynamic network has no subnet in which they could be counted.
+#[test]
+fn what_a_dynamic_network_has_written_down_counts_as_held_there() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "cloud", "kind": "dynamic"}));
+    for n in 1..4 {
+        let address = format!("10.0.0.{n}");
+        client.ok("ip.bind", json!({"network": "cloud", "address": address, "owner": address, "claimant": "vm"}));
+    }
+    client.ok("ip.release", json!({"network": "cloud", "address": "10.0.0.2", "owner": "10.0.0.2"}));
+    shows(&server, &[("allod_network_reservations{network=\"cloud\",realm=\"default\"}", 2.0)]);
+}
+
 #[test]
 fn a_filled_subnet_that_moves_here_is_no_growth() {
     let server = TestServer::new();

@@ -162,7 +162,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_network_waiting_requests",
         ONE,
-        "Requests that wait for capacity of the network. A rise means it is full: add a pool, or look at who holds.",
+        "Requests that wait for capacity of the network; one that waits for several counts in each. A rise means it is full: add a pool, or look at who holds.",
     ),
     gauge(
         "allod_network_waiting_oldest_seconds",
@@ -397,10 +397,8 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
             families.put("allod_network_refusals_total", &[kind, name, realm], count as f64);
         }
     }
-    let mut reservations = 0;
     for family in Family::ALL {
         let counts = figures.counts(family);
-        reservations += counts.reservations;
         let of_family = || figures.subnets.iter().filter(|subnet| subnet.subnet.cidr.family() == family);
         if of_family().next().is_none() {
             continue;
@@ -420,7 +418,7 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
             families.put("allod_network_exhausted_in_seconds", &labels, seconds);
         }
     }
-    families.put("allod_network_reservations", &[name, realm], reservations as f64);
+    families.put("allod_network_reservations", &[name, realm], figures.reservations as f64);
     families.put("allod_network_conflicts", &[name, realm], figures.conflicts as f64);
     families.put("allod_network_stopped", &[name, realm], f64::from(u8::from(published.is_stopped())));
 }

@@ -125,8 +125,10 @@ pub(super) fn merge(reserved: &mut Vec<ReservedRange>, mut added: ReservedRange)
         parts.extend(front.into_iter().map(|range| ReservedRange { range, ..added.clone() }));
         rest = behind.first().copied();
         parts.extend(old.range.without(inside).map(|range| ReservedRange { range, ..old.clone() }));
-        let note = if added.note.is_empty() { old.note.clone() } else { added.note.clone() };
         let anew = old.range == named || old.reserved_for.is_none();
+        // Of what stays another owner's the note does, too: the new one is of whom it is added for.
+        let is_told = anew || added.reserved_for.is_none();
+        let note = if is_told && !added.note.is_empty() { added.note.clone() } else { old.note.clone() };
         let reserved_for = added.reserved_for.clone().filter(|_| anew).or_else(|| old.reserved_for.clone());
         parts.push(ReservedRange { range: inside, note, reserved_for });
     }

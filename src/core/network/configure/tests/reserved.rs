@@ -68,6 +68,16 @@ fn no_address_is_taken_from_the_owner_for_whom_it_is_reserved() {
     ] {
         assert_eq!(owners(&changed(&db, &added)), expected, "{added:?}");
     }
+    // Nor is what is said of it: the note of another owner is of what he is given.
+    let noted = changed(
+        &changed(&one(), &kept_for("db", "racks=10.0.0.4-10.0.0.7")),
+        &kept_for("web", "shop=10.0.0.6-10.0.0.9"),
+    );
+    assert_eq!(reserved_of(&noted), ["racks=10.0.0.4-10.0.0.7", "shop=10.0.0.8-10.0.0.9"]);
+    assert_eq!(
+        reserved_of(&changed(&noted, &reserve("moved=10.0.0.5"))),
+        ["racks=10.0.0.4-10.0.0.4", "moved=10.0.0.5-10.0.0.5", "racks=10.0.0.6-10.0.0.7", "shop=10.0.0.8-10.0.0.9"]
+    );
     let nobodys = changed(&one(), &reserve("10.0.0.4-10.0.0.7"));
     assert_eq!(
         owners(&changed(&nobodys, &kept_for("web", "10.0.0.5"))),
