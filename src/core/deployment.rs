@@ -197,9 +197,9 @@ pub struct Deploy {
     pub scope: Scope,
     /// Number of this plan.
     pub plan: u64,
-    /// It is the latest plan again: what it granted is what it wished.
+    /// It is the latest plan again.
     pub again: bool,
-    /// That plan was not committed yet: what it granted is new still.
+    /// That plan was not committed yet: what it granted is new still, and is what it wished.
     pub open: bool,
     /// What is wished here.
     pub wishes: Vec<DeployWish>,

@@ -6,7 +6,10 @@
 //!
 //! **All or nothing.** A crash, a rollback or a lost node leaves all of it or none, because it is one group commit
 //! (`joint`). **The same wishes again are the same plan**: they are decided under its number, and only where that
-//! changes something and the plan has ended they become a new one.
+//! changes something and the plan has ended they become a new one. Whoever ends a plan has its answer, so a repeat after a lost
+//! one finds it open. What comes behind the commit is the next deploy: it moves once more who is to be `fresh`, and misses
+//! transient ones once more. A duplicate that was held up until then does the same: it opens a plan that nobody knows of, under
+//! which nothing is let go before it, or the next, is committed.
 //!
 //! Here is what grants a plan; `settle` ends it, `record` keeps what is known of a deployment, and `length` knows what an answer
 //! can tell.
@@ -222,7 +225,7 @@ impl Coordinator {
     }
 
     /// Decides under the number that the plan has. The same wishes again are the same plan, unless it ended and what it led to
-    /// is not so any more: then they are a new one.
+    /// is not so any more, or not what is wished now: then they are a new one.
     async fn decide(
         &self,
         holds: &Holds,

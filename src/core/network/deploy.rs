@@ -215,13 +215,15 @@ impl Network {
             let left = || let_go.of(&holder).filter(serves).max_by_key(|(_, held)| held.generation);
             self.holdings.slot(&holder).filter(serves).or_else(left)
         };
+        // A repeat moves nobody twice. Whoever has committed the plan knows what it gave, and wishes for another address now.
+        let repeats = ask.again && ask.open;
         if self.config.kind == NetworkKind::Dynamic {
             // What is held when the same plan comes again was written down since.
-            return Ok(own(&|_| !wish.fresh || ask.again));
+            return Ok(own(&|_| !wish.fresh || repeats));
         }
         let wanted = &with_zone(wanted, wish);
         let selection = self.select(wanted)?;
-        let by_plan = |plan: Option<u64>| ask.again && plan == Some(ask.plan);
+        let by_plan = |plan: Option<u64>| repeats && plan == Some(ask.plan);
         Ok(own(&|(address, held)| {
             let settled = held.planned.as_ref().and_then(|planned| planned.settled);
             let granted_by_it = by_plan(held.granted_by.map(NonZeroU64::get)) || by_plan(settled);
@@ -262,13 +264,15 @@ impl Network {
         (held.holder.scope == ask.scope && other && whole && goes).then_some(held)
     }
 
-    /// A transient one that this plan is the first not to list: it stays.
+    /// A transient one that this plan is the first not to list: it stays. The same wishes behind the commit of that plan are
+    /// the next deploy, so it goes with those.
     fn stays_unlisted(&self, ask: &Deploy, held: &Reservation) -> bool {
         let missed = held.planned.as_ref().and_then(|planned| planned.unlisted);
+        let is_next = ask.again && !ask.open;
         held.transient
             && held.obsolete.is_none()
             && !ask.listed.contains(&held.holder.owner)
-            && missed.is_none_or(|plan| plan >= ask.plan)
+            && missed.is_none_or(|plan| plan > ask.plan || plan == ask.plan && !is_next)
     }
 
     fn wished_twice(&self, address: Address, taker: &SlotKey, held: &Reservation) -> Refusal {
@@ -316,6 +320,8 @@ impl Network {
                 EventKind::Obsolete
             } else if self.stays_unlisted(ask, held) {
                 planned.unlisted = before.unlisted.or(Some(ask.plan));
+                // An ended plan misses nobody: what it is noted under must tell a repeat from the next deploy.
+                changed |= before.unlisted.is_none() && ask.again && !ask.open;
                 EventKind::Obsolete
             } else if fates.awaiting.contains(&(held.holder.owner.clone(), held.holder.slot.clone())) {
                 planned.leaving = before.leaving.or(Some(ask.plan));

@@ -41,7 +41,8 @@ object! { strict
         id: Owner,
         /// Where it lives.
         zone?: Word,
-        /// What is picked for it shall be another address than before.
+        /// What is picked for it shall be another address than before. A repeat does not move it again before the plan is
+        /// committed.
         fresh?: bool,
         /// What it wishes.
         networks: BoundedList<InstanceNetwork, 0, { limits::ACQUIRE_IPS_MAX }>,

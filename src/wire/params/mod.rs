@@ -76,7 +76,8 @@ macro_rules! params {
             must_create?: bool,
             /// Where the slot holds another address, that one is released in the same commit.
             replace?: bool,
-            /// Made obsolete only by the second apply of a deployment that does not list it. A repeat leaves that as it is.
+            /// Made obsolete only by the second apply of a deployment that does not list it; a repeat of an apply before its
+            /// commit counts once. A repeat of this leaves it as it is.
             transient?: bool,
             /// Released by itself if not renewed in this time; without it the reservation is permanent.
             ttl_seconds?: $crate::wire::values::TtlSeconds,

@@ -173,6 +173,10 @@ fn an_address_that_its_instance_has_to_leave_does_not_hold_it_in_its_zone() {
         assert_eq!(shop.client.ok("deployment.apply", wishes.clone()), moved, "before its commit");
         assert_eq!(shop.commit(&moved), ["10.1.0.1"]);
         let again = shop.client.ok("deployment.apply", wishes.clone());
+        if wishes["instances"][0]["fresh"] == true {
+            assert_eq!(told(&again), ["i0 new 10.1.1.2"], "behind it that is another deploy");
+            continue;
+        }
         assert_eq!((told(&again), &again["plan"]), (vec![format!("i0 kept {address}")], &moved["plan"]), "behind it");
     }
 }

@@ -317,7 +317,7 @@ fn what_is_promised_looks_the_same_when_it_is_asked_again() {
 }
 
 #[test]
-fn a_compilation_instance_that_is_noted_makes_no_new_plan() {
+fn a_plan_that_only_notes_a_compilation_instance_waits_for_no_commit() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     let mut shop = Deployment::of(&mut client, "shop");
@@ -325,7 +325,13 @@ fn a_compilation_instance_that_is_noted_makes_no_new_plan() {
     shop.commit(&first);
     let compile = json!({"network": "lan", "scope": "shop", "owner": "compile/1", "transient": true});
     shop.client.ok("ip.allocate", compile);
-    assert_eq!(shop.apply(&automatic(&["web/0"]))["plan"], first["plan"]);
+    let missed = shop.apply(&automatic(&["web/0"]));
+    assert!(missed["plan"].as_u64() > first["plan"].as_u64(), "a repeat of this one is to be told from the next");
+    assert!(shop.get()["uncommitted_since"].is_null());
+    // As if that plan had not been.
+    assert!(shop.revert(&missed).is_empty());
+    let missed = shop.apply(&automatic(&["web/0"]));
+    assert_eq!(missed["obsolete"], json!([]));
     let second = shop.apply(&automatic(&["web/0", "web/1"]));
     assert_eq!(super::addresses_of(&second["obsolete"]), ["10.0.0.3"], "the second plan that does not list it");
 }

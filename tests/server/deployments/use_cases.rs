@@ -191,13 +191,46 @@ fn compilation_instances_survive_one_deploy_that_does_not_list_them_and_go_with_
     let compile = json!({"network": "lan", "scope": "shop", "owner": "compile/1", "transient": true});
     shop.client.ok("ip.allocate", compile);
     let first = shop.apply(&automatic(&["web/0"]));
-    assert!(shop.commit(&first).is_empty());
-    shop.apply(&automatic(&["web/0"]));
+    assert_eq!(shop.apply(&automatic(&["web/0"])), first);
     assert_eq!(shop.held("compile/1").0, ["10.0.0.2"], "the same plan again is no second one");
+    assert!(shop.commit(&first).is_empty());
     // The run that compiled died. What it left over goes with the next deploy but one.
     let second = shop.apply(&automatic(&["web/0", "web/1"]));
     assert_eq!(super::addresses_of(&second["obsolete"]), ["10.0.0.2"]);
     assert_eq!(shop.commit(&second), ["10.0.0.2"]);
+}
+
+/// "Failed compilation releases its address for the next deploy": most often that wishes what the one before did.
+#[test]
+fn what_compilations_left_goes_with_the_second_deploy_also_where_each_wishes_the_same() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let wishes = automatic(&["web/0"]);
+    let first = shop.apply(&wishes);
+    shop.commit(&first);
+    for run in 0..3 {
+        let owner = format!("compile/{run}");
+        let compile = json!({"network": "lan", "scope": "shop", "owner": owner, "transient": true});
+        assert_eq!(shop.client.ok("ip.allocate", compile)["address"], "10.0.0.3");
+        // Its machine is never cleaned up. Answers are lost, and asked for again: that counts for nothing.
+        let missed = shop.apply(&wishes);
+        assert_eq!(slots(&missed), [is("kept", "2")]);
+        for _ in 0..2 {
+            assert_eq!(shop.apply(&wishes), missed);
+        }
+        assert!(shop.get()["uncommitted_since"].is_null(), "nothing is granted or obsolete");
+        assert!(shop.commit(&missed).is_empty());
+        assert_eq!(shop.plan(&wishes)["obsolete"][0]["address"], "10.0.0.3");
+        assert_eq!(shop.held(&owner).0, ["10.0.0.3"]);
+        let next = shop.apply(&wishes);
+        assert!(next["plan"].as_u64() > missed["plan"].as_u64());
+        assert_eq!(super::addresses_of(&next["obsolete"]), ["10.0.0.3"]);
+        assert_eq!(shop.apply(&wishes), next);
+        assert_eq!(shop.commit(&next), ["10.0.0.3"]);
+        // Nobody is missed any more: there is nothing that another plan would be about.
+        assert_eq!(shop.apply(&wishes)["plan"], next["plan"]);
+    }
 }
 
 #[test]
@@ -384,6 +417,46 @@ fn a_machine_whose_address_moved_into_a_reserved_range_is_moved_off_where_fresh_
     assert_eq!(slots(&moved), [is("new", "10")]);
     assert_eq!(shop.apply(&fresh), moved, "the same wishes again are the same plan");
     assert_eq!(shop.commit(&moved), ["10.0.0.2"]);
-    assert_eq!(slots(&shop.apply(&fresh)), [is("kept", "10")]);
     assert_eq!(shop.client.ok("ip.get", json!({"address": "10.0.0.2"}))["state"], "reserved");
+    assert_eq!(slots(&shop.apply(&automatic(&["web/0"]))), [is("kept", "10")]);
+}
+
+/// What was reserved meanwhile is left, and a machine that is made before the old one is deleted has another address than that.
+#[test]
+fn fresh_moves_an_instance_with_each_deploy_and_with_none_of_the_repeats_of_one() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    shop.commit(&first);
+    let fresh = json!([{"id": "web/0", "fresh": true, "networks": [{"network": "lan"}]}]);
+    let moved = shop.apply(&fresh);
+    assert_eq!(slots(&moved), [is("new", "3")]);
+    shop.client.ok("reserved.add", json!({"network": "lan", "range": "10.0.0.3"}));
+    assert_eq!(shop.apply(&fresh), moved, "before its end it is a repeat");
+    assert_eq!(shop.commit(&moved), ["10.0.0.2"]);
+    assert_eq!(slots(&shop.plan(&fresh)), [is("new", "2")]);
+    let next = shop.apply(&fresh);
+    assert_eq!((slots(&next), shop.apply(&fresh)), (vec![is("new", "2")], next.clone()));
+    assert!(next["plan"].as_u64() > moved["plan"].as_u64());
+    assert_eq!(shop.commit(&next), ["10.0.0.3"]);
+    assert_eq!(slots(&shop.apply(&fresh)), [is("new", "4")], "nothing is reserved: it is made anew once more");
+}
+
+/// Whoever commits has the answer; another copy of the request may be on its way still.
+#[test]
+fn a_copy_of_an_apply_that_comes_behind_its_commit_lets_nothing_go_and_can_be_taken_back() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let fresh = json!([{"id": "web/0", "fresh": true, "networks": [{"network": "lan"}]}]);
+    let moved = shop.apply(&fresh);
+    shop.commit(&moved);
+    let late = shop.apply(&fresh);
+    assert_eq!(shop.held("web/0"), (vec!["10.0.0.3".into()], vec!["10.0.0.2".into()]), "both are held");
+    assert!(shop.get()["uncommitted_since"].is_string(), "and it is seen");
+    let repeated = json!({"deployment": "shop", "plan": moved["plan"]});
+    assert_eq!(shop.client.kind("deployment.commit", repeated), "conflict");
+    assert_eq!(shop.revert(&late), ["10.0.0.3"]);
+    assert_eq!(shop.held("web/0"), (vec!["10.0.0.2".into()], vec![]));
 }

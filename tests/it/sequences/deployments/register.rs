@@ -178,7 +178,9 @@ impl Register {
             let fits = |last: u8, held: &Held| match wish {
                 Wish::Nothing => false,
                 Wish::Automatic => {
-                    let by_it = under.again && (held.granted == Some(plan) || held.settled == Some(plan));
+                    // Once it is committed, the same wishes are wished anew.
+                    let repeats = under.again && under.open;
+                    let by_it = repeats && (held.granted == Some(plan) || held.settled == Some(plan));
                     last < STATIC && (!fresh || by_it)
                 }
                 Wish::Static(at) => last == at,
