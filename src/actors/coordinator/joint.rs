@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{AcquirePart, Coordinator, Done, lost};
 use crate::actors::committer::{Enqueue, Staged, Unit, UnitPart};
+use crate::actors::directory::Gone;
 use crate::actors::network::{DecideHeld, Finish, Hold, HoldId, HoldRefused, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
@@ -19,6 +20,7 @@ use crate::core::command::{Acquire, Command, MacWish};
 use crate::core::forms;
 use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
+use crate::core::state::Key;
 use crate::core::types::{NetworkId, Slot};
 use crate::store::TransactionId;
 
@@ -170,7 +172,8 @@ pub(super) fn lost_before() -> Box<Fault> {
 /// Hands all parts to the committer as one unit, lets the networks go on, and waits until it is durable.
 ///
 /// The unit is in the committer's mailbox before any of the networks goes on, so whatever they decide next comes behind it.
-/// With `waited`, it is of a request that waited and does not any more.
+/// With `waited`, it is of a request that waited and does not any more. The directory is told of networks that end with it, so
+/// that whoever reads the answer may ask for the space that was freed, as where a network ends by itself (`network::end`).
 pub(super) async fn commit(
     shared: &Shared,
     mut holds: Holds,
@@ -183,10 +186,19 @@ pub(super) async fn commit(
     }
     let (outlet, answers) = crate::actors::outlet();
     let wrote = parts.iter().any(|part| part.changes > 0);
+    let ended: Vec<NetworkId> = parts.iter().filter(|part| ends_network(part)).map(|part| part.lane.id).collect();
     let answers_then = vec![Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote }];
     shared.enqueue(Enqueue(Unit::new(parts, Some(outlet), answers_then)));
     holds.finish(true, |_| waited.map_or(Waiting::No, |arrival| Waiting::Ended { arrival }));
-    only_answer(answers).await.unwrap_or_else(|| Err(lost())).map(drop)
+    only_answer(answers).await.unwrap_or_else(|| Err(lost()))?;
+    ended.into_iter().for_each(|id| shared.gone(Gone { id }));
+    Ok(())
+}
+
+/// Is the network no more once this is durable?
+fn ends_network(part: &UnitPart) -> bool {
+    let steps = part.acts.iter().flat_map(|act| &act.steps);
+    steps.into_iter().any(|step| step.key == Key::Config && step.state.is_none())
 }
 
 impl Coordinator {

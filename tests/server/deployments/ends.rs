@@ -443,3 +443,31 @@ fn a_revert_makes_chosen_again_what_its_plan_had_named() {
     shop.revert(&other);
     assert_eq!(kind(&mut shop), "static", "another plan named it, and was committed");
 }
+
+/// "Its space stays guarded until none is left": whoever is told that the last is released may ask for it.
+#[test]
+fn the_space_of_a_deleted_network_is_free_when_the_end_of_a_plan_that_released_its_last_holding_is_answered() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    for (at, method) in ["deployment.commit", "deployment.revert"].repeat(4).into_iter().enumerate() {
+        let subnets = |network: usize| json!([{"cidr": format!("10.{}.{at}.0/24", 1 + network)}]);
+        let names = [format!("one-{at}"), format!("two-{at}")];
+        for (network, name) in names.iter().enumerate() {
+            client.ok("network.create", json!({"name": name, "subnets": subnets(network)}));
+        }
+        let networks: Vec<Value> = names.iter().map(|name| json!({"network": name})).collect();
+        let mut shop = Deployment::of(&mut client, "shop");
+        let mut plan = shop.apply(&json!([{"id": "web/0", "networks": networks}]));
+        for name in &names {
+            client.ok("network.delete", json!({"network": name, "force": true}));
+        }
+        let mut shop = Deployment::of(&mut client, "shop");
+        if method == "deployment.commit" {
+            plan = shop.apply(&json!([]));
+        }
+        assert_eq!(shop.settle(method, &plan, None).len(), names.len());
+        for (network, name) in names.iter().enumerate() {
+            client.ok("network.create", json!({"name": name, "subnets": subnets(network)}));
+        }
+    }
+}
