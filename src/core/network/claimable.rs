@@ -2,6 +2,7 @@
 
 use super::draft::{Draft, held_by};
 use super::holdings::covered;
+use super::left::{fate_of, in_use};
 use super::lifecycle::is_promised_to_nobody;
 use super::{Network, Standing};
 use crate::core::address::{Address, Family, Range};
@@ -106,15 +107,16 @@ impl Network {
 
     /// What was asked for is held, or shares addresses with what is held at this address.
     pub(super) fn held_there(&self, asked: Range, address: Address, held: &Reservation) -> Refusal {
-        let (network, by) = (self.config.name.clone(), Box::new(held_by(held)));
         let there = covered(address, held.prefix_length);
         if there == asked {
-            return Refusal::AlreadyInUse { network, address, held_by: by };
+            return in_use(&self.config.name, address, held);
         }
+        let (network, by) = (self.config.name.clone(), Box::new(held_by(held)));
         let (asked, there, holder) = (asked.as_typed(), there.as_typed(), &by.holder);
+        let fate = fate_of(held).map_or_else(String::new, |fate| format!(", {fate}"));
         let problem = format!(
-            "{asked} overlaps {there} of network `{network}`, which is held by {holder}; ask for another address, or have that \
-             one released"
+            "{asked} overlaps {there} of network `{network}`, which is held by {holder}{fate}; ask for another address, or have \
+             that one released"
         );
         Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by), used_in: None }
     }

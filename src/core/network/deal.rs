@@ -215,7 +215,12 @@ impl Network {
     fn undealt(&self, of_group: &StaticList, wish: &DeployWish, why: &Undealt) -> Refusal {
         let name = &self.config.name;
         let zone = wish.zone.as_deref().map_or_else(String::new, |zone| format!(" in zone `{zone}`"));
+        let serves = |zone: &CompactString| self.subnets.iter().any(|subnet| subnet.serves(zone));
         let problem = match why {
+            Undealt::TooFew if !wish.zone.as_ref().is_none_or(serves) => format!(
+                "has no address of network `{name}`{zone}: no subnet of it serves that zone; name the zone in one of them \
+                 (subnet.modify), or another zone here"
+            ),
             Undealt::TooFew => format!("has too few addresses of network `{name}`{zone}; list one for each instance"),
             Undealt::TooMany => format!(
                 "has addresses in too many zones and subnets of network `{name}` to deal them to so many; use fewer zones, or \

@@ -29,6 +29,7 @@ mod grant;
 mod heal;
 mod holdings;
 mod layout;
+mod left;
 mod lifecycle;
 mod limits;
 mod no_capacity;

@@ -6,6 +6,7 @@
 
 use super::Network;
 use super::draft::{Draft, held_by};
+use super::left::in_use;
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::{Context, GrantOptions, Target};
 use crate::core::outcome::{Decision, Outcome};
@@ -38,8 +39,7 @@ impl Network {
         }
         self.is_open()?;
         if let Some(Entry::Held(held)) = self.holdings.at(address) {
-            let (network, held_by) = (self.config.name.clone(), Box::new(held_by(held)));
-            return Err(Refusal::AlreadyInUse { network, address, held_by });
+            return Err(in_use(&self.config.name, address, held));
         }
         let before = self.holdings.slot(holder);
         if let Some((at, held)) = before

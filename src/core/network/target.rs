@@ -95,7 +95,7 @@ impl Network {
     pub(super) fn nothing_held(&self, target: &Target) -> Refusal {
         let elsewhere = self.scope_of_another(target);
         let in_scope = |scope: &Scope| format!("it is held in scope `{scope}`; name that one, if it is meant");
-        let hint = elsewhere.map(in_scope).or_else(|| target.address.and_then(|address| self.in_a_block(address)));
+        let mut hint = elsewhere.map(in_scope).or_else(|| target.address.and_then(|address| self.in_a_block(address)));
         let what = match (target.address, &target.owner) {
             (Some(address), _) => match target.scope.as_ref().filter(|_| elsewhere.is_some()) {
                 Some(scope) => format!("at {address} of scope `{scope}`"),
@@ -107,6 +107,7 @@ impl Network {
                     owner: owner.clone(),
                     slot: slot_or_default(target.slot.as_ref()),
                 };
+                hint = self.left_by(&holder);
                 format!("of {holder}")
             }
             (None, None) => String::new(),

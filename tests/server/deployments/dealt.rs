@@ -180,3 +180,21 @@ fn an_address_that_its_instance_has_to_leave_does_not_hold_it_in_its_zone() {
         assert_eq!((told(&again), &again["plan"]), (vec![format!("i0 kept {address}")], &moved["plan"]), "behind it");
     }
 }
+
+#[test]
+fn who_lives_in_a_zone_that_no_subnet_serves_is_not_told_to_list_more_addresses() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.1.0.0/24", "zones": ["z1"]}, {"cidr": "10.1.1.0/24", "zones": ["z2"]}]);
+    client.ok("network.create", json!({"name": "z", "subnets": subnets}));
+    let mut refused = |zones: &[&str], list: &str| {
+        let groups = group(&["i0", "i1"], zones, Some(&[list]));
+        let error = client.call("deployment.apply", json!({"deployment": "shop", "groups": groups}))["error"].clone();
+        assert_eq!(error["data"]["kind"], "invalid_argument", "{error}");
+        error["message"].as_str().unwrap().to_owned()
+    };
+    let said = refused(&["z7"], "10.1.0.10-10.1.0.20");
+    assert!(said.contains("has no address of network `z` in zone `z7`: no subnet of it serves that zone"), "{said}");
+    let said = refused(&["z1"], "10.1.1.10-10.1.1.20");
+    assert!(said.ends_with("too few addresses of network `z` in zone `z1`; list one for each instance"), "{said}");
+}

@@ -219,3 +219,76 @@ fn a_list_of_static_addresses_is_named_by_its_place() {
     let refused = client.call("deployment.apply", json!({"deployment": "shop", "groups": groups}));
     assert_eq!(refused["error"]["data"]["field"], "groups[0].networks[1].static_ips", "{refused}");
 }
+
+/// Its plan is over for whoever runs it, and its address is nobody's to look for: who meets it is told what ends it.
+#[test]
+fn who_is_refused_because_of_something_obsolete_is_told_so_and_what_ends_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["a", "b"]));
+    shop.commit(&first);
+    let without = shop.apply(&automatic(&["a"]));
+    let fate = format!("obsolete since plan {} of deployment `shop`, whose commit lets it go", without["plan"]);
+    let mut told = |method: &str, params: Value, kind: &str, tail: &str| {
+        let error = client.call(method, params)["error"].clone();
+        assert_eq!(error["data"]["kind"], kind, "{method}: {error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.ends_with(tail), "{method}: {message}");
+        error["data"].clone()
+    };
+    let claim = |address: &str| json!({"network": "lan", "address": address, "owner": "x"});
+    let tail = format!(
+        "10.0.0.3 of network `lan` is held by `b` of scope `shop`, {fate}; ask for another address, or wait for that"
+    );
+    let data = told("ip.claim", claim("10.0.0.3"), "already_in_use", &tail);
+    assert_eq!((&data["address"], &data["held_by"]["owner"]), (&json!("10.0.0.3"), &json!("b")));
+    told(
+        "ip.claim",
+        claim("10.0.0.2"),
+        "already_in_use",
+        "`a` of scope `shop`; ask for another address, or have it released",
+    );
+    let remove = json!({"network": "lan", "subnet": "10.0.0.0/24"});
+    let tail = format!(
+        "release them first: of these 10.0.0.3 is {fate}; ip.release finds what is obsolete by its address alone"
+    );
+    let data = told("subnet.remove", remove.clone(), "in_use", &tail);
+    assert_eq!((&data["count"], &data["first"]), (&json!(2), &json!(["10.0.0.2", "10.0.0.3"])));
+    let own = |owner: &str| json!({"network": "lan", "scope": "shop", "owner": owner, "strict": true});
+    told(
+        "ip.release",
+        own("b"),
+        "not_found",
+        &format!("10.0.0.3, which it held, is {fate}; it is named by its address"),
+    );
+    told("ip.release", own("c"), "not_found", "ip.list shows what is held");
+    client.ok("ip.release", own("a"));
+    let mut told =
+        |method: &str, params: Value| client.call(method, params)["error"]["message"].as_str().unwrap().to_owned();
+    for (method, params) in [("subnet.remove", remove), ("network.delete", json!({"network": "lan"}))] {
+        let said = told(method, params);
+        assert!(
+            said.contains(&format!("1 reservation (10.0.0.3); release it first: it is {fate}; ip.release finds")),
+            "{said}"
+        );
+    }
+    client.ok(
+        "ip.release",
+        json!({"network": "lan", "scope": "shop", "owner": "b", "address": "10.0.0.3", "strict": true}),
+    );
+}
+
+#[test]
+fn what_a_plan_promises_is_told_with_whom_it_goes_to() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10")]));
+    shop.commit(&first);
+    shop.apply(&named(&[("b", "10.0.0.10")]));
+    let claim = json!({"network": "lan", "address": "10.0.0.10", "owner": "x"});
+    let error = client.call("ip.claim", claim)["error"].clone();
+    let message = error["message"].as_str().unwrap();
+    assert!(message.ends_with("whose commit gives it to instance `b`; ask for another address"), "{message}");
+}

@@ -147,8 +147,7 @@ pub(super) fn delete(mut draft: ConfigDraft<'_>, force: bool, purge: bool) -> Re
         let Standing { count, first } = network.all_standing();
         draft.refuse(Refusal::Guarded { problem, count, first });
     } else if holding > 0 && !force && !purge {
-        let Standing { count, first } = network.all_standing();
-        draft.refuse(Refusal::InUse { what: format!("network `{name}`"), count, first });
+        draft.refuse(network.stands_against(format!("network `{name}`"), network.all_standing()));
     }
     let outcome = Outcome::Deleted { id, holding };
     if holding > 0 {

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::{
-    ConfigDraft, FirstRefusal, check_count, empty_set, held_by, patch, patch_option, patch_tags, pool, reserved,
-    standing_in_all,
+    ConfigDraft, FirstRefusal, check_count, empty_set, patch, patch_option, patch_tags, pool, reserved, standing_in_all,
 };
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::{Context, DnsPatch, Patch, ReservedInput, SubnetInput, SubnetPatch, SubnetRef, subnet_id};
 use crate::core::disjoint::Disjoint;
 use crate::core::forms::{self, edges};
+use crate::core::network::left::in_use;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Refusal, members};
 use crate::core::state::{Dns, EventKind, NetworkKind, PoolConfig, SubnetConfig};
@@ -355,7 +355,7 @@ impl ConfigDraft<'_> {
         let standing = self.network.standing_in(gone.cidr.range());
         if standing.count > 0 {
             let what = format!("subnet {} of network `{}`", gone.cidr, self.config.name);
-            self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first });
+            self.refuse(self.network.stands_against(what, standing));
         }
     }
 
@@ -379,8 +379,7 @@ impl ConfigDraft<'_> {
     fn check_gateway_free(&mut self, subnet: &SubnetConfig) {
         let holder = subnet.gateway.and_then(|gateway| Some((gateway, self.network.holder_at(gateway)?.1)));
         if let Some((address, reservation)) = holder {
-            let network = self.config.name.clone();
-            self.refuse(Refusal::AlreadyInUse { network, address, held_by: held_by(&reservation) });
+            self.refuse(in_use(&self.config.name, address, &reservation));
         }
     }
 
@@ -396,7 +395,7 @@ impl ConfigDraft<'_> {
         let standing = standing_in_all(self.network, lost);
         if standing.count > 0 {
             let what = format!("what {after} takes from subnet {} (outside of it, or its edges)", before.cidr);
-            self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first.clone() });
+            self.refuse(self.network.stands_against(what, standing.clone()));
         }
         if let Some(reserved) = resized.reserved.iter().find(|reserved| !after.range().covers(reserved.range)) {
             let problem = format!(
