@@ -54,9 +54,14 @@
 //! six; then, and where the outcome is unknown, what was decided on that memory is given up, refusals and reads included, and
 //! loaded anew. Nothing of it ever leaves. *The last address was granted, somebody else begins to wait, and the grant is given
 //! up: the address is free, and nobody asks for anything that would show it.* So whose memory is given up is told, and loads itself
-//! again whether it is asked anything or not. [`actors::committer`](crate::actors::committer); shown by
+//! again whether it is asked anything or not. *A disk is full, and what it keeps for releases is used up: whoever repeats one that
+//! finds no room has everybody's networks loaded again each time.* So what it has room for is claimed before anything is decided, and
+//! of a group that was decided before that only what there is no room for is given up, with what its networks decided behind it
+//! (`committer::cut`). [`actors::committer`](crate::actors::committer); shown by
 //! `whichever_commit_fails_answers_and_store_agree`,
 //! `who_found_no_room_beside_a_grant_that_came_to_nothing_is_served_with_nothing_else_asked`,
+//! `a_release_that_finds_no_room_on_a_full_disk_is_refused_before_memory_has_it_and_smaller_ones_go_on`,
+//! `what_lets_go_beside_a_grant_that_a_full_store_refuses_is_done_and_costs_nobody_a_reload`,
 //! `a_large_subnet_may_take_longer_to_move_than_the_store_has_for_other_changes`.
 //!
 //! **Confirming is not committing.** *WAIT between commits holds up each of them; on a connection that wrote nothing it

@@ -43,6 +43,7 @@ pub mod places;
 pub mod published;
 pub mod reactor;
 pub mod recorded;
+pub mod reserve;
 pub mod routes;
 pub mod service;
 pub mod standby;

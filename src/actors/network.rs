@@ -190,7 +190,8 @@ pub struct NetworkActor {
     waiting: WaitQueue<Asker>,
     /// Serving them goes on with the next message: everything else waits until it is done.
     behind: bool,
-    /// It was loaded as one that is purged: whoever let go of what is held may have ended half-way, and it goes on by itself.
+    /// It was loaded as one that is purged: whoever let go of what is held may have ended half-way, and it goes on by itself. So it
+    /// does where that was refused.
     left_over: bool,
     /// From its memory to what of it is durable, where the store can be emptied while the process goes on.
     back: WayBack,

@@ -31,6 +31,7 @@ use super::places::Places;
 use super::published::Published;
 use super::reactor::Reactor;
 use super::recorded::Recorded;
+use super::reserve::{self, Reserve};
 use super::routes::{Lane, Permits, Route, Routes};
 use super::sweeps::Sweeps;
 use super::timers::Timers;
@@ -90,6 +91,8 @@ pub struct Shared {
     pub moving: tokio::sync::RwLock<()>,
     /// What happened, for those who watch.
     pub feed: Feed,
+    /// What is claimed of what the store keeps for what lets go.
+    pub reserve: Reserve,
     /// What sweeps remember.
     pub sweeps: Arc<Sweeps>,
     /// Requests that wait.
@@ -173,7 +176,7 @@ impl Shared {
                     })
                 })
             }
-            StoreHealth::Full | StoreHealth::Hindered => Some(self.store.obstacle()),
+            StoreHealth::Full | StoreHealth::Hindered => Some(reserve::obstacle(&*self.store)),
             StoreHealth::Failed => Some(match self.store.failure() {
                 Some(why) => format!("the store failed: {why}").into(),
                 None => "the store failed".into(),

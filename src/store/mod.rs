@@ -232,6 +232,12 @@ pub trait Store: Send + Sync + 'static {
         true
     }
 
+    /// Bytes that what lets go may still take while it is full, as [`Act::bytes_max`] counts them, and [`size::BESIDE_ACTS`]
+    /// for what it is alone in. None while it is not full, and where no bound is known.
+    fn room(&self) -> Option<u64> {
+        None
+    }
+
     /// Why it was not reached by whoever asked it last: a sentence without its full stop. None while it answers, and where nobody
     /// has to reach it.
     fn unreached(&self) -> Option<Arc<str>> {

@@ -19,6 +19,10 @@ use crate::limits;
 const NUMBER: usize = 10;
 /// Everything of an act but its texts and steps.
 const ACT: usize = 96;
+/// What a batch and what it is written in take beside its acts, at most.
+pub const BESIDE_ACTS: u64 = 256;
+/// Everything of an act but its steps, at most.
+const ACT_ALONE: usize = ACT + 2 * (NUMBER + limits::REASON_BYTES_MAX);
 /// Everything of a step but its two records, at its longest: key, mark, event, and the lengths of the records.
 const STEP: usize = 17 + NUMBER + 1 + 2 * NUMBER;
 /// Everything of a reservation but its texts, at its longest.
@@ -34,6 +38,11 @@ impl Act {
         let reason = self.reason.as_ref().map_or(0, |reason| text(reason));
         ACT + text(&self.by) + reason + self.steps.iter().map(step).sum::<usize>()
     }
+}
+
+/// Bytes that what one request changes takes, at most, where it is alone in its batch.
+pub(crate) fn alone(steps: &[Step]) -> u64 {
+    BESIDE_ACTS + (ACT_ALONE + steps.iter().map(step).sum::<usize>()) as u64
 }
 
 /// A number as it is written: seven bits a byte.
@@ -189,6 +198,9 @@ pub const RESERVATION_BYTES_MAX: usize = ENTRY
     + (NUMBER + limits::HOSTNAME_BYTES_MAX)
     + 9 * (NUMBER + limits::IDENTITY_BYTES_MAX);
 
+/// Bytes of the longest release of one address, as [`alone`] counts them: what it was, and what is left of that while it cools.
+pub(crate) const RELEASE_BYTES_MAX: u64 = BESIDE_ACTS + (ACT_ALONE + STEP + 2 * RESERVATION_BYTES_MAX) as u64;
+
 /// Bytes of the longest subnet: all ranges that its network may have are its own, with all that can be said of them.
 const SUBNET_BYTES_MAX: usize = CONFIG
     + LABELS_MAX
@@ -201,8 +213,6 @@ const SUBNET_BYTES_MAX: usize = CONFIG
 
 // A thousand updates of the longest reservations come to some 31 MB, thirty times what a batch shall have: groups are
 // closed by bytes too. What one act may have, without being a move of a subnet, fits into the bound of one act.
-const _: () = assert!(
-    ACT + 2 * (NUMBER + limits::REASON_BYTES_MAX) + limits::BATCH_CHANGES_MAX * (STEP + 2 * RESERVATION_BYTES_MAX)
-        <= limits::ACT_BYTES_MAX
-);
+const _: () =
+    assert!(ACT_ALONE + limits::BATCH_CHANGES_MAX * (STEP + 2 * RESERVATION_BYTES_MAX) <= limits::ACT_BYTES_MAX);
 const _: () = assert!(2 * CONFIG + 2 * LABELS_MAX + SUBNET_BYTES_MAX <= limits::ACT_BYTES_MAX);

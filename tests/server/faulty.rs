@@ -61,6 +61,8 @@ pub struct FaultyStore {
     pub damage: Mutex<Option<Arc<str>>>,
     /// What stands in the way of what takes space, if it is not room.
     pub obstacle: Mutex<Option<Arc<str>>>,
+    /// What is left for what lets go, if it is not as the store inside says.
+    pub room: Mutex<Option<u64>>,
     /// What was acknowledged and the register lacks.
     pub late: Mutex<Vec<Arc<Late>>>,
     /// Loads find that somebody else took the shard.
@@ -95,6 +97,7 @@ impl FaultyStore {
         Arc::new(Self {
             damage: Mutex::default(),
             obstacle: Mutex::default(),
+            room: Mutex::default(),
             late: Mutex::default(),
             inner,
             state: Mutex::new(state),
@@ -179,7 +182,11 @@ impl Store for FaultyStore {
     }
 
     fn health(&self) -> StoreHealth {
-        self.state.lock().unwrap().health
+        match self.state.lock().unwrap().health {
+            // What is inside may run full by itself.
+            StoreHealth::Ready if self.inner.health() == StoreHealth::Full => StoreHealth::Full,
+            health => health,
+        }
     }
 
     fn obstacle(&self) -> Arc<str> {
@@ -188,6 +195,10 @@ impl Store for FaultyStore {
 
     fn lacks_room(&self) -> bool {
         self.obstacle.lock().unwrap().is_none()
+    }
+
+    fn room(&self) -> Option<u64> {
+        self.room.lock().unwrap().or_else(|| self.inner.room())
     }
 
     fn unreached(&self) -> Option<Arc<str>> {

@@ -55,6 +55,7 @@ mod redis_server;
 mod reloads;
 mod restart;
 mod retention;
+mod room;
 mod rules;
 mod spread;
 mod standby;

@@ -302,6 +302,38 @@ fn a_snapshot_that_the_disk_gives_back_no_more_is_told_when_the_next_one_is_made
     owner.turn_until(|| store.damage().is_none());
 }
 
+/// Reads would end with the process else, and nothing can be let go to make it start.
+#[test]
+fn a_register_on_a_full_disk_whose_reserve_is_used_up_is_started_and_read() {
+    let disk = SimDisk::default();
+    let store = opened(&options(&disk));
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1)), grant(9, 5, None)]).unwrap();
+    until("a spare segment", || has_spare(&disk));
+    assert_eq!(store.room(), None, "it has no bound while there is room");
+    disk.set_capacity(Some(disk.used()));
+    owner.turn_until_full();
+    // Whoever lets go asks first.
+    let mut before = u64::MAX;
+    while let Some(room) = store.room().filter(|room| *room > size::BESIDE_ACTS) {
+        assert!(room < before, "{room} is left of {before}");
+        before = room;
+        // What is held already.
+        owner.commit(vec![grant(9, 5, Some(5))]).unwrap();
+    }
+    let head = owner.head;
+    drop(store);
+    for token in 2..8 {
+        let store = opened(&options(&disk));
+        for shard in (0..SHARDS).map(ShardId) {
+            wait(store.take(shard, Token(token))).unwrap();
+        }
+        let image = wait(store.load(ShardId(0), Token(token))).unwrap();
+        assert_eq!(image.head.seq, head.seq);
+        until("a full disk", || store.health() == StoreHealth::Full);
+    }
+}
+
 /// More of the segment in use is left than a group usually takes, and less than this one does.
 #[test]
 fn an_act_that_only_a_fresh_segment_has_room_for_waits_until_that_is_made() {

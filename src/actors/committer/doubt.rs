@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::unit::{Reload, Unit, chain, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
 use crate::actors::network::Loaded;
-use crate::actors::{Applied, unproved};
+use crate::actors::{Applied, reserve, unproved};
 use crate::core::types::NetworkId;
 use crate::store::{CommitError, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token};
 
@@ -60,14 +60,17 @@ impl Committer {
             // What is behind it may have been applied: its answer, or its deadline, brings us here again.
             return;
         }
+        let is_full = matches!(error, CommitError::NotApplied { cause: StoreError::Full });
+        if is_full && self.cut() {
+            return;
+        }
         tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are loaded again");
-        let problem = match error {
+        let problem = if is_full {
             // The store knows where there is no room, and what to do.
-            CommitError::NotApplied { cause: StoreError::Full } => {
-                format!("{}: releases go on, nothing new is taken", self.shared.store.obstacle())
-            }
+            reserve::nothing_new(&*self.shared.store)
+        } else {
             // What stands in the way says more than that the time was over.
-            _ => self.shared.hindrance().map_or_else(|| chain(error), |why| why.to_string()),
+            self.shared.hindrance().map_or_else(|| chain(error), |why| why.to_string())
         };
         let all = matches!(error, CommitError::Mismatch { .. });
         self.discard(applied, &problem, (retake, all), ctx);

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::actors::network::Loaded;
 use crate::actors::published::Tally;
+use crate::actors::reserve::Claimed;
 use crate::actors::routes::Lane;
 use crate::actors::{Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::state::{Entry, State};
@@ -36,6 +37,8 @@ pub struct UnitPart {
     pub bytes: usize,
     /// The changes, in order.
     pub acts: Vec<Act>,
+    /// What they take of a full store's reserve.
+    pub claimed: Claimed,
     /// What they come to, once they are durable.
     pub tally: Tally,
 }
@@ -44,7 +47,15 @@ impl UnitPart {
     /// Nothing of a network, but of this shard: its owner must be proved before the answers of the unit leave.
     pub fn proof(shard: ShardId) -> Self {
         let lane = Arc::new(Lane::new(NetworkId(0), shard));
-        Self { lane, incarnation: 0, changes: 0, bytes: 0, acts: Vec::new(), tally: Tally::default() }
+        Self {
+            lane,
+            incarnation: 0,
+            changes: 0,
+            bytes: 0,
+            acts: Vec::new(),
+            claimed: Claimed::default(),
+            tally: Tally::default(),
+        }
     }
 
     /// What these acts change.
@@ -53,7 +64,7 @@ impl UnitPart {
         let bytes = acts.iter().map(Act::bytes_max).sum();
         let mut tally = Tally::default();
         acts.iter().for_each(|act| tally.note(&act.steps));
-        Self { lane, incarnation, changes, bytes, acts, tally }
+        Self { lane, incarnation, changes, bytes, acts, claimed: Claimed::default(), tally }
     }
 
     /// It is durable, whatever became of its memory since.

@@ -223,8 +223,10 @@ impl Coordinator {
     }
 
     async fn purge(&self, route: &Arc<Route>) -> Result<(), Box<Fault>> {
+        let mut limit = BATCH_CHANGES_MAX;
         loop {
-            match self.ask(route, Command::Purge { limit: BATCH_CHANGES_MAX }).await {
+            match self.ask(route, Command::Purge { limit }).await {
+                Err(fault) if limit > 1 && self.is_too_much(&fault) => limit /= 2,
                 Ok(Outcome::LetGo { more: true, .. }) => {}
                 Ok(_) => return Ok(()),
                 Err(fault) if is_gone(&fault) => return Ok(()),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::configure::is_gone;
 use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes};
-use crate::actors::Fault;
 use crate::actors::routes::Route;
+use crate::actors::{Applied, Fault};
 use crate::core::address::Address;
 use crate::core::command::Command;
 use crate::core::outcome::Outcome;
@@ -40,6 +40,13 @@ impl Coordinator {
                 Err(Box::new(fault.after(&done)))
             }
         }
+    }
+
+    /// Is so much refused at once for want of room, and may less be taken? What lets go in slices goes on in smaller ones then.
+    pub(super) fn is_too_much(&self, fault: &Fault) -> bool {
+        !self.dry_run
+            && self.shared.store.room().is_some()
+            && matches!(fault, Fault::Unavailable { applied: Applied::No, .. })
     }
 
     async fn release_in_one(
@@ -84,13 +91,21 @@ impl Coordinator {
         command: &impl Fn(usize) -> Command,
         released: &mut Vec<(Name, Address)>,
     ) -> Result<bool, Box<Fault>> {
+        let mut slice = BATCH_CHANGES_MAX;
         loop {
             let room = RELEASE_RECORDS_MAX - released.len();
             if room == 0 {
                 return Ok(true);
             }
-            let limit = if self.dry_run { room } else { room.min(BATCH_CHANGES_MAX) };
-            match self.ask(route, command(limit)).await? {
+            let limit = if self.dry_run { room } else { room.min(slice) };
+            let answer = match self.ask(route, command(limit)).await {
+                Err(fault) if limit > 1 && self.is_too_much(&fault) => {
+                    slice = limit / 2;
+                    continue;
+                }
+                answer => answer?,
+            };
+            match answer {
                 Outcome::LetGo { released: addresses, more } => {
                     released.extend(addresses.into_iter().map(|address| (name.clone(), address)));
                     if !more || self.dry_run {

@@ -275,18 +275,21 @@ impl Coordinator {
         due.extend(found.to_release);
         // By network name, then address, as the look went: both lists have that order already.
         due.sort_by(|(_, one, a), (_, other, b)| (one, a.address).cmp(&(other, b.address)));
-        let mut due = due.into_iter().peekable();
-        while let Some((route, name, first)) = due.next() {
-            let mut bindings = vec![first];
-            while bindings.len() < BATCH_CHANGES_MAX
-                && let Some((_, _, binding)) = due.next_if(|(other, ..)| other.id == route.id)
-            {
-                bindings.push(binding);
+        let (mut due, mut slice) = (&due[..], BATCH_CHANGES_MAX);
+        while let Some((route, name, _)) = due.first() {
+            let of_network = due.iter().take(slice).take_while(|(other, ..)| other.id == route.id);
+            let bindings: Vec<Binding> = of_network.map(|(.., binding)| binding.clone()).collect();
+            let asked = bindings.len();
+            let answer = self.ask(route, Command::Sweep(bindings)).await;
+            if asked > 1 && answer.as_ref().is_err_and(|fault| self.is_too_much(fault)) {
+                slice = asked / 2;
+                continue;
             }
-            match self.ask(&route, Command::Sweep(bindings)).await {
+            due = &due[asked..];
+            match answer {
                 Ok(Outcome::Swept { unbound, released }) => {
-                    swept.unbound.extend(unbound.into_iter().map(|binding| at(&name, binding)));
-                    swept.released.extend(released.into_iter().map(|binding| at(&name, binding)));
+                    swept.unbound.extend(unbound.into_iter().map(|binding| at(name, binding)));
+                    swept.released.extend(released.into_iter().map(|binding| at(name, binding)));
                 }
                 Ok(_) => return Err(super::lost()),
                 Err(fault) if is_gone(&fault) => {}

@@ -216,10 +216,11 @@ impl NetworkActor {
             steps: steps.clone(),
         };
         if let Phase::Held { steps: held, claimed, .. } = &mut self.phase {
-            (*held, *claimed) = (steps, claims);
+            (*held, *claimed) = (steps, claims.macs);
         }
         let acts = if act.steps.is_empty() { Vec::new() } else { vec![act] };
-        Ok((UnitPart::new(Arc::clone(&self.lane), self.incarnation, acts), outcome))
+        let part = UnitPart::new(Arc::clone(&self.lane), self.incarnation, acts);
+        Ok((UnitPart { claimed: claims.room, ..part }, outcome))
     }
 
     /// Puts a waiter over several networks into the queue, or takes it out.

@@ -4,6 +4,7 @@ use compact_str::CompactString;
 
 use crate::actors::committer::Staged;
 use crate::actors::published::Tally;
+use crate::actors::reserve::{self, Claimed};
 use crate::actors::{Answer, Applied, Fault, NotReadyReason, Outlet, Reply, answer_all};
 use crate::core::command;
 use crate::core::outcome::Outcome;
@@ -54,8 +55,7 @@ pub(super) fn restored() -> Fault {
 /// The store takes nothing, or nothing new.
 pub(super) fn refused_by_store(health: StoreHealth, store: &dyn Store) -> Fault {
     let problem = match health {
-        StoreHealth::Hindered => format!("{}: nothing new is taken", store.obstacle()),
-        StoreHealth::Full => format!("{}: releases go on, nothing new is taken", store.obstacle()),
+        StoreHealth::Hindered | StoreHealth::Full => reserve::nothing_new(store),
         StoreHealth::Failed | StoreHealth::Ready => "the store failed and the server is stopping".to_owned(),
     };
     Fault::Unavailable { applied: Applied::No, problem }
@@ -69,6 +69,8 @@ pub(super) struct Staging {
     pub(super) changes: usize,
     /// Bytes of the acts, at most.
     pub(super) bytes: usize,
+    /// What they take of a full store's reserve.
+    pub(super) claimed: Claimed,
     /// What the acts come to.
     pub(super) tally: Tally,
     pub(super) answers: Vec<Staged>,
@@ -86,6 +88,7 @@ impl Staging {
             acts: Vec::with_capacity(requests),
             changes: 0,
             bytes: 0,
+            claimed: Claimed::default(),
             tally: Tally::default(),
             answers: Vec::with_capacity(requests),
             unnamed: Vec::new(),

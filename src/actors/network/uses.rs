@@ -5,6 +5,7 @@ use super::NetworkActor;
 use super::staging::refused_by_store;
 use crate::actors::Fault;
 use crate::actors::macs::{ClaimedMacs, Leaving, MacAsker};
+use crate::actors::reserve::Claimed;
 use crate::core::address::Address;
 use crate::core::command::{self, Command, MacWish, Patch};
 use crate::core::outcome::Decision;
@@ -23,44 +24,53 @@ pub(super) struct MacChanges {
     pub(super) lost: Vec<(Mac, Address)>,
 }
 
+/// What is claimed for a decision before it is carried out.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    pub(super) macs: ClaimedMacs,
+    /// Of what a full store keeps for what lets go.
+    pub(super) room: Claimed,
+}
+
 impl NetworkActor {
     fn mac_asker(&self, transaction: Option<TransactionId>) -> MacAsker<'_> {
         MacAsker { realm: &self.network.config().realm, network: self.id(), transaction }
     }
 
-    /// Decides, and claims the MACs that this records, where the store takes it; a dry run claims none.
+    /// Decides, and claims the MACs that this records and the room that it takes, where the store takes it; a dry run claims none.
     pub(super) fn decide_and_claim(
         &mut self,
         command: &Command,
         moment: command::Context,
         transaction: Option<TransactionId>,
         dry_run: bool,
-    ) -> Result<Result<(Decision, ClaimedMacs), Box<Fault>>, ()> {
+    ) -> Result<Result<(Decision, Claims), Box<Fault>>, ()> {
         let mut moment = command::Context { mac_elsewhere: self.mac_elsewhere(command, transaction), ..moment };
         for _ in 0..ATTEMPTS {
             let decision = match self.decide_wary(command, moment)? {
                 Ok(decision) => decision,
                 Err(fault) => return Ok(Err(self.naming_where(fault, moment.mac_elsewhere))),
             };
-            if command.lets_go()
-                && let Err(fault) = self.taken_by_store(&decision.steps)
-            {
-                return Ok(Err(fault));
-            }
+            let room =
+                if command.lets_go() { self.taken_by_store(&decision.steps, dry_run) } else { Ok(Claimed::default()) };
+            let room = match room {
+                Ok(room) => room,
+                Err(fault) => return Ok(Err(fault)),
+            };
             let bytes = if matches!(command, Command::Acquire(_)) { bytes_of(&decision.steps) } else { 0 };
             if bytes > self.shared.info.act_bytes_max {
                 return Ok(Err(Refusal::too_much_at_once(bytes, self.shared.info.act_bytes_max).into()));
             }
             let MacChanges { gained, .. } = self.mac_changes(&decision.steps);
             if gained.is_empty() {
-                return Ok(Ok((decision, ClaimedMacs::default())));
+                return Ok(Ok((decision, Claims { room, ..Claims::default() })));
             }
             match self.shared.macs.claim(self.mac_asker(transaction), &gained) {
                 Ok(claimed) if dry_run => {
                     self.unclaim(claimed);
-                    return Ok(Ok((decision, ClaimedMacs::default())));
+                    return Ok(Ok((decision, Claims::default())));
                 }
-                Ok(claimed) => return Ok(Ok((decision, claimed))),
+                Ok(macs) => return Ok(Ok((decision, Claims { macs, room }))),
                 Err(taken) => {
                     moment = command::Context { mac_elsewhere: Some(taken), entropy: self.draws.draw(), ..moment };
                 }
@@ -71,13 +81,14 @@ impl NetworkActor {
     }
 
     /// Where nothing new is taken, what lets go is; but it may grant, as when it keeps a promise. The store would refuse that, and
-    /// with it all that is under way beside it.
-    fn taken_by_store(&self, steps: &[Step]) -> Result<(), Box<Fault>> {
+    /// with it all that is under way beside it. And it may find no room any more: what does is claimed.
+    fn taken_by_store(&self, steps: &[Step], dry_run: bool) -> Result<Claimed, Box<Fault>> {
         if steps.iter().all(step_lets_go) {
-            return Ok(());
+            let store = &*self.shared.store;
+            return if dry_run { Ok(Claimed::default()) } else { self.shared.reserve.claim(steps, store) };
         }
         match self.shared.store.health() {
-            StoreHealth::Ready => Ok(()),
+            StoreHealth::Ready => Ok(Claimed::default()),
             health => Err(Box::new(refused_by_store(health, &*self.shared.store))),
         }
     }

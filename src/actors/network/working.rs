@@ -13,10 +13,11 @@ use actix::prelude::*;
 
 use super::messages::{Work, refuse};
 use super::staging::{Staging, refused_by_store};
+use super::uses::Claims;
 use super::{Deferred, NetworkActor, Phase};
 use crate::actors::committer::{Enqueue, Unit, UnitPart};
 use crate::actors::{Fault, Item, Told, mac_holder};
-use crate::core::command;
+use crate::core::command::{self, Command};
 use crate::core::outcome::{Contested, Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
@@ -89,7 +90,7 @@ impl NetworkActor {
     fn one(&mut self, mut item: Item, moment: command::Context, unit: &mut Staging, ctx: &Context<Self>) -> bool {
         self.still_missed(&mut item.command);
         match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
-            Ok(Ok((Decision { steps, mut outcome }, _))) => {
+            Ok(Ok((Decision { steps, mut outcome }, Claims { room, .. }))) => {
                 tracing::trace!(network = %self.id(), ticket = item.ticket, steps = steps.len(), "decided");
                 if !item.dry_run || item.command.is_read() {
                     self.hear_of_claimants(&item.command, &mut outcome, moment.now);
@@ -104,6 +105,7 @@ impl NetworkActor {
                     if let Outcome::Accepted(accepted) = &outcome {
                         self.tell_given_up(accepted, &item);
                     }
+                    unit.claimed.join(room);
                     unit.change(self.id(), moment, item.by, item.reason, steps);
                 } else {
                     self.lists_on(&item.command, &mut outcome, moment);
@@ -114,6 +116,8 @@ impl NetworkActor {
             Ok(Err(fault)) => {
                 tracing::trace!(network = %self.id(), ticket = item.ticket, kind = ?fault, "refused");
                 self.undecide();
+                // Whoever purges gives up, and nobody else does it: it goes on by itself where that is taken.
+                self.left_over |= matches!(item.command, Command::Purge { .. }) && !item.dry_run;
                 if item.wait.is_some() && !item.dry_run && fault.is_no_capacity() {
                     self.begin_to_wait(item, unit, ctx);
                 } else {
@@ -193,6 +197,7 @@ impl NetworkActor {
             changes: unit.changes,
             bytes: unit.bytes,
             acts: std::mem::take(&mut unit.acts),
+            claimed: std::mem::take(&mut unit.claimed),
             tally: unit.tally,
         };
         let (outlet, answers) = (unit.outlet.take(), std::mem::take(&mut unit.answers));

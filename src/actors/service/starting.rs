@@ -22,6 +22,7 @@ use crate::actors::places::Places;
 use crate::actors::published::Published;
 use crate::actors::reactor::Reactor;
 use crate::actors::recorded::Recorded;
+use crate::actors::reserve::Reserve;
 use crate::actors::routes::{Lane, Routes};
 use crate::actors::standby::Standby;
 use crate::actors::sweeps::Sweeps;
@@ -130,6 +131,7 @@ fn shared_of(parts: Parts, info: StoreInfo, heads: &[(ShardId, Head)]) -> Arc<Sh
         recorded: Recorded::default(),
         moving: tokio::sync::RwLock::default(),
         deployments: Deployments::default(),
+        reserve: Reserve::default(),
         sweeps: Arc::new(sweeps),
         waits: Arc::default(),
         walks: Walks::default(),

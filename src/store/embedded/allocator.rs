@@ -3,7 +3,8 @@
 //! Making one takes as long as writing all of it; a commit must never wait for that. The disk does one flush after the other,
 //! so what is written is flushed piece by piece, with a rest behind each: measured, 33 ms of a flush of all of it was what the
 //! slowest commits waited for. When it cannot be made the store is
-//! *full*: what is left of the present segment is the reserve, and only what lets go may use it. Tried again every second.
+//! *full*: what is left of the present segment is the reserve, and only what lets go may use it, but for what some starts need
+//! (`shared`). Tried again every second.
 //!
 //! Neighbours: `writer` takes the spare segments, `segment` knows what one looks like.
 

@@ -348,6 +348,10 @@ impl Store for EmbeddedStore {
         self.shared.obstacle()
     }
 
+    fn room(&self) -> Option<u64> {
+        self.shared.room()
+    }
+
     fn damage(&self) -> Option<Arc<str>> {
         self.shared.damage()
     }

@@ -24,6 +24,10 @@ const READY: u8 = 0;
 const FULL: u8 = 1;
 const FAILED: u8 = 2;
 const MB: u64 = 1_000_000;
+/// What a take-over of a shard writes, at most, where it is alone in its frame.
+const TAKE_BYTES: u64 = 160;
+/// So many starts find room on a full disk whose reserve is used up: one that did not would end reads as well.
+const STARTS: u64 = 8;
 
 /// What stands in the way where the disk has no more room.
 pub(super) const NO_ROOM: &str = "the disk under the data directory is full";
@@ -131,6 +135,8 @@ pub(super) struct EmbeddedShared {
     catalog: Mutex<LogFiles>,
     changed: Condvar,
     health: AtomicU8,
+    /// Bytes left for frames in the segment that is being filled.
+    left: AtomicU64,
     /// Why the next segment could not be made, while it cannot.
     obstacle: Mutex<Option<Obstacle>>,
     /// What was read of the log when it was judged, for the first load of each shard.
@@ -158,6 +164,7 @@ impl EmbeddedShared {
             catalog: Mutex::new(catalog),
             changed: Condvar::new(),
             health: AtomicU8::new(READY),
+            left: AtomicU64::new(0),
             obstacle: Mutex::default(),
             prepared: Mutex::new(prepared),
         }
@@ -221,6 +228,18 @@ impl EmbeddedShared {
     pub(super) fn set_full(&self, full: bool) -> bool {
         let (from, to) = if full { (READY, FULL) } else { (FULL, READY) };
         self.health.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Told by whoever writes: so much is left for frames in the segment that is being filled.
+    pub(super) fn note_left(&self, bytes: u64) {
+        self.left.store(bytes, Ordering::Release);
+    }
+
+    /// What of that is for what lets go, while no other segment can be made: all but what the next starts need.
+    pub(super) fn room(&self) -> Option<u64> {
+        let for_starts = STARTS * TAKE_BYTES * u64::from(self.meta.shards);
+        let is_full = self.health() == StoreHealth::Full;
+        is_full.then(|| self.left.load(Ordering::Acquire).saturating_sub(for_starts))
     }
 
     /// What stands in the way of what takes space.

@@ -105,6 +105,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Serves until it is closed.
     pub(super) fn run(mut self) {
+        self.shared.note_left(self.remaining());
         while let Some(job) = self.carried.take().or_else(|| self.jobs.recv().ok()) {
             if matches!(job, WriteJob::Close) {
                 break;
@@ -348,6 +349,7 @@ impl Writer {
         active.at = begin + length;
         self.group += 1;
         self.digest = digest;
+        self.shared.note_left(self.remaining());
         tracing::trace!(log_group = self.group, bytes = length, "flushed");
         self.shared.counters.flushes.fetch_add(1, Ordering::Relaxed);
         self.shared.counters.log_bytes.fetch_add(length, Ordering::Relaxed);

@@ -1,0 +1,306 @@
+//! A full disk, and what is kept there for releases is used up as well: who is refused, what goes on, and what is said.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use allod::store::Store;
+use allod::store::embedded::disk::{DirectoryLock, Disk, DiskFile, RealDisk};
+use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
+use serde_json::{Value, json};
+
+use crate::faulty::Fault;
+use crate::support::{Client, TestServer, http};
+
+/// A disk that can be full: no file is made on it any more.
+#[derive(Debug, Clone, Default)]
+struct Fills(Arc<AtomicBool>);
+
+impl Disk for Fills {
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        RealDisk.list(dir)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.create_dir(dir)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        RealDisk.open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        if self.0.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { RealDisk.create(path) }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.sync_dir(dir)
+    }
+
+    fn lock(&self, dir: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
+        RealDisk.lock(dir, owner)
+    }
+}
+
+/// A server whose disk is full, and that keeps [`SEGMENT_BYTES`] for releases.
+struct Filled {
+    server: TestServer,
+    disk: Fills,
+}
+
+const SEGMENT_BYTES: u64 = 2 << 20;
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// What makes a release of it long: so many labels of some 250 bytes.
+fn noted(labels: usize) -> Value {
+    (0..labels).map(|at| (format!("{at:0100}"), json!("x".repeat(150)))).collect()
+}
+
+impl Filled {
+    /// Owners `0` and so on of scope `many` have an address of `lan` each, whose release takes some 8 kB; `small` one of `other`
+    /// that takes little, and `huge` one of `lan` that takes more than 12 kB.
+    fn new(many: usize) -> Self {
+        let (disk, directory) = (Fills::default(), tempfile::tempdir().unwrap());
+        let options = EmbeddedOptions {
+            segment_bytes: SEGMENT_BYTES,
+            full_retry: Duration::from_millis(20),
+            disk: Arc::new(disk.clone()),
+            ..EmbeddedOptions::default()
+        };
+        let store = Arc::new(EmbeddedStore::open(directory.path(), 4, options).unwrap());
+        let filled = Self { server: TestServer::over_files(store, Some(directory), |_| {}), disk };
+        let mut client = filled.server.client();
+        for (network, cidr) in [("lan", "10.0.0.0/21"), ("other", "10.1.0.0/24")] {
+            client.ok("network.create", json!({"name": network, "subnets": [{"cidr": cidr}]}));
+        }
+        client.ok("ip.allocate", json!({"network": "other", "owner": "small"}));
+        let note = "x".repeat(1_000);
+        let labels: Value = (0..32).map(|at| (format!("{at:0110}"), json!("x".repeat(250)))).collect();
+        client.ok("ip.allocate", json!({"network": "lan", "owner": "huge", "note": note, "labels": labels}));
+        for at in 0..many {
+            let ask = json!({"network": "lan", "scope": "many", "owner": at.to_string(), "claimant": "c",
+                             "release_with_claimant": true, "labels": noted(30)});
+            client.ok("ip.allocate", ask);
+        }
+        for at in 0.. {
+            // More than one segment of them.
+            filled.disk.0.store(at >= 300, Ordering::SeqCst);
+            let ask = json!({"network": "lan", "owner": "filler", "slot": at.to_string(), "labels": noted(30)});
+            if client.call("ip.allocate", ask).get("error").is_some() {
+                break;
+            }
+        }
+        assert_eq!(http(filled.server.running.http, "GET /readyz", b"").0, 503);
+        filled
+    }
+
+    /// Bytes that are left for releases.
+    fn left(&self) -> u64 {
+        self.server.store.room().expect("it is full")
+    }
+
+    /// Some of what fills the disk goes, until no more than so much is left for releases.
+    fn use_up(&self, left: u64) {
+        let mut client = self.server.client();
+        for at in 0.. {
+            if self.left() <= left {
+                break;
+            }
+            client
+                .ok("ip.release", json!({"network": "lan", "owner": "filler", "slot": at.to_string(), "strict": true}));
+        }
+    }
+
+    fn make_room(&self) {
+        self.disk.0.store(false, Ordering::SeqCst);
+        let end = Instant::now() + Duration::from_secs(20);
+        while http(self.server.running.http, "GET /readyz", b"").0 != 200 {
+            assert!(Instant::now() < end, "it does not go on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn loads(&self) -> u64 {
+        self.server.store.loads_begun.load(Ordering::SeqCst)
+    }
+}
+
+fn message(answer: &Value) -> &str {
+    answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"))
+}
+
+#[test]
+fn a_release_that_finds_no_room_on_a_full_disk_is_refused_before_memory_has_it_and_smaller_ones_go_on() {
+    let filled = Filled::new(0);
+    let (mut client, mut other) = (filled.server.client(), filled.server.client());
+    let new = json!({"network": "other", "owner": "new"});
+    let told = client.call("ip.allocate", new.clone());
+    assert!(message(&told).ends_with(": releases go on, nothing new is taken"), "{told}");
+    filled.use_up(12_000);
+    let huge = json!({"network": "lan", "owner": "huge"});
+    let loads = filled.loads();
+    for _ in 0..20 {
+        let told = client.call("ip.release", huge.clone());
+        assert_eq!(told["error"]["data"]["applied"], false, "{told}");
+        let left = format!("of what that keeps for releases {} are left; make room there", filled.left());
+        assert!(message(&told).contains(&left), "{told}");
+        other.ok("ip.list", json!({"network": "lan", "owner": "huge"}));
+    }
+    assert_eq!(filled.loads(), loads, "nothing was to be loaded again");
+    other.ok("ip.release", json!({"network": "other", "owner": "small", "strict": true}));
+    // Nobody is told that releases go on where they may not.
+    let used_up = format!("keeps for releases is used up but for {} bytes", filled.left());
+    let told = client.call("ip.allocate", new.clone());
+    assert!(message(&told).contains(&used_up) && !message(&told).contains("go on, "), "{told}");
+    let (code, ready) = http(filled.server.running.http, "GET /readyz", b"");
+    assert!(code == 503 && ready.contains(&used_up), "{ready}");
+    filled.make_room();
+    client.ok("ip.release", json!({"network": "lan", "owner": "huge", "strict": true}));
+    client.ok("ip.allocate", new);
+}
+
+#[test]
+fn what_lets_go_in_slices_lets_go_of_as_much_as_a_full_disk_has_room_for_and_says_so() {
+    const MANY: usize = 20;
+    for method in ["scope.release", "claimant.sweep", "network.delete"] {
+        let filled = Filled::new(MANY);
+        let mut client = filled.server.client();
+        let sweep = json!({"scope": "many", "alive": [], "grace_seconds": 0, "max_share": 1});
+        let params = match method {
+            "scope.release" => json!({"scope": "many"}),
+            "claimant.sweep" => {
+                // The first one only notes who is missing.
+                client.ok("claimant.sweep", sweep.clone());
+                sweep
+            }
+            _ => {
+                client.ok("ip.release", json!({"network": "lan", "owner": "huge"}));
+                json!({"network": "lan", "purge": true})
+            }
+        };
+        let id = client.ok("network.get", json!({"network": "lan"}))["id"].clone();
+        let held = |client: &mut Client| {
+            client.call("ip.list", json!({"network": id, "count_only": true}))["result"]["count"].as_u64()
+        };
+        filled.use_up(60_000);
+        let (loads, before) = (filled.loads(), held(&mut client).unwrap());
+        let told = client.call(method, params.clone());
+        let let_go = before - held(&mut client).unwrap();
+        assert!((3..9).contains(&let_go), "{method}: {let_go} of {before}, {told}");
+        assert_eq!(told["error"]["data"]["applied"], "unknown", "{told}");
+        assert!(message(&told).contains("make room there"), "{told}");
+        if method != "network.delete" {
+            assert!(
+                message(&told).contains(&format!("{let_go} ")) && message(&told).contains("which stays so"),
+                "{told}"
+            );
+            assert_eq!(client.call(method, params.clone())["error"]["data"]["applied"], false);
+        }
+        client.ok("ip.release", json!({"network": "other", "owner": "small", "strict": true}));
+        assert_eq!(filled.loads(), loads, "{method}: nothing was to be loaded again");
+        filled.make_room();
+        if method == "network.delete" {
+            // What is left goes by itself.
+            let end = Instant::now() + Duration::from_secs(60);
+            while held(&mut client).is_some() {
+                assert!(Instant::now() < end, "it is there still");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        } else {
+            let rest = client.ok(method, params)["released"].as_array().unwrap().len();
+            assert_eq!(rest as u64, MANY as u64 - let_go, "{method}");
+        }
+    }
+}
+
+/// They were decided before anybody knew that the disk is full, and are in one commit with what takes something new.
+#[test]
+fn what_lets_go_beside_a_grant_that_a_full_store_refuses_is_done_and_costs_nobody_a_reload() {
+    let server = TestServer::new();
+    let mut first = server.with_lan();
+    first.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    for (network, owner) in [("lan", "a"), ("lan", "b"), ("dmz", "c")] {
+        first.ok("ip.allocate", json!({"network": network, "owner": owner}));
+    }
+    let loads = server.store.loads_begun.load(Ordering::SeqCst);
+    server.store.next([Fault::None, Fault::None, Fault::Full]);
+    server.store.hold();
+    // Two are under way; what is asked behind them goes in one.
+    let asks = [
+        ("ip.allocate", "dmz", "under way"),
+        ("ip.allocate", "dmz", "behind it"),
+        ("ip.release", "lan", "a"),
+        ("ip.allocate", "lan", "new"),
+        ("ip.release", "lan", "b"),
+        ("ip.release", "dmz", "c"),
+        ("ip.release", "dmz", "nobody"),
+    ];
+    let mut clients: Vec<Client> = asks.iter().map(|_| server.client()).collect();
+    for ((method, network, owner), client) in asks.iter().zip(&mut clients) {
+        client.send(method, json!({"network": network, "owner": owner}));
+        assert!(client.silent_for(MOMENT));
+    }
+    server.store.let_go();
+    let answers: Vec<Value> = clients.iter_mut().map(Client::answer).collect();
+    let done: Vec<bool> = answers.iter().map(|answer| answer.get("result").is_some()).collect();
+    // What comes behind the grant in its network saw it.
+    assert_eq!(done, [true, true, true, false, false, true, true], "{answers:?}");
+    for refused in [&answers[3], &answers[4]] {
+        assert_eq!(refused["error"]["data"]["applied"], false, "{refused}");
+    }
+    let owners = |client: &mut Client, network: &str| -> Vec<String> {
+        let list = client.ok("ip.list", json!({ "network": network }));
+        let owner = |held: &Value| held["owner"].as_str().unwrap().to_owned();
+        list["reservations"].as_array().unwrap().iter().map(owner).collect()
+    };
+    assert_eq!(owners(&mut first, "lan"), ["b"]);
+    assert_eq!(owners(&mut first, "dmz"), ["under way", "behind it"]);
+    assert_eq!(server.store.loads_begun.load(Ordering::SeqCst), loads + 1, "one network lost something");
+}
+
+/// As before, and what is left has room for one of two.
+#[test]
+fn of_releases_that_do_not_all_fit_into_what_a_full_store_has_left_those_that_do_are_done() {
+    let server = TestServer::new();
+    let mut first = server.with_lan();
+    first.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    first.ok("ip.allocate", json!({"network": "lan", "owner": "large", "labels": noted(30)}));
+    first.ok("ip.allocate", json!({"network": "dmz", "owner": "small"}));
+    first.ok("ip.allocate", json!({"network": "dmz", "owner": "other"}));
+    server.store.next([Fault::None, Fault::None, Fault::Full]);
+    server.store.hold();
+    let asks = [
+        ("ip.renew", "dmz", "other"),
+        ("ip.renew", "dmz", "other"),
+        ("ip.release", "lan", "large"),
+        ("ip.release", "dmz", "small"),
+    ];
+    let mut clients: Vec<Client> = asks.iter().map(|_| server.client()).collect();
+    for (at, ((method, network, owner), client)) in asks.iter().zip(&mut clients).enumerate() {
+        let mut params = json!({"network": network, "owner": owner});
+        if *method == "ip.renew" {
+            params["ttl_seconds"] = json!(600 + at);
+        }
+        client.send(method, params);
+        assert!(client.silent_for(MOMENT));
+    }
+    *server.store.room.lock().unwrap() = Some(3_000);
+    server.store.let_go();
+    let answers: Vec<Value> = clients.iter_mut().map(Client::answer).collect();
+    let done: Vec<bool> = answers.iter().map(|answer| answer.get("result").is_some()).collect();
+    assert_eq!(done, [true, true, false, true], "{answers:?}");
+    assert_eq!(answers[2]["error"]["data"]["applied"], false, "{answers:?}");
+    assert!(message(&answers[2]).contains("3000 are left"), "{answers:?}");
+    *server.store.room.lock().unwrap() = None;
+    first.ok("ip.release", json!({"network": "lan", "owner": "large", "strict": true}));
+}
