@@ -263,7 +263,12 @@
 //! steps. `actors::committer::queue`; shown by `a_hot_network_leaves_its_neighbours_their_share_of_a_group`,
 //! `units_of_a_network_keep_their_order_however_groups_are_filled`,
 //! `a_network_that_remembers_much_is_closed_first_and_ends_in_slices`,
-//! `a_purge_that_was_broken_off_is_finished_by_whoever_has_the_network_next`.
+//! `a_purge_that_was_broken_off_is_finished_by_whoever_has_the_network_next`. *Somebody lets go of two hundred thousand addresses by one
+//! `ip.acquire` that is `exact`: for seconds no network is served, and over Redis the lease is lost.* So what is one commit and could
+//! be asked for in parts is refused where it is that much, and says how to part it, whatever the store would take at once; shown by
+//! `an_exact_acquire_keeps_nobody_waiting_for_as_much_as_the_store_would_take`,
+//! `what_can_be_asked_for_in_parts_keeps_redis_from_nobody_for_longer_than_a_subnet_that_moves`. *Otherwise:* a subnet moves whole or
+//! not at all, so its bound is what the store takes, and over Redis what lets a lease be renewed.
 //!
 //! **A panic is one `internal`.** *A bug leaves a network half changed in memory.* So changes are handed on only after they
 //! were applied; a panic loads the network again, and three in a minute stop it and no other. Shown by

@@ -79,6 +79,9 @@ pub const UNIT_BYTES_MAX: usize = BATCH_BYTES_MAX / 4;
 /// Bytes of what must become durable together: a segment of the log holds it. Only the move of a subnet can come near, with
 /// some 600 000 reservations of usual length; beyond it is refused.
 pub const ACT_BYTES_MAX: usize = 48 << 20;
+/// Bytes of one commit of what can be asked for in parts as well, so that nobody else waits for it long: an `ip.acquire` that is
+/// `exact`, the plan of a deployment and its end. Some 90 000 reservations of usual length that are let go.
+pub const PARTED_BYTES_MAX: usize = 8 << 20;
 /// Bytes of the move of a subnet over Redis, which answers nobody else meanwhile: some 100 000 reservations, half a
 /// second, and into a network with blocks some two tenths of a second more, of however many lengths those are. With several times
 /// as many no answer would come in time, and leases would not be renewed.
@@ -287,7 +290,7 @@ const _: () = assert!(NODE_LEASE_LAPSES_MS < NODE_LEASE_MS && NODE_LEASE_RENEWED
 const _: () = assert!(HANDOVER_QUIET_MS + NODE_LEASE_MS <= HANDOVER_HOLD_MS);
 const _: () = assert!(SHARDS_OF_NEW > 0 && SHARDS_OF_NEW <= SHARDS_MAX);
 const _: () = assert!(UNIT_CHANGES_MAX <= BATCH_CHANGES_MAX);
-const _: () = assert!(BATCH_BYTES_MAX <= ACT_BYTES_MAX);
+const _: () = assert!(BATCH_BYTES_MAX <= PARTED_BYTES_MAX && PARTED_BYTES_MAX <= ACT_BYTES_MAX);
 const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(ACQUIRE_IPS_MAX * 2 <= BATCH_CHANGES_MAX);
 const _: () = assert!(LINE_BYTES_MAX <= BODY_BYTES_MAX);

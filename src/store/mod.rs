@@ -154,6 +154,14 @@ pub struct StoreInfo {
     pub restored_from: Option<u128>,
 }
 
+impl StoreInfo {
+    /// Bytes of one commit of what can be asked for in parts: nobody need wait for more of it than for a subnet that moves, nor
+    /// for as much as that where the store would take it.
+    pub fn parted_bytes_max(&self) -> usize {
+        self.move_bytes_max.min(crate::limits::PARTED_BYTES_MAX)
+    }
+}
+
 /// Whether the store can take changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreHealth {

@@ -247,15 +247,27 @@ fn what_lets_many_go_needs_no_commit_that_holds_them_all() {
 /// what else is under way in the network goes on.
 #[test]
 fn an_exact_acquire_that_lets_go_of_too_much_is_refused_and_says_how_to_go_on() {
-    const COUNT: usize = 600;
-    let dir = tempfile::tempdir().unwrap();
     let options = EmbeddedOptions { segment_bytes: 4 * limits::BATCH_BYTES_MAX as u64, ..EmbeddedOptions::default() };
+    exact_is_refused(options, 600);
+}
+
+/// However much the store takes at once: all networks stand still while that is done.
+#[test]
+fn an_exact_acquire_keeps_nobody_waiting_for_as_much_as_the_store_would_take() {
+    let room = EmbeddedOptions::default();
+    assert!(room.segment_bytes > 4 * limits::PARTED_BYTES_MAX as u64);
+    exact_is_refused(room, 800);
+}
+
+/// An owner of so many reservations with all that one can have asks for one of them and no more.
+fn exact_is_refused(options: EmbeddedOptions, count: usize) {
+    let dir = tempfile::tempdir().unwrap();
     let server = TestServer::over(Arc::new(EmbeddedStore::open(dir.path(), 4, options).unwrap()), |_| ());
     let mut client = server.client();
     for (name, cidr) in [("lan", "10.0.0.0/16"), ("dmz", "10.1.0.0/16")] {
         client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
     }
-    for slot in 0..COUNT {
+    for slot in 0..count {
         let mut ask = json!({"network": "lan", "owner": "many", "slot": slot.to_string(), "brief": true});
         ask.as_object_mut().unwrap().extend(everything().as_object().unwrap().clone());
         client.ok("ip.allocate", ask);
@@ -270,10 +282,11 @@ fn an_exact_acquire_that_lets_go_of_too_much_is_refused_and_says_how_to_go_on() 
                 (&error["data"]["kind"], &error["data"]["field"]),
                 (&json!("invalid_argument"), &json!("exact"))
             );
-            assert!(error["message"].as_str().unwrap().contains("owner.release"), "{error}");
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains("owner.release") && message.contains("at most"), "{error}");
         }
     }
-    assert_eq!(client.ok("ip.list", json!({"owner": "many", "count_only": true}))["count"], json!(COUNT));
+    assert_eq!(client.ok("ip.list", json!({"owner": "many", "count_only": true}))["count"], json!(count));
     let few = json!({"owner": "few", "ips": [one], "exact": true});
     assert_eq!(client.ok("ip.acquire", few)["reservations"].as_array().unwrap().len(), 1);
 }

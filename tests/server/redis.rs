@@ -9,10 +9,10 @@ use allod::core::types::Generation;
 use allod::serve::Ended;
 use allod::store::redis::{RedisOptions, RedisStore};
 use allod::store::{Act, Batch, Seq, ShardId, Store, Token};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::redis_server::Server;
-use crate::support::{TestServer, http, line};
+use crate::support::{Client, TestServer, http, line};
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
@@ -140,6 +140,59 @@ fn a_subnet_with_more_in_it_than_may_move_at_once_stays_where_it_is() {
     let said = error["message"].as_str().unwrap();
     assert!(error["data"]["kind"] == "in_use" && said.contains("at most 4096 may move at once"), "{error}");
     assert_eq!(client.ok("ip.list", json!({"network": "from", "count_only": true}))["count"], 200);
+}
+
+/// Nor does it wait so long for anything else that can be asked for in parts, though a commit of Redis may be much longer.
+#[test]
+fn what_can_be_asked_for_in_parts_keeps_redis_from_nobody_for_longer_than_a_subnet_that_moves() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let options = RedisOptions { move_bytes_max: 4_096, ..redis.options() };
+    let server = TestServer::over(Arc::new(RedisStore::open(options).unwrap()), |_| {});
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let refused = |client: &mut Client, method: &str, params: Value, field: &str, what_to_do: &str| {
+        for dry_run in [false, true] {
+            let mut params = params.clone();
+            if method != "deployment.plan" {
+                params["dry_run"] = json!(dry_run);
+            }
+            let error = client.call(method, params)["error"].clone();
+            assert_eq!((&error["data"]["kind"], &error["data"]["field"]), (&json!("invalid_argument"), &json!(field)));
+            let said = error["message"].as_str().unwrap();
+            assert!(said.contains("at most 4096 may become durable at once") && said.contains(what_to_do), "{said}");
+        }
+    };
+    let many: Value = (0..100).map(|at| json!({"id": format!("m{at}"), "networks": [{"network": "lan"}]})).collect();
+    for method in ["deployment.plan", "deployment.apply"] {
+        let many = json!({"deployment": "many", "instances": many});
+        refused(&mut client, method, many, "instances", "make several deployments");
+    }
+    for at in 0..4 {
+        let ips = vec![json!({"network": "lan"}); 50];
+        let slots = format!("{at}-");
+        client.ok("ip.acquire", json!({"scope": "s", "owner": "web", "slot_prefix": slots, "ips": ips}));
+    }
+    let exact = json!({"scope": "s", "owner": "web", "exact": true, "ips": [{"network": "lan"}, {"network": "dmz"}]});
+    refused(&mut client, "ip.acquire", exact, "exact", "owner.release");
+    let none = json!({"deployment": "s", "instances": []});
+    refused(&mut client, "deployment.apply", none, "instances", "let go first of what is wished no more");
+    client.ok("scope.release", json!({"scope": "s"}));
+
+    // What several plans left goes with the commit of the last one, for some instances at a time.
+    let mut last = Value::Null;
+    for plan in ["a", "b", "c", "d", "e", "f"] {
+        let of_plan = |at: u8| json!({"id": format!("{plan}{at}"), "networks": [{"network": "lan"}]});
+        let wishes: Value = (0..12).map(of_plan).collect();
+        last = client.ok("deployment.apply", json!({"deployment": "shop", "instances": wishes}))["plan"].clone();
+    }
+    let all = json!({"deployment": "shop", "plan": last});
+    refused(&mut client, "deployment.commit", all.clone(), "instances", "name some `instances` at a time");
+    for plan in ["a", "b", "c", "d", "e"] {
+        let some: Vec<String> = (0..12).map(|at| format!("{plan}{at}")).collect();
+        client.ok("deployment.commit", json!({"deployment": "shop", "plan": last, "instances": some}));
+    }
+    client.ok("deployment.commit", all);
+    assert_eq!(client.ok("ip.list", json!({"scope": "shop", "count_only": true}))["count"], 12);
 }
 
 /// All of a /16 is not that much.

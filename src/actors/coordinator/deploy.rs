@@ -26,6 +26,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
+use self::record::Conclusion;
 use super::joint::{Holds, rank, seen_of};
 use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes};
@@ -184,13 +185,13 @@ impl Coordinator {
         }
         let record = recorded(before, &order, &decided, wall);
         let answer = answered(&order, decided.outcomes, decided.plan);
-        if order.apply && !self.dry_run {
-            let record = (Some(Arc::new(record)), "make several deployments of it");
-            self.conclude(&seat, (holds, seen), decided.parts, record).await?;
+        let fewer = if answer.obsolete.is_empty() {
+            "make several deployments of it"
         } else {
-            drop(holds);
-            self.durable(seen).await?;
-        }
+            "let go first of what is wished no more (ip.release, owner.release), or make several deployments of it"
+        };
+        let ends = if order.apply && !self.dry_run { Conclusion::Commit } else { Conclusion::Look };
+        self.conclude(&seat, (holds, seen), decided.parts, (Some(Arc::new(record)), fewer), ends).await?;
         Ok(Done::Deployed(Box::new(answer)))
     }
 

@@ -45,22 +45,28 @@ impl NetworkActor {
         transaction: Option<TransactionId>,
         dry_run: bool,
     ) -> Result<Result<(Decision, Claims), Box<Fault>>, ()> {
+        let acquire = if let Command::Acquire(ask) = command { Some(&**ask) } else { None };
+        // What is far too much is counted, and nothing is made of it.
+        if let Some(ask) = acquire
+            && let Err(refusal) = self.little_enough(self.network.lets_go_bytes_least(ask))
+        {
+            return Ok(Err(refusal.into()));
+        }
         let mut moment = command::Context { mac_elsewhere: self.mac_elsewhere(command, transaction), ..moment };
         for _ in 0..ATTEMPTS {
             let decision = match self.decide_wary(command, moment)? {
                 Ok(decision) => decision,
                 Err(fault) => return Ok(Err(self.naming_where(fault, moment.mac_elsewhere))),
             };
+            if let Some(Err(refusal)) = acquire.map(|_| self.little_enough(bytes_of(&decision.steps))) {
+                return Ok(Err(refusal.into()));
+            }
             let room =
                 if command.lets_go() { self.taken_by_store(&decision.steps, dry_run) } else { Ok(Claimed::default()) };
             let room = match room {
                 Ok(room) => room,
                 Err(fault) => return Ok(Err(fault)),
             };
-            let bytes = if matches!(command, Command::Acquire(_)) { bytes_of(&decision.steps) } else { 0 };
-            if bytes > self.shared.info.act_bytes_max {
-                return Ok(Err(Refusal::too_much_at_once(bytes, self.shared.info.act_bytes_max).into()));
-            }
             let MacChanges { gained, .. } = self.mac_changes(&decision.steps);
             if gained.is_empty() {
                 return Ok(Ok((decision, Claims { room, ..Claims::default() })));
@@ -78,6 +84,12 @@ impl NetworkActor {
         }
         let problem = "no free MAC was found under the network's prefix; set another `l2.mac_prefix`".to_owned();
         Ok(Err(Refusal::Taken { problem, network: None, address: None, held_by: None, used_in: None }.into()))
+    }
+
+    /// Refuses an acquire that lets go of more than nobody else need wait for.
+    fn little_enough(&self, bytes: usize) -> Result<(), Refusal> {
+        let bytes_max = self.shared.info.parted_bytes_max();
+        if bytes > bytes_max { Err(Refusal::too_much_at_once(bytes, bytes_max)) } else { Ok(()) }
     }
 
     /// Where nothing new is taken, what lets go is; but it may grant, as when it keeps a promise. The store would refuse that, and

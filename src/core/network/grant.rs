@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Network;
+use super::configure::STEP_BYTES_LEAST;
 use super::draft::{Draft, held_by};
 use super::holdings::covered;
 use super::refused::FirstRefused;
@@ -90,6 +91,17 @@ impl Network {
         let released = others.into_iter().map(|(address, _)| address).filter(|at| !given.contains(at)).collect();
         grants.sort_unstable_by_key(|(index, _)| *index);
         Ok(draft.finish(Outcome::Acquired { grants, released }))
+    }
+
+    /// Bytes of a commit that an acquire takes at least for what it lets go because it is `exact`.
+    ///
+    /// Cost: O(1).
+    pub fn lets_go_bytes_least(&self, ask: &Acquire) -> usize {
+        if !ask.exact {
+            return 0;
+        }
+        let goes = self.holdings.owner_count(&ask.scope, &ask.owner).saturating_sub(ask.items.len() as u64) as usize;
+        goes.saturating_mul(STEP_BYTES_LEAST + ask.scope.as_str().len() + ask.owner.as_str().len())
     }
 
     /// What the owner holds in slots that an acquire does not name.

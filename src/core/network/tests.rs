@@ -499,6 +499,19 @@ fn an_exact_acquire_lets_go_what_it_does_not_name_within_the_limit() {
 }
 
 #[test]
+fn of_an_exact_acquire_what_it_lets_go_is_counted_before_anything_is_made_of_it() {
+    let mut net = Net::with(|config| config.cooldown_seconds = 0, vec![subnet("10.0.0.0/24", 0)]);
+    let slots: Vec<String> = (0..50).map(|slot| slot.to_string()).collect();
+    let all = slots.iter().map(|slot| (slot.as_str(), None, false)).collect();
+    net.run(&Command::Acquire(Box::new(acquire(all)))).unwrap();
+    let mut ask = acquire(vec![("3", None, false)]);
+    assert_eq!(net.network.lets_go_bytes_least(&ask), 0, "all stays");
+    ask.exact = true;
+    let texts = ask.scope.as_str().len() + ask.owner.as_str().len();
+    assert_eq!(net.network.lets_go_bytes_least(&ask), 49 * (16 + texts));
+}
+
+#[test]
 fn loading_the_entries_of_a_network_gives_the_same_network() {
     let mut net = Net::with(|config| config.cooldown_seconds = 60, vec![subnet("10.0.0.0/26", 0)]);
     for n in 0..20 {

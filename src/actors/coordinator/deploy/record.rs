@@ -21,11 +21,21 @@ use crate::actors::{Applied, Fault};
 use crate::core::command::{Command, Filter};
 use crate::core::deployment::{Deployment, Settle, Stage};
 use crate::core::outcome::Outcome;
+use crate::core::plural::counted;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Key, State, Step};
 use crate::core::types::Scope;
 use crate::limits::LIST_PAGE_RECORDS_MAX;
 use crate::store;
+
+/// What becomes of what was decided about a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Conclusion {
+    /// It is committed.
+    Commit,
+    /// It is only told, when all that it saw is durable.
+    Look,
+}
 
 /// A deployment that nobody else acts on.
 pub(super) struct DeploymentSeat {
@@ -76,14 +86,15 @@ impl Coordinator {
         UnitPart::new(Arc::clone(&known.lane), known.incarnation, vec![act])
     }
 
-    /// Commits the networks' parts and the record, if it changes, and notes it. More than one commit holds is refused, with
-    /// `fewer` for what to do.
+    /// Commits the networks' parts and the record, if it changes, and notes it. More than nobody else need wait for is refused,
+    /// also where it is only looked what would be, with `fewer` for what to do.
     pub(super) async fn conclude(
         &self,
         seat: &DeploymentSeat,
         (holds, seen): (Holds, SeenMemories),
         mut parts: Vec<UnitPart>,
         (record, fewer): (Option<Arc<Deployment>>, &str),
+        conclusion: Conclusion,
     ) -> Result<(), Box<Fault>> {
         let known = &seat.known;
         let changed = record != known.record;
@@ -91,11 +102,19 @@ impl Coordinator {
             parts.push(self.record_part(known, record.as_ref()));
         }
         let bytes: usize = parts.iter().map(|part| part.bytes).sum();
-        let max = self.shared.info.act_bytes_max;
-        if bytes > max {
-            let problem = format!("change {bytes} bytes, and what becomes durable at once is at most {max}; {fewer}");
+        let bytes_max = self.shared.info.parted_bytes_max();
+        if bytes > bytes_max {
+            let changes = counted(parts.iter().map(|part| part.changes).sum::<usize>(), "record");
+            let problem = format!(
+                "are too many: {changes} would change, which takes {bytes} bytes of one commit, for which everybody else waits, and at \
+                 most {bytes_max} may become durable at once; {fewer}"
+            );
             drop(holds);
             return Err(self.seen_durably(seen, Refusal::invalid("instances", problem).into()).await);
+        }
+        if conclusion == Conclusion::Look {
+            drop(holds);
+            return self.durable(seen).await;
         }
         let name = record.as_ref().or(known.record.as_ref()).map(|record| record.name.clone());
         let (Some(name), true) = (name, changed) else { return commit(&self.shared, holds, parts, None).await };
@@ -181,12 +200,15 @@ impl Coordinator {
             && !self.dry_run
         {
             let holds = Holds::of(&self.shared, &[]).await?;
-            self.conclude(&seat, (holds, Vec::new()), Vec::new(), (None, "")).await.map_err(|fault| match *fault {
-                // What it held was let go all the same.
-                Fault::Unavailable { problem, .. } => {
-                    Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
+            let nothing_else = (holds, Vec::new());
+            self.conclude(&seat, nothing_else, Vec::new(), (None, ""), Conclusion::Commit).await.map_err(|fault| {
+                match *fault {
+                    // What it held was let go all the same.
+                    Fault::Unavailable { problem, .. } => {
+                        Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
+                    }
+                    fault => Box::new(fault),
                 }
-                fault => Box::new(fault),
             })?;
         }
         Ok(done)

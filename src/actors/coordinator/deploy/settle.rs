@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::record::Conclusion;
 use crate::actors::Fault;
 use crate::actors::committer::UnitPart;
 use crate::actors::coordinator::joint::{Holds, seen_of};
@@ -140,13 +141,9 @@ impl Coordinator {
                 return Err(self.seen_durably(seen, fault).await);
             }
         };
-        if self.dry_run {
-            drop(holds);
-            self.durable(seen).await?;
-        } else {
-            let record = (Some(Arc::new(record)), "name some instances at a time");
-            self.conclude(&seat, (holds, seen), decided.parts, record).await?;
-        }
+        let record = (Some(Arc::new(record)), "name some `instances` at a time");
+        let ends = if self.dry_run { Conclusion::Look } else { Conclusion::Commit };
+        self.conclude(&seat, (holds, seen), decided.parts, record, ends).await?;
         decided.let_go.sort_unstable();
         Ok(Done::Settled(decided.let_go))
     }

@@ -39,6 +39,7 @@ use crate::limits;
 pub use network::create;
 pub use pool::differs_from as pool_differs_from;
 pub use subnet::differs_from as subnet_differs_from;
+pub(super) use subnet_move::STEP_BYTES_LEAST;
 pub use subnets::taken_by as subnets_taken_by;
 
 impl Network {

@@ -122,7 +122,7 @@ fn cut_at(range: Range, entries: Entries) -> (Vec<Step>, Entries) {
 }
 
 /// Bytes that a step takes for what leaves or arrives, beside the texts of its record: fewer than any does.
-const STEP_BYTES_LEAST: usize = 16;
+pub(in crate::core::network) const STEP_BYTES_LEAST: usize = 16;
 
 /// Bytes that an entry takes when it moves, at least: its record is written where it leaves, as what was there before, and where
 /// it arrives. What cools or is declined leaves without.
