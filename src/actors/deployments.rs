@@ -4,7 +4,12 @@
 //! are, so a record has one writer at a time. What stands in the table is durable. A record has a [`Lane`] as a network
 //! has: when a commit is in doubt its incarnation rises, and whoever needs the record next loads it again.
 //!
-//! Neighbours: `coordinator::deploy` writes it. Review notes: is a record put here only when its commit was acknowledged?
+//! **A name of which there is no record stays only while that is in doubt.** *The store takes nothing for an hour, and somebody
+//! applies deployments of ever new names: the table grows, and whoever lists deployments then waits for each of them.* So it is
+//! taken out where its commit certainly came to nothing, and where the store is found to have none.
+//!
+//! Neighbours: `coordinator::deploy` writes it. Review notes: is a record put here only when its commit was acknowledged? Is a
+//! name taken out only where nobody has its lane any more?
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -87,7 +92,7 @@ impl Deployments {
         table.insert(name.clone(), known);
     }
 
-    /// It was deleted, durably.
+    /// It was deleted, durably; or there is none, and nothing that is under way would make it.
     pub fn remove(&self, name: &Scope) {
         let gone = self.table.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         if let Some(record) = gone.and_then(|known| known.record) {

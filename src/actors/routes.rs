@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use actix::Addr;
@@ -49,6 +49,8 @@ pub struct Lane {
     pub durable: AtomicU64,
     /// Shard time at which something of it ends by itself next, a lease, a cooldown or a probation; [`NOTHING_ENDS`] if nothing.
     pub ends_next: AtomicU64,
+    /// The store has something else of it than the memory had that a commit was decided on: what it has is to be read.
+    belied: AtomicBool,
     /// What of it became durable.
     pub deeds: Deeds,
     /// The reactor thread of its actor; none before it has one.
@@ -66,9 +68,20 @@ impl Lane {
             settled: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             ends_next: AtomicU64::new(NOTHING_ENDS),
+            belied: AtomicBool::new(false),
             deeds: Deeds::default(),
             place: OnceLock::new(),
         }
+    }
+
+    /// A commit found something else in the store than it expected.
+    pub fn belie(&self) {
+        self.belied.store(true, Ordering::Release);
+    }
+
+    /// Is it known that the store has something else than memory had once?
+    pub fn is_belied(&self) -> bool {
+        self.belied.load(Ordering::Acquire)
     }
 
     /// The reactor thread of its actor, if it has one.

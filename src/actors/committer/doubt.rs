@@ -163,6 +163,7 @@ impl Committer {
         let units: Vec<(Unit, Applied, bool)> = under_way.chain(behind).collect();
         let given_up: Vec<&Unit> = units.iter().map(|(unit, ..)| unit).collect();
         if all {
+            given_up.iter().flat_map(|unit| &unit.parts).for_each(|part| part.lane.belie());
             given_up.iter().for_each(|unit| self.disown(unit))
         } else {
             self.disown_changed(&given_up)

@@ -202,7 +202,7 @@ impl Drop for LockedAct {
 
 impl Coordinator {
     /// Who asks what an act must know when whoever acts may be gone.
-    fn of_itself(shared: &Arc<Shared>) -> Self {
+    pub(super) fn of_itself(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
             by: CompactString::const_new("coordinator"),

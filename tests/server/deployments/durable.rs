@@ -3,12 +3,13 @@
 use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Deployment, automatic, is, named, slots};
 use crate::faulty::Fault;
 use crate::stores;
-use crate::support::TestServer;
+use crate::support::{Client, TestServer};
 
 /// Long enough for an answer that does not wait.
 const MOMENT: Duration = Duration::from_millis(150);
@@ -60,6 +61,53 @@ fn an_apply_that_the_store_did_not_take_leaves_nothing_and_can_be_repeated() {
     assert_eq!(shop.client.ok("deployment.list", json!({}))["deployments"].as_array().unwrap().len(), 1);
     let next = shop.apply(&automatic(&["b"]));
     assert!(next["plan"].as_u64() > applied["plan"].as_u64());
+}
+
+/// How often a shard is read for a list of deployments, of which there are none.
+fn loads_of_a_list(server: &TestServer, client: &mut Client) -> u64 {
+    let before = server.store.loads_begun.load(Ordering::SeqCst);
+    assert_eq!(client.ok_soon("deployment.list", json!({}))["deployments"], json!([]));
+    server.store.loads_begun.load(Ordering::SeqCst) - before
+}
+
+#[test]
+fn of_names_that_came_to_nothing_while_nothing_was_taken_nothing_is_remembered() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.always(Fault::Full);
+    for n in 0..20 {
+        let ask = json!({"deployment": format!("never-{n}"), "instances": []});
+        assert_eq!(client.call("deployment.apply", ask)["error"]["data"]["applied"], false);
+    }
+    server.store.always(Fault::None);
+    assert_eq!(loads_of_a_list(&server, &mut client), 0, "nothing is in doubt");
+    // Where memory and store disagree, what the store has is read all the same.
+    server.store.next([Fault::Mismatch]);
+    let ask = json!({"deployment": "never", "instances": []});
+    assert_eq!(client.call("deployment.apply", ask)["error"]["data"]["applied"], false);
+    assert_eq!((loads_of_a_list(&server, &mut client), loads_of_a_list(&server, &mut client)), (1, 0));
+}
+
+#[test]
+fn whatever_names_are_in_doubt_each_shard_is_read_for_all_of_them() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.always(Fault::UnknownNotApplied);
+    let mut clients: Vec<Client> = (0..40).map(|_| server.client()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send("deployment.apply", json!({"deployment": format!("unknown-{n}"), "instances": []}));
+    }
+    let unknown = clients.iter_mut().filter_map(|client| {
+        let error = client.answer()["error"].clone();
+        assert_eq!(error["data"]["kind"], "unavailable");
+        (error["data"]["applied"] == "unknown").then_some(())
+    });
+    assert!(unknown.count() > 8, "as many as make a difference");
+    server.store.always(Fault::None);
+    // The first of a shard is read at once, the others together behind it.
+    let loads = loads_of_a_list(&server, &mut client);
+    assert!((1..=8).contains(&loads), "{loads} loads of 4 shards");
+    assert_eq!(loads_of_a_list(&server, &mut client), 0);
 }
 
 #[test]

@@ -8,12 +8,13 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use super::length::{AnswerLength, too_much_held};
 use crate::actors::committer::{Reload, UnitPart};
 use crate::actors::coordinator::configure::is_gone;
 use crate::actors::coordinator::joint::{Holds, SeenMemories, commit};
-use crate::actors::coordinator::locked::LockedAct;
+use crate::actors::coordinator::locked::{LockedAct, is_in_doubt};
 use crate::actors::coordinator::{Coordinator, Done, Outcomes, lost};
 use crate::actors::deployments::KnownRecord;
 use crate::actors::routes::Lane;
@@ -52,7 +53,10 @@ impl Coordinator {
         let mut known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
         if !known.stands() {
             known = self.reloaded(known.lane).await?;
-            self.shared.deployments.put(name, known.clone());
+            match known.record {
+                Some(_) => self.shared.deployments.put(name, known.clone()),
+                None => self.shared.deployments.remove(name),
+            }
         }
         Ok(DeploymentSeat { known, _locked: locked })
     }
@@ -118,9 +122,16 @@ impl Coordinator {
         }
         let name = record.as_ref().or(known.record.as_ref()).map(|record| record.name.clone());
         let (Some(name), true) = (name, changed) else { return commit(&self.shared, holds, parts, None).await };
-        // Its lane must be found again, whatever becomes of the commit.
+        // Its lane must be found again while nobody knows what became of the commit.
         self.shared.deployments.put(&name, known.clone());
-        commit(&self.shared, holds, parts, None).await?;
+        if let Err(fault) = commit(&self.shared, holds, parts, None).await {
+            let is_none = known.record.is_none() && !is_in_doubt(&fault) && !known.lane.is_belied();
+            // Of a name that came to nothing nothing is remembered: there may be ever new ones while nothing is taken.
+            if is_none {
+                self.shared.deployments.remove(&name);
+            }
+            return Err(fault);
+        }
         match record {
             Some(record) => {
                 let known = KnownRecord { record: Some(record), ..known.clone() };
@@ -180,8 +191,14 @@ impl Coordinator {
 
     /// `deployment.list`.
     pub(in crate::actors::coordinator) async fn deployments(&self, after: Option<Scope>, limit: usize) -> Outcomes {
+        // All at once: a shard is read for all who ask for something of it meanwhile.
+        let mut seats = JoinSet::new();
         for name in self.shared.deployments.doubtful() {
-            drop(self.seat(&name).await?);
+            let asker = Self::of_itself(&self.shared);
+            seats.spawn(async move { asker.seat(&name).await.map(drop) });
+        }
+        while let Some(seat) = seats.join_next().await {
+            seat.map_err(|_| lost())??;
         }
         let (page, more) = self.shared.deployments.page(after.as_ref(), limit);
         let next = page.last().filter(|_| more).map(|last| last.name.clone());
