@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use super::codec::{self, CodecError};
-use super::{Batch, Digest, Seq, ShardId, StoreError, fence};
-use crate::core::state::Key;
+use super::{Batch, Digest, Seq, ShardId, StoreError, TransactionId, fence};
+use crate::core::state::{EventKind, Key};
 use crate::core::types::{NetworkId, Place, WallTime};
 
 /// Part of a shard's line: the batches behind `after`, up to `until` and with it.
@@ -50,6 +50,15 @@ pub struct Glance<'a> {
     pub held: [Option<(u8, &'a str, &'a str)>; 2],
 }
 
+/// Transactions by which holdings go from one network to another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Passing {
+    /// With something that leaves here.
+    pub leaves: Vec<TransactionId>,
+    /// With something that arrives here.
+    pub arrives: Vec<TransactionId>,
+}
+
 impl RecordedBatch {
     /// The batch.
     ///
@@ -80,7 +89,8 @@ impl RecordedBatch {
     /// As of [`RecordedBatch::decode`].
     pub fn any(&self, mut is: impl FnMut(&Glance<'_>) -> bool) -> Result<bool, StoreError> {
         let mut found = false;
-        let walked = codec::walk_acts(&self.bytes, |network, wall, step| {
+        let walked = codec::walk_acts(&self.bytes, |act, step| {
+            let (network, wall) = (act.network, act.wall);
             if let Some((_, before)) = step.event().filter(|_| !found) {
                 found = match step.key {
                     Key::Address(_) => {
@@ -95,6 +105,34 @@ impl RecordedBatch {
         });
         walked.map_err(|error| self.damaged(&error))?;
         Ok(found)
+    }
+
+    /// What goes with it from one network to another, by the transactions of that.
+    ///
+    /// # Errors
+    /// As of [`RecordedBatch::decode`].
+    pub fn passing(&self) -> Result<Passing, StoreError> {
+        let mut passing = Passing::default();
+        let walked = codec::walk_acts(&self.bytes, |act, step| {
+            let is_holding = matches!(step.key, Key::Address(_));
+            let (Some(transaction), Some((EventKind::Transferred, before)), true) =
+                (act.transaction, step.event(), is_holding)
+            else {
+                return Ok::<(), CodecError>(());
+            };
+            let of = match (step.state, before) {
+                (None, _) => &mut passing.leaves,
+                (Some(_), None) => &mut passing.arrives,
+                // From one owner to another.
+                (Some(_), Some(_)) => return Ok(()),
+            };
+            if of.last() != Some(&transaction) {
+                of.push(transaction);
+            }
+            Ok(())
+        });
+        walked.map_err(|error| self.damaged(&error))?;
+        Ok(passing)
     }
 
     fn damaged(&self, problem: &dyn std::fmt::Display) -> StoreError {

@@ -6,6 +6,7 @@ use allod::actors::committer::COMMIT_DEADLINE;
 use allod::limits::BATCH_BYTES_MAX;
 use serde_json::{Value, json};
 
+use crate::history::history;
 use crate::support::{Client, TestServer};
 
 fn create(client: &mut Client, name: &str, cidr: &str, limits: Value) {
@@ -140,4 +141,60 @@ fn who_follows_a_realm_is_told_that_a_subnet_leaves_before_it_arrives() {
         let both = [transferred(), transferred()];
         assert_eq!(both, [(json!(pair[0]), true, false), (json!(pair[1]), false, true)], "{pair:?}");
     }
+}
+
+/// Also where what moves is more than is read at once.
+#[test]
+fn what_moves_is_told_to_leave_before_it_arrives_out_of_the_store_too() {
+    let open = crate::stores::reopened(4);
+    let server = TestServer::over(open(), |_| {});
+    let mut client = server.client();
+    let since = client.ok("ip.list", json!({}))["cursor"].clone();
+    let names: Vec<String> = (0..6).map(|number| format!("net-{number}")).collect();
+    for name in &names {
+        client.ok("network.create", json!({"name": name}));
+    }
+    for cidr in ["10.0.0.0/24", "10.1.0.0/24"] {
+        client.ok("subnet.add", json!({"network": "net-0", "cidr": cidr}));
+    }
+    client.ok("ip.claim", json!({"network": "net-0", "address": "10.0.0.5", "owner": "small"}));
+    let labels: serde_json::Map<String, Value> =
+        (0..32).map(|at| (format!("label-{at}"), json!("x".repeat(256)))).collect();
+    let ips = vec![json!({"network": "net-0", "subnet": "10.1.0.0/24"}); 150];
+    client.ok("ip.acquire", json!({"owner": "large", "ips": ips, "labels": labels, "brief": true}));
+    let there_and_back: Vec<&String> = names.iter().chain(names.iter().rev().skip(1)).collect();
+    for pair in there_and_back.windows(2) {
+        for cidr in ["10.0.0.0/24", "10.1.0.0/24"] {
+            client.ok("subnet.move", json!({"network": pair[0], "subnet": cidr, "to": pair[1]}));
+        }
+    }
+    drop(client);
+    server.running.stop();
+
+    let expected: Vec<String> = there_and_back
+        .windows(2)
+        .flat_map(|pair| [format!("leaves {}", pair[0]), format!("arrives {}", pair[1])])
+        .collect();
+    let way_of = |address: &str, events: &[Value]| {
+        let of_it = events.iter().filter(|event| event["type"] == "transferred" && event["address"] == address);
+        let step = |event: &Value| {
+            let how = if event.get("after").is_some() { "arrives" } else { "leaves" };
+            format!("{how} {}", event["network"].as_str().unwrap())
+        };
+        of_it.map(step).collect::<Vec<_>>()
+    };
+    let server = TestServer::over(open(), |_| {});
+    let mut client = server.client();
+    let mut watcher = server.client();
+    watcher.ok("events.watch", json!({"since": since}));
+    let mut seen = Vec::new();
+    while seen.iter().filter(|event: &&Value| event["type"] == "transferred").count() < 2 * 10 * 151 {
+        seen.push(crate::watch::event(&mut watcher));
+    }
+    for address in ["10.0.0.5", "10.1.0.1", "10.1.0.150"] {
+        assert_eq!(way_of(address, &seen), expected, "watched: {address}");
+        let told = history(&mut client, json!({"address": address}));
+        assert_eq!(way_of(address, &told), expected, "in the history: {address}");
+    }
+    assert_eq!(way_of("10.1.0.150", &history(&mut client, json!({}))), expected, "in the history of all");
 }

@@ -39,6 +39,7 @@ pub mod held;
 pub mod history;
 mod lost;
 pub mod names;
+mod order;
 pub mod page;
 mod scan;
 pub(super) mod scribe;

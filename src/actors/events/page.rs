@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::cursor::told;
 use super::filter::Filter;
 use super::happened::{Happened, Teller};
+use super::order::{self, Ordered};
 use super::{Cursor, DurableGroup, Feed, Inner, LastGroups, WANTED_FOR_MS, lost};
 use crate::actors::committer::chain;
 use crate::actors::service::Shared;
@@ -230,13 +231,14 @@ async fn from_store(
         StoreError::Damaged(_) => NoPage::Damaged(error),
         error => NoPage::Fault(unread(error)),
     };
-    let recorded = shared.store.recorded(stretches, EVENTS_PAGE_BYTES).await.map_err(unread)?;
+    let recorded = shared.store.recorded(stretches.clone(), EVENTS_PAGE_BYTES).await.map_err(unread)?;
     if recorded.is_empty() {
         // It is durable: it was there.
         return Err(NoPage::Lost(TOO_OLD));
     }
+    let recorded = order::leaving_first(&*shared.store, filter, recorded, stretches).await.map_err(unread)?;
     let (mut events, mut teller) = (Vec::new(), Teller::new(filter, &shared.feed.names));
-    for one in &recorded {
+    for Ordered { batch: one, .. } in &recorded {
         let place = cursor.place(one.shard);
         let known = Digest(place.digest);
         let digest = if one.seq.0 == place.seq { one.digest.or(Some(known)) } else { one.follows(known) };

@@ -1,11 +1,14 @@
 //! Walks over the history from its beginning, or from a cursor, to its end: chapter by chapter where the index may have what
-//! is wanted, and what came after the last chapter. In order of time, and in each shard in the order in which it happened.
+//! is wanted, and what came after the last chapter. In order of time, in each shard in the order in which it happened, and what
+//! goes to another network leaves before it arrives (`order`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::cursor::told;
 use super::filter::Filter;
 use super::happened::{Happened, Teller};
+use super::order::{self, Ordered};
 use super::page::{CUT_OFF, unread};
 use super::{Cursor, lost};
 use crate::actors::Fault;
@@ -14,7 +17,7 @@ use crate::core::types::{Place, WallTime};
 use crate::limits::EVENTS_PAGE_BYTES;
 use crate::store::chapters::Chapter;
 use crate::store::history::{RecordedBatch, Stretch};
-use crate::store::{Digest, Seq, ShardId};
+use crate::store::{Digest, Seq, ShardId, TransactionId};
 
 /// Chapters that are passed over before who asks can look at the time. The filters of one take some microseconds.
 const PASSED_AT_ONCE: usize = 512;
@@ -63,7 +66,7 @@ impl<'a> Scan<'a> {
             if !gaps.is_empty() {
                 let recorded = self.shared.store.recorded(gaps, EVENTS_PAGE_BYTES).await.map_err(unread)?;
                 if !recorded.is_empty() {
-                    return self.piece(&recorded).await.map(Some);
+                    return self.piece(recorded).await.map(Some);
                 }
             }
             self.chapters.next();
@@ -87,7 +90,7 @@ impl<'a> Scan<'a> {
             }
             // A chapter is bounded; what is older than retention is not there any more.
             let recorded = self.shared.store.recorded(stretches, usize::MAX).await.map_err(unread)?;
-            return self.piece(&recorded).await.map(Some);
+            return self.piece(recorded).await.map(Some);
         }
         let stretches = self.stretches(|_| Some((Seq(0), Seq(u64::MAX))));
         if stretches.is_empty() {
@@ -98,7 +101,7 @@ impl<'a> Scan<'a> {
             // All of it is older than retention.
             return Ok(None);
         }
-        self.piece(&recorded).await.map(Some)
+        self.piece(recorded).await.map(Some)
     }
 
     /// What is left to be read of these parts of the shards.
@@ -119,12 +122,16 @@ impl<'a> Scan<'a> {
         }
     }
 
-    async fn piece(&mut self, recorded: &[RecordedBatch]) -> Result<Piece, Box<Fault>> {
+    async fn piece(&mut self, recorded: Vec<RecordedBatch>) -> Result<Piece, Box<Fault>> {
         let begin = self.cursor.clone();
+        let left = self.stretches(|_| Some((Seq(0), Seq(u64::MAX))));
+        let recorded = order::leaving_first(&*self.shared.store, self.filter, recorded, left).await.map_err(unread)?;
         let mut events: Vec<(WallTime, Happened)> = Vec::new();
-        let mut latest: Vec<(u16, WallTime)> = Vec::new();
+        let mut latest: HashMap<u16, WallTime> = HashMap::new();
+        // When what goes to another network had left.
+        let mut left: HashMap<TransactionId, WallTime> = HashMap::new();
         let mut teller = Teller::new(self.filter, &self.shared.feed.names);
-        for one in recorded {
+        for Ordered { batch: one, passing } in &recorded {
             let mut place = self.cursor.place(one.shard);
             let Some(digest) = digest_of(one, &place) else {
                 let common = lost::last_common(self.shared, &self.shards, &self.cursor).await.map_err(unread)?;
@@ -135,20 +142,15 @@ impl<'a> Scan<'a> {
                 continue;
             }
             let batch = one.decode().map_err(unread)?;
+            // A wall clock may go back; the order of a shard does not, and nothing arrives before it left.
+            let latest = latest.entry(one.shard.0).or_default();
+            *latest =
+                passing.arrives.iter().filter_map(|transaction| left.get(transaction).copied()).fold(*latest, Ord::max);
             teller.tell(&batch, digest, &mut place, usize::MAX, |event| {
-                // A wall clock may go back; the order of a shard does not.
-                let at = match latest.iter_mut().find(|(shard, _)| *shard == event.place.shard) {
-                    Some((_, at)) => {
-                        *at = event.wall.max(*at);
-                        *at
-                    }
-                    None => {
-                        latest.push((event.place.shard, event.wall));
-                        event.wall
-                    }
-                };
-                events.push((at, event));
+                *latest = event.wall.max(*latest);
+                events.push((*latest, event));
             });
+            left.extend(passing.leaves.iter().map(|transaction| (*transaction, *latest)));
             self.cursor.advance(place);
         }
         events.sort_by_key(|(at, _)| *at);

@@ -268,9 +268,9 @@ impl ChapterDraft {
     /// [`StoreError::Damaged`] if it cannot be read.
     pub fn add(&mut self, recorded: &RecordedBatch, digest: Digest) -> Result<(), StoreError> {
         let mut at = 0;
-        let walked = codec::walk_acts(&recorded.bytes, |network, wall, step| {
+        let walked = codec::walk_acts(&recorded.bytes, |act, step| {
             at += 1;
-            self.step(network, wall, &step, (recorded.seq.0, at))
+            self.step(act.network, act.wall, &step, (recorded.seq.0, at))
         });
         let header = walked.map_err(|error: CodecError| {
             let (seq, shard) = (recorded.seq.0, recorded.shard.0);

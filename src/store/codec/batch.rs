@@ -279,13 +279,17 @@ pub(crate) fn batch_header(reader: &mut Reader<'_>) -> Result<BatchHeader> {
     })
 }
 
-struct ActHeader {
-    network: NetworkId,
-    wall: WallTime,
+/// What is said of an act before its steps.
+pub(crate) struct ActHeader {
+    /// The network.
+    pub(crate) network: NetworkId,
+    /// When.
+    pub(crate) wall: WallTime,
     /// None: that of the act before.
     by: Option<CompactString>,
     reason: Option<CompactString>,
-    transaction: Option<TransactionId>,
+    /// What it is a part of.
+    pub(crate) transaction: Option<TransactionId>,
     steps: usize,
 }
 
@@ -348,13 +352,13 @@ pub(crate) fn walk_batch<'a, E: From<CodecError>>(
     bytes: &'a [u8],
     mut each: impl FnMut(NetworkId, RawStep<'a>) -> std::result::Result<(), E>,
 ) -> std::result::Result<BatchHeader, E> {
-    walk_acts(bytes, |network, _, step| each(network, step))
+    walk_acts(bytes, |act, step| each(act.network, step))
 }
 
-/// Shows every step of a batch with the time of its act, their states not decoded, in order.
+/// Shows every step of a batch with what is said of its act, their states not decoded, in order.
 pub(crate) fn walk_acts<'a, E: From<CodecError>>(
     bytes: &'a [u8],
-    mut each: impl FnMut(NetworkId, WallTime, RawStep<'a>) -> std::result::Result<(), E>,
+    mut each: impl FnMut(&ActHeader, RawStep<'a>) -> std::result::Result<(), E>,
 ) -> std::result::Result<BatchHeader, E> {
     let mut reader = Reader::new(bytes);
     let header = batch_header(&mut reader)?;
@@ -363,7 +367,7 @@ pub(crate) fn walk_acts<'a, E: From<CodecError>>(
         let act = act_header(&mut reader, before)?;
         before = Some((act.network, act.wall));
         for _ in 0..act.steps {
-            each(act.network, act.wall, raw_step(&mut reader)?)?;
+            each(&act, raw_step(&mut reader)?)?;
         }
     }
     reader.finish()?;
