@@ -198,3 +198,31 @@ fn what_moves_is_told_to_leave_before_it_arrives_out_of_the_store_too() {
     }
     assert_eq!(way_of("10.1.0.150", &history(&mut client, json!({}))), expected, "in the history of all");
 }
+
+/// A network has a name until it is renamed, and whoever waits for that meanwhile means what is called so afterwards.
+#[test]
+fn a_move_behind_a_rename_moves_nothing_by_the_old_name() {
+    let server = TestServer::new();
+    let mut client = with_two(&server);
+    let mut others = [server.client(), server.client(), server.client()];
+    server.store.hold();
+    client.send("network.update", json!({"network": "n", "set": {"name": "renamed"}}));
+    assert!(client.silent_for(Duration::from_millis(150)));
+    let moves = [("n", "m"), ("m", "n"), ("renamed", "m")];
+    for (other, (from, to)) in others.iter_mut().zip(moves) {
+        let cidr = if from == "m" { "10.1.0.0/24" } else { "10.0.0.0/24" };
+        other.send("subnet.move", json!({"network": from, "subnet": cidr, "to": to}));
+        assert!(from == "renamed" || other.silent_for(Duration::from_millis(50)));
+    }
+    server.store.let_go();
+    assert_eq!(client.answer()["result"]["name"], "renamed");
+    for other in &mut others {
+        let error = other.answer()["error"].clone();
+        let said = error["message"].as_str().unwrap();
+        assert!(error["data"]["kind"] == "not_found" && said.starts_with("network `"), "{error}");
+    }
+    for (name, cidr) in [("renamed", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
+        let subnets = client.ok("network.get", json!({"network": name}))["subnets"].clone();
+        assert_eq!((subnets.as_array().unwrap().len(), &subnets[0]["cidr"]), (1, &json!(cidr)), "{name}");
+    }
+}

@@ -36,9 +36,16 @@ impl Coordinator {
         if_version: Option<Version>,
         tell: &mut Tell,
     ) {
-        let routes: Vec<Arc<Route>> = [from, to].into_iter().filter_map(|text| self.shared.routes.find(text)).collect();
-        let seen = seen_of(&routes);
-        match self.try_move(from, subnet, to, if_version, tell).await {
+        let (networks, act) = match self.lock_both(from, to).await {
+            Ok(locked) => locked,
+            Err(fault) => return tell.tell(Err(fault)),
+        };
+        let seen = seen_of(&networks);
+        let moved = match act {
+            None => self.moved_nowhere(&networks[0], subnet, if_version, tell).await.map(|()| None),
+            Some(act) => self.try_move(&networks, act, subnet, if_version, tell).await,
+        };
+        match moved {
             Ok(None) => {}
             Ok(Some(would_be)) => tell.tell(self.durable(seen).await.map(|()| Done::Outcome(would_be))),
             Err(fault) => {
@@ -48,30 +55,43 @@ impl Coordinator {
         }
     }
 
+    /// The networks that are called so, locked; no lock is needed where that is one. Who waited for the locks while one was renamed
+    /// means what is called so now, as in [`Coordinator::lock_named`].
+    async fn lock_both(&self, from: &str, to: &str) -> Result<([Arc<Route>; 2], Option<LockedAct>), Box<Fault>> {
+        let find = || Ok::<_, Box<Fault>>([self.route(from)?, self.route(to)?]);
+        loop {
+            let asked = find()?;
+            let ids = asked.each_ref().map(|network| network.id);
+            if ids[0] == ids[1] {
+                return Ok((asked, None));
+            }
+            self.together(&asked, "to")?;
+            let act = self.lock(ids.to_vec()).await?;
+            let networks = find()?;
+            if networks.each_ref().map(|network| network.id) == ids {
+                return Ok((networks, Some(act)));
+            }
+        }
+    }
+
     /// Moves it and tells so. Of a dry run it is answered what would be told, which waits for what it saw.
     async fn try_move(
         &self,
-        from: &str,
+        [from, to]: &[Arc<Route>; 2],
+        mut act: LockedAct,
         subnet: SubnetRef,
-        to: &str,
         if_version: Option<Version>,
         tell: &mut Tell,
     ) -> Result<Option<Outcome>, Box<Fault>> {
-        let (from, to) = (self.route(from)?, self.route(to)?);
-        if from.id == to.id {
-            return self.moved_nowhere(&from, subnet, if_version, tell).await.map(|()| None);
-        }
-        let mut routes = vec![Arc::clone(&from), Arc::clone(&to)];
+        let mut routes = vec![Arc::clone(from), Arc::clone(to)];
         routes.sort_by_key(|route| route.id);
-        self.together(&routes, "to")?;
-        let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await?;
         // Nobody else changes what it is until the lock ends.
-        let view = self.show(&from).await?;
+        let view = self.show(from).await?;
         let there = find_subnet(&view.subnets, &subnet);
         let known = there.map(|subnet| (subnet.id, subnet.cidr));
         // Before the networks are held: what it waits for may need one of them.
         let spaced = match known {
-            Some(space) => self.space_in(&mut act, [&from, &to], space).await,
+            Some(space) => self.space_in(&mut act, [from, to], space).await,
             None => Ok(()),
         };
         // Before the networks are held: a list that reads on in them must be able to end.
@@ -80,7 +100,7 @@ impl Coordinator {
         let transaction = self.transaction();
         let leaving = |bytes_max| Command::MoveOut { subnet: subnet.clone(), if_version, bytes_max };
         // What is in the way of the subnet itself is told before anything of what lies in it is looked at.
-        let left = holds.decide(self, &from, leaving(None), transaction).await;
+        let left = holds.decide(self, from, leaving(None), transaction).await;
         if let Ok((_, Outcome::MovedOut(bare))) = &left
             && known != Some((bare.subnet.id, bare.subnet.cidr))
         {
@@ -88,19 +108,19 @@ impl Coordinator {
             let problem = "the subnet is not what it was a moment ago".to_owned();
             return Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }));
         }
-        let judged = self.judge_bare(left.map(drop), &holds, [&from, &to], there, spaced).await;
+        let judged = self.judge_bare(left.map(drop), &holds, [from, to], there, spaced).await;
         judged.map_err(|(fault, decided_by)| {
             decided_by.inspect(|network| self.note_answer(network, &fault));
             fault
         })?;
         let bytes_max = self.shared.info.move_bytes_max;
-        let left = holds.decide(self, &from, leaving(Some(bytes_max)), transaction).await;
-        let (out, outcome) = left.inspect_err(|fault| self.note_answer(&from, fault))?;
+        let left = holds.decide(self, from, leaving(Some(bytes_max)), transaction).await;
+        let (out, outcome) = left.inspect_err(|fault| self.note_answer(from, fault))?;
         let Outcome::MovedOut(moved) = outcome else { return Err(lost_before()) };
         let (id, cidr) = (moved.subnet.id, moved.subnet.cidr);
         let held = moved.held();
-        let taken = holds.decide(self, &to, Command::MoveIn(moved), transaction).await;
-        let (into, outcome) = taken.inspect_err(|fault| self.note_answer(&to, fault))?;
+        let taken = holds.decide(self, to, Command::MoveIn(moved), transaction).await;
+        let (into, outcome) = taken.inspect_err(|fault| self.note_answer(to, fault))?;
         let bytes = out.bytes + into.bytes;
         if bytes > bytes_max {
             let (count, first) = held;
@@ -117,7 +137,7 @@ impl Coordinator {
         match &committed {
             Ok(()) => {
                 is_listed =
-                    self.settle_as_is(&mut act, &to, None).await && self.settle_as_is(&mut act, &from, None).await;
+                    self.settle_as_is(&mut act, to, None).await && self.settle_as_is(&mut act, from, None).await;
             }
             Err(fault) if !is_in_doubt(fault) => act.came_to_nothing(),
             Err(_) => {}
