@@ -358,6 +358,12 @@ impl Refusal {
         Refusal::NotFound { missing, what: format!("`{what}`"), hint: None }
     }
 
+    /// A network that was there when somebody asked for it, and is no more: by its last name, too, as few know its id.
+    pub fn network_gone(name: Option<&Name>, id: NetworkId) -> Self {
+        let what = name.map_or_else(|| format!("`{id}`"), |name| format!("`{name}` ({id})"));
+        Refusal::NotFound { missing: Missing::Network, what, hint: None }
+    }
+
     /// No capacity was found, and none came in this time.
     pub fn note_wait(&mut self, waited_ms: u64) {
         match self {

@@ -555,7 +555,10 @@ fn a_network_that_goes_or_is_closed_tells_who_waits() {
     waiter.send("ip.allocate", json!({"network": id, "owner": "w", "wait_seconds": 60}));
     server.until_waits("lan", 1);
     client.ok("network.delete", json!({"network": "lan", "purge": true}));
-    assert_eq!(waiter.answer()["error"]["data"]["kind"], "not_found", "nothing is left to be restored");
+    let error = waiter.answer()["error"].clone();
+    assert_eq!(error["data"]["kind"], "not_found", "nothing is left to be restored");
+    let named = format!("network `lan` ({}) does not exist", id.as_str().unwrap());
+    assert!(error["message"].as_str().unwrap().starts_with(&named), "{error}");
     // A pool that was asked for and is not there any more.
     full(&server).ok("pool.modify", json!({"network": "lan", "pool": "10.0.0.0-10.0.0.3", "set": {"name": "p"}}));
     waiter.send("ip.allocate", json!({"network": "lan", "owner": "w", "pool": "p", "wait_seconds": 60}));

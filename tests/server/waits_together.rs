@@ -222,6 +222,8 @@ fn a_network_that_goes_ends_what_waits_for_it_and_another() {
     client.ok("network.delete", json!({"network": "dmz"}));
     let error = waiter.answer()["error"].clone();
     assert_eq!(error["data"]["kind"], "not_found", "{error}");
+    let said = error["message"].as_str().unwrap();
+    assert!(said.starts_with("ips[1]: network `dmz` "), "by the name that was asked for: {said}");
     server.until_waits("lan", 0);
 }
 

@@ -39,7 +39,7 @@ use crate::actors::waits::{Arrival, Wait, WaitingPlace, full};
 use crate::actors::{Fault, NotReadyReason};
 use crate::core::command::{Acquire, Command};
 use crate::core::outcome::Outcome;
-use crate::core::refusal::{Missing, Refusal};
+use crate::core::refusal::Refusal;
 use crate::core::types::{Name, NetworkId};
 use crate::limits::NETWORK_WAITING_REQUESTS_MAX;
 
@@ -48,8 +48,8 @@ const LOOKS_EVERY: Duration = Duration::from_millis(250);
 /// When to come again where the server stops or the register moves.
 const RETRY_AFTER_MS: u64 = 200;
 
-/// What is asked of each network, in order of their ids.
-type Asks = Vec<(NetworkId, Acquire)>;
+/// What is asked of each network, as it was found first, in order of their ids.
+type Asks = Vec<(Arc<Route>, Acquire)>;
 
 /// Its places in the queues of its networks.
 struct Listed {
@@ -108,7 +108,6 @@ impl Coordinator {
         asks.sort_by_key(|(route, _)| route.id);
         let routes: Vec<Arc<Route>> = asks.iter().map(|(route, _)| Arc::clone(route)).collect();
         self.together(&routes, "ips")?;
-        let asks: Asks = asks.into_iter().map(|(route, ask)| (route.id, ask)).collect();
         let outcomes = match self.attempt(&asks, None).await {
             Ok(outcomes) => outcomes,
             Err(Lacks::Refused { fault, seen }) => return Err(self.seen_durably(seen, fault).await),
@@ -127,12 +126,9 @@ impl Coordinator {
     }
 
     fn routes_of(&self, asks: &Asks) -> Result<Vec<Arc<Route>>, Box<Fault>> {
-        let find = |(id, ask): &(NetworkId, Acquire)| {
-            self.shared.routes.by_id(*id).ok_or_else(|| {
-                let index = ask.items.first().map_or(0, |item| item.index);
-                let refusal = Box::new(Refusal::not_found(Missing::Network, *id));
-                Refusal::OfItem { index, refusal }.into()
-            })
+        let find = |(found, ask): &(Arc<Route>, Acquire)| {
+            let there = self.shared.routes.by_id(found.id);
+            there.ok_or_else(|| of_first_item(ask, Refusal::network_gone(found.name.as_ref(), found.id)).into())
         };
         asks.iter().map(find).collect()
     }
@@ -146,14 +142,16 @@ impl Coordinator {
         let mut there = vec![true; asks.len()];
         let holds = match Holds::in_turn(&self.shared, &routes, turn).await {
             Ok(holds) => holds,
-            Err(NotHeld { fault, holds, .. }) if matches!(*fault, Fault::Refused(_)) => {
-                end(holds.and_the_others(routes), turn);
-                return Err(Lacks::Refused { fault, seen });
-            }
-            Err(NotHeld { fault, at, holds }) => {
-                there[at] = false;
-                return Err(Lacks::NotAsked { fault, holds: holds.and_the_others(routes), there });
-            }
+            Err(NotHeld { fault, at, holds }) => match *fault {
+                Fault::Refused(refusal) => {
+                    end(holds.and_the_others(routes), turn);
+                    return Err(Lacks::Refused { fault: of_first_item(&asks[at].1, refusal).into(), seen });
+                }
+                fault => {
+                    there[at] = false;
+                    return Err(Lacks::NotAsked { fault: Box::new(fault), holds: holds.and_the_others(routes), there });
+                }
+            },
         };
         let transaction = self.transaction();
         let (mut decided, mut outcomes): (Vec<UnitPart>, _) = (Vec::new(), Vec::new());
@@ -215,7 +213,7 @@ impl Coordinator {
         }
         let begun = self.shared.clock.boot_ms();
         let place = self.shared.waits.place(&wait, begun)?;
-        let networks = asks.iter().map(|(id, _)| *id).collect();
+        let networks = asks.iter().map(|(route, _)| route.id).collect();
         let listed =
             Listed { shared: Arc::clone(&self.shared), networks, rooms: Arc::new(Rooms::new(asks.len())), place };
         let until = begun.saturating_add(wait.ms);
@@ -271,6 +269,12 @@ impl Coordinator {
             }
         }
     }
+}
+
+/// What a network refuses as a whole is told by the first item that is asked of it.
+fn of_first_item(ask: &Acquire, refusal: Refusal) -> Refusal {
+    let index = ask.items.first().map_or(0, |item| item.index);
+    Refusal::OfItem { index, refusal: Box::new(refusal) }
 }
 
 /// Ends the holds of an attempt, and lists it behind what it found. Answers where it is listed.

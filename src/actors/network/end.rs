@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::NetworkActor;
+use super::messages::Work;
 use super::staging::Staging;
 use crate::actors::directory::Gone;
 use crate::actors::{Outlet, Told};
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
+use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Generation, ShardTime};
 
 /// Entries that are let go of on the thread of the actor. More would hold up the connections of that thread, which have
@@ -24,6 +26,19 @@ impl NetworkActor {
             let large = std::mem::replace(&mut self.network, empty);
             // Where there is no thread for it, it goes with the actor.
             let _ = std::thread::Builder::new().name("forgetting".to_owned()).spawn(move || drop(large));
+        }
+    }
+
+    /// What whoever asks for it is told once it is no more.
+    pub(super) fn gone(&self) -> Refusal {
+        Refusal::network_gone(Some(&self.network.config().name), self.id())
+    }
+
+    /// The same as it is told to these: by the name under which they asked, if it was one.
+    pub(super) fn gone_for(&self, work: &Work) -> Refusal {
+        match work.route.name.as_ref().filter(|_| work.by_name) {
+            Some(name) => Refusal::not_found(Missing::Network, name),
+            None => self.gone(),
         }
     }
 

@@ -31,7 +31,6 @@ use crate::actors::waits::Arrival;
 use crate::actors::{Applied, Fault};
 use crate::core::command::Command;
 use crate::core::outcome::{Decision, Outcome};
-use crate::core::refusal::{Missing, Refusal};
 use crate::store::{Act, StoreHealth};
 
 impl NetworkActor {
@@ -263,7 +262,7 @@ impl Handler<Hold> for NetworkActor {
             Phase::Serving | Phase::Held { .. } => self.deferred.push_back(Deferred::Hold(hold)),
             Phase::Stopped(why) => hold.refuse(self.fault_of_stop(why)),
             Phase::Gone if self.stands() => {
-                hold.refuse(Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
+                hold.refuse(Fault::Refused(self.gone()));
             }
             Phase::Gone => {
                 self.deferred.push_back(Deferred::Hold(hold));

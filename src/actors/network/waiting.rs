@@ -29,7 +29,6 @@ use super::{NetworkActor, Phase};
 use crate::actors::waits::{Arrival, WaitingPlace, full};
 use crate::actors::{BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, answer_all};
 use crate::core::outcome::Decision;
-use crate::core::refusal::{Missing, Refusal};
 use crate::limits::NETWORK_WAITING_REQUESTS_MAX;
 use crate::store::StoreHealth;
 
@@ -285,7 +284,7 @@ impl NetworkActor {
             match self.waiting.remove(arrival).map(|waiter| waiter.of) {
                 Some(Asker::One(mut one)) => {
                     let mut unit = Staging::new(one.outlet.take(), 1);
-                    unit.answer(one.ticket, Err(Refusal::not_found(Missing::Network, self.id()).into()), false);
+                    unit.answer(one.ticket, Err(self.gone().into()), false);
                     self.send(unit);
                 }
                 Some(Asker::Several(_)) | None => {}

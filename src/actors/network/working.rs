@@ -46,8 +46,7 @@ impl NetworkActor {
         {
             unit.begin(item.ticket);
             if matches!(self.phase, Phase::Gone) {
-                let refusal = Refusal::not_found(Missing::Network, self.id());
-                unit.answer(item.ticket, Err(refusal.into()), false);
+                unit.answer(item.ticket, Err(self.gone_for(&work).into()), false);
                 continue;
             }
             if misnamed {
@@ -224,7 +223,7 @@ impl NetworkActor {
                 Deferred::Work(work) if gone => self.refuse_as_gone(work, ctx),
                 Deferred::Work(work) => self.work(work, ctx),
                 Deferred::Hold(hold) if gone => {
-                    hold.refuse(Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
+                    hold.refuse(Fault::Refused(self.gone()));
                 }
                 Deferred::Hold(hold) => self.hold(hold, ctx),
             }
@@ -238,8 +237,9 @@ impl NetworkActor {
             return self.reload(ctx);
         }
         let mut unit = Staging::new(Some(work.outlet.clone()), work.items.len());
+        let gone = self.gone_for(&work);
         for item in work.items.drain(..) {
-            unit.answer(item.ticket, Err(Refusal::not_found(Missing::Network, self.id()).into()), false);
+            unit.answer(item.ticket, Err(gone.clone().into()), false);
         }
         self.send(unit);
     }

@@ -8,6 +8,7 @@ use super::{Network, Standing};
 use crate::core::address::{Address, Family, Range};
 use crate::core::command::Wish;
 use crate::core::forms;
+use crate::core::plural::counted;
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, NetworkKind, PoolKind, Reservation};
 use crate::core::types::SlotKey;
@@ -43,16 +44,32 @@ impl Network {
     /// `in_use`, saying how to go on.
     pub(super) fn is_open(&self) -> Result<(), Refusal> {
         if self.config.closed {
-            let problem = format!(
-                "network `{}` ({}) is deleted and only remembered until its {} reservations are released; network.restore brings it back",
-                self.config.name,
-                self.config.id,
-                self.holdings.held()
-            );
+            let (name, id, held) = (&self.config.name, self.config.id, self.holdings.held());
+            let remembered = || {
+                format!(
+                    "network `{name}` ({id}) is deleted and only remembered until its {held} reservations are released; \
+                     network.restore brings it back"
+                )
+            };
+            let problem = self.is_ending().unwrap_or_else(remembered);
             let Standing { count, first } = self.all_standing();
             return Err(Refusal::Guarded { problem, count, first });
         }
         Ok(())
+    }
+
+    /// Why nothing may be changed in a network that is purged: what it holds still goes by itself, and it with that.
+    pub(super) fn is_ending(&self) -> Option<String> {
+        let config = self.config.as_ref();
+        config.purged.then(|| {
+            format!(
+                "network `{}` ({}) is deleted for good, and what it holds still is being released: {}; its name is free, so ask for \
+                 another network, or create one",
+                config.name,
+                config.id,
+                counted(self.holdings.held(), "reservation")
+            )
+        })
     }
 
     /// Family and subnet that came with a named address. Answers the index of that subnet.

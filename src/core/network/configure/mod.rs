@@ -158,16 +158,16 @@ impl<'a> ConfigDraft<'a> {
         let config = network.config();
         if config.closed {
             let Standing { count, first } = network.all_standing();
-            draft.verdict.refuse(Refusal::Guarded {
-                count,
-                first,
-                problem: format!(
+            let remembered = || {
+                format!(
                     "network `{}` was deleted and is only remembered while {} reservations are held; bring it back with network.restore, or release them by its id {}",
                     config.name,
                     network.reservations(),
                     config.id
-                ),
-            });
+                )
+            };
+            let problem = network.is_ending().unwrap_or_else(remembered);
+            draft.verdict.refuse(Refusal::Guarded { count, first, problem });
         }
         draft
     }

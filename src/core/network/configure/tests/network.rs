@@ -313,6 +313,9 @@ fn that_a_network_is_purged_stands_in_its_record_until_it_is_restored() {
     let purged = after(&remembered, &steps).unwrap();
     assert!(purged.config().closed && purged.config().purged);
     assert!(decide(&purged, &delete(true, false)).unwrap().steps.is_empty(), "and is not taken back so");
+    // What brings others back comes behind the end of this one.
+    let Refusal::Guarded { problem, count: 1, .. } = refusal(&purged, &reserve("10.0.0.9")) else { panic!() };
+    assert!(!problem.contains("network.restore") && problem.contains("1 reservation;"), "{problem}");
     let restored = changed(&purged, &Configure::Restore);
     assert!(!restored.config().closed && !restored.config().purged);
 }
