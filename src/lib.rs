@@ -144,14 +144,15 @@
 //!     - `between_apply_and_commit_a_kill_leaves_all_of_a_deployment_or_nothing`
 //!     - `plans_over_several_networks_end_as_wished_or_leave_what_was`
 //!     - `deployments_come_and_go_as_a_list_of_what_they_hold_says`
-//! - **I-11** *Waiting in turn.* Who waits for capacity is served in turn, or told why not; nobody is who hung up, and
-//!   nobody who came later takes what fits one before him.
+//! - **I-11** *Waiting in turn.* Who waits for capacity is served in turn, or told why not; nobody is who hung up, or
+//!   of whom all was let go meanwhile, and nobody who came later takes what fits one before him.
 //!   - Kept by [`actors::network`] (its queue).
 //!   - Shown by
 //!     - `a_freed_address_goes_to_who_waits_for_longest`
 //!     - `who_comes_behind_a_release_does_not_overtake_who_waits`
 //!     - `whose_time_is_over_does_not_overtake_who_waits_for_longer`
 //!     - `a_client_that_hangs_up_waits_no_more_and_one_that_ends_its_input_does`
+//!     - `what_waits_for_an_owner_of_whom_all_is_let_go_ends_and_the_next_one_is_served`
 //!     - `who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left`
 //!     - `who_waits_for_a_network_that_crashes_waits_on_when_it_is_loaded_again`
 //!     - `who_waits_by_name_waits_on_for_the_same_network_when_it_is_renamed`

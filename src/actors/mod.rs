@@ -229,6 +229,14 @@ impl Fault {
         }
         self
     }
+
+    /// The fault as it is answered to who waited for so long, and then all that his owner has was let go of.
+    pub fn after_end_of_wait(mut self: Box<Self>, waited_ms: u64) -> Box<Self> {
+        if let Fault::Refused(refusal) = &mut *self {
+            refusal.note_end_of_wait();
+        }
+        self.after_waiting(waited_ms)
+    }
 }
 
 impl From<Refusal> for Box<Fault> {

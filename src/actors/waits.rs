@@ -5,16 +5,23 @@
 //! it any more ([`Caller::leave`]: the client hung up, its link to this node broke, or the server that it talks to stops). Where
 //! this node gives the register away it is answered here, and its session asks the next owner for the time that is left.
 //!
+//! **Let go of with all that its owner has.** Whoever lets go of all of an owner or scope ends what waits for it first
+//! ([`Waits::end`]), and looks where it holds something only then. A request that is about to be granted tells the world of its
+//! scope first, and asks only then whether its wait was ended. So either the grant is found, or there is none. What begins to
+//! wait later is another matter, and stays; one that is on its way to the next owner just then begins there later.
+//!
 //! Bounded for each connection, for each network and in all (see [`crate::limits`], `WAITING_`): a [`WaitingPlace`] is taken
 //! before a request begins to wait, and given back when it ends.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Fault;
+use crate::core::types::{NetworkId, Owner, Scope};
 use crate::limits::{CONNECTION_WAITING_REQUESTS_MAX, WAITING_REQUESTS_MAX};
 
 /// When to come again where no more requests can wait.
@@ -85,11 +92,31 @@ impl Wait {
     }
 }
 
+/// For whom a request waits, and where.
+#[derive(Debug, Clone)]
+pub struct WaitsFor {
+    /// Scope of the owner.
+    pub scope: Scope,
+    /// The owner.
+    pub owner: Owner,
+    /// The networks of which it wants something.
+    pub networks: Vec<NetworkId>,
+}
+
+/// A request that waits, as whoever lets go of its owner finds it.
+#[derive(Debug)]
+struct Known {
+    owner: Owner,
+    networks: Vec<NetworkId>,
+    ended: CancellationToken,
+}
+
 /// What this node's requests that wait share.
 #[derive(Debug, Default)]
 pub struct Waits {
     arrivals: AtomicU64,
     waiting: AtomicUsize,
+    by_scope: Mutex<HashMap<Scope, BTreeMap<Arrival, Known>>>,
 }
 
 impl Waits {
@@ -97,7 +124,7 @@ impl Waits {
     ///
     /// # Errors
     /// `overloaded`, and of what there is too much.
-    pub fn place(self: &Arc<Self>, wait: &Wait, boot_ms: u64) -> Result<WaitingPlace, Box<Fault>> {
+    pub fn place(self: &Arc<Self>, wait: &Wait, boot_ms: u64, of: WaitsFor) -> Result<WaitingPlace, Box<Fault>> {
         let caller = &wait.caller;
         let one_more = |count: &AtomicUsize, max: usize| {
             let more = |waiting: usize| (waiting < max).then_some(waiting + 1);
@@ -114,7 +141,27 @@ impl Waits {
         let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
         let began_ms = (boot_ms + BEFORE_BOOT_MS).saturating_sub(wait.waited_ms());
         let arrival = Arrival::from(began_ms) << 64 | Arrival::from(number);
-        Ok(WaitingPlace { arrival, began_ms, caller: Arc::clone(caller), waits: Arc::clone(self) })
+        let (WaitsFor { scope, owner, networks }, ended) = (of, CancellationToken::new());
+        let known = Known { owner, networks, ended: ended.clone() };
+        self.by_scope().entry(scope.clone()).or_default().insert(arrival, known);
+        Ok(WaitingPlace { arrival, began_ms, caller: Arc::clone(caller), ended, scope, waits: Arc::clone(self) })
+    }
+
+    /// Ends what waits for a scope, or an owner of it, in one network, or in any: from now on it is granted nothing, and is told
+    /// so by whoever has it.
+    pub fn end(&self, scope: &Scope, owner: Option<&Owner>, network: Option<NetworkId>) {
+        let by_scope = self.by_scope();
+        for known in by_scope.get(scope).into_iter().flat_map(BTreeMap::values) {
+            let is_meant = owner.is_none_or(|owner| *owner == known.owner)
+                && network.is_none_or(|network| known.networks.contains(&network));
+            if is_meant {
+                known.ended.cancel();
+            }
+        }
+    }
+
+    fn by_scope(&self) -> MutexGuard<'_, HashMap<Scope, BTreeMap<Arrival, Known>>> {
+        self.by_scope.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,10 +180,22 @@ pub struct WaitingPlace {
     began_ms: u64,
     /// For whom.
     pub caller: Arc<Caller>,
+    ended: CancellationToken,
+    scope: Scope,
     waits: Arc<Waits>,
 }
 
 impl WaitingPlace {
+    /// Was all of its owner let go of?
+    pub fn is_ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+
+    /// Tells when it is.
+    pub fn end(&self) -> CancellationToken {
+        self.ended.clone()
+    }
+
     /// For how long it has waited, in all.
     pub fn waited_ms(&self, boot_ms: u64) -> u64 {
         (boot_ms + BEFORE_BOOT_MS).saturating_sub(self.began_ms)
@@ -147,6 +206,13 @@ impl Drop for WaitingPlace {
     fn drop(&mut self) {
         self.caller.waiting.fetch_sub(1, Ordering::Relaxed);
         self.waits.waiting.fetch_sub(1, Ordering::Relaxed);
+        let mut by_scope = self.waits.by_scope();
+        if let Some(of_scope) = by_scope.get_mut(&self.scope) {
+            of_scope.remove(&self.arrival);
+            if of_scope.is_empty() {
+                by_scope.remove(&self.scope);
+            }
+        }
     }
 }
 
@@ -160,13 +226,44 @@ mod tests {
         Wait { ms: 60_000, before: WaitedBefore { ms: waited_ms, until: then }, caller: Arc::clone(caller) }
     }
 
+    fn of(scope: &str, owner: &str, networks: &[u128]) -> WaitsFor {
+        let networks = networks.iter().map(|id| NetworkId(*id)).collect();
+        WaitsFor { scope: scope.parse().unwrap(), owner: owner.parse().unwrap(), networks }
+    }
+
+    fn anybodys() -> WaitsFor {
+        of("shop", "web/0", &[1])
+    }
+
+    #[test]
+    fn letting_go_of_an_owner_ends_what_waits_for_it_and_nothing_that_waits_for_others_or_later() {
+        let (waits, caller) = (Arc::<Waits>::default(), Arc::<Caller>::default());
+        let place = |of| waits.place(&wait(0, &caller), 5, of).unwrap();
+        let of_owner = || [of("shop", "web/0", &[1]), of("shop", "web/0", &[1, 2])].map(place);
+        let others = [of("shop", "web/1", &[1]), of("other", "web/0", &[1])].map(place);
+        let ended = |places: &[WaitingPlace]| places.iter().map(WaitingPlace::is_ended).collect::<Vec<bool>>();
+        let (scope, owner) = ("shop".parse().unwrap(), "web/0".parse().unwrap());
+
+        let first = of_owner();
+        waits.end(&scope, Some(&owner), Some(NetworkId(2)));
+        assert_eq!(ended(&first), [false, true], "of a network only what wants something of it");
+        waits.end(&scope, Some(&owner), None);
+        assert_eq!((ended(&first), ended(&others)), (vec![true, true], vec![false, false]));
+        let later = of_owner();
+        assert_eq!(ended(&later), [false, false], "what came later stays");
+        waits.end(&scope, None, None);
+        assert_eq!((ended(&later), ended(&others)), (vec![true, true], vec![true, false]), "a scope has many owners");
+        drop((first, later, others));
+        assert!(waits.by_scope().is_empty(), "what waits no more is forgotten");
+    }
+
     #[test]
     fn who_waited_elsewhere_comes_before_who_began_after_it_and_its_time_counts_from_there() {
         let (waits, caller) = (Arc::<Waits>::default(), Arc::<Caller>::default());
-        let here = waits.place(&wait(0, &caller), 1_000).unwrap();
-        let elsewhere = waits.place(&wait(7_000, &caller), 2_000).unwrap();
-        let before_it = waits.place(&wait(9_000, &caller), 3_000).unwrap();
-        let after_all = waits.place(&wait(500, &caller), 3_000).unwrap();
+        let here = waits.place(&wait(0, &caller), 1_000, anybodys()).unwrap();
+        let elsewhere = waits.place(&wait(7_000, &caller), 2_000, anybodys()).unwrap();
+        let before_it = waits.place(&wait(9_000, &caller), 3_000, anybodys()).unwrap();
+        let after_all = waits.place(&wait(500, &caller), 3_000, anybodys()).unwrap();
         assert!(before_it.arrival < elsewhere.arrival && elsewhere.arrival < here.arrival);
         assert!(here.arrival < after_all.arrival);
         assert_eq!((here.waited_ms(3_000), elsewhere.waited_ms(3_000)), (2_000, 8_000), "also before this boot");
@@ -175,7 +272,7 @@ mod tests {
     #[test]
     fn places_are_bounded_for_each_connection_and_in_all_and_come_back() {
         let (waits, caller) = (Arc::<Waits>::default(), Arc::<Caller>::default());
-        let place = |caller: &Arc<Caller>| waits.place(&wait(0, caller), 5);
+        let place = |caller: &Arc<Caller>| waits.place(&wait(0, caller), 5, anybodys());
         let places: Vec<WaitingPlace> = (0..CONNECTION_WAITING_REQUESTS_MAX).map(|_| place(&caller).unwrap()).collect();
         assert!(places.windows(2).all(|pair| pair[0].arrival < pair[1].arrival));
         assert!(matches!(*place(&caller).unwrap_err(), Fault::Overloaded { .. }));

@@ -34,12 +34,14 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     if ask.destructive && !dry_run {
         let would = preview::show(session, &ask).await?;
         held = held.or(would.held);
-        if !would.takes {
+        if would.takes {
+            session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
+        } else if ask.method == "ip.release" {
             session.print(ask.method, &ask.params, &json!({"released": []}))?;
             session.say(&nothing_held(&ask));
             return Ok(Exit::Success);
         }
-        session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
+        // An owner or scope that holds nothing may wait for something, which ends with this.
     }
     // What a release takes is what it answers; of the others nothing else says it.
     if dry_run && preview::is_of_configuration(ask.method) {

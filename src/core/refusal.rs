@@ -375,6 +375,15 @@ impl Refusal {
 
     /// Names the network in which an address is taken, where the refusal does not.
     pub fn taken_in(self, name: &Name) -> Self {
+    /// All that its owner has was let go of while it waited.
+    pub fn note_end_of_wait(&mut self) {
+        match self {
+            Refusal::NotEnoughCapacity(why) => why.is_ended = true,
+            Refusal::OfItem { refusal, .. } => refusal.note_end_of_wait(),
+            _ => {} // Nothing else is waited for.
+        }
+    }
+
         match self {
             Refusal::Taken { problem, network: None, address, held_by, used_in } => {
                 Refusal::Taken { problem, network: Some(name.clone()), address, held_by, used_in }

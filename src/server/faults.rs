@@ -229,6 +229,10 @@ fn no_capacity(why: &NoCapacity, data: &mut ErrorData) {
 }
 
 fn pool_fill(pool: &PoolUsage) -> PoolFill {
+    if why.is_ended {
+        // Whoever asked is gone, as far as anybody knows.
+        data.retry = Retry::Never;
+    }
     PoolFill {
         range: pool.range,
         name: pool.name.clone(),

@@ -229,9 +229,9 @@ methods! {
         IpFind "ip.find" Read Several nouns::FindResult, "Tells what is known about an address in every realm.";
         IpList "ip.list" Read NetworkOrSeveral nouns::ListResult, "Lists or counts reservations.";
         OwnerRelease "owner.release" Write NetworkOrSeveral nouns::ReleaseAllResult,
-            "Lets go everything that an owner holds.";
+            "Lets go everything that an owner holds, and ends what waits for it.";
         ScopeRelease "scope.release" Write Several nouns::ReleaseAllResult,
-            "Lets go everything that a deployment or tenant holds.";
+            "Lets go everything that a deployment or tenant holds, and ends what waits for it.";
         ClaimantMark "claimant.mark" Write Several nouns::MarkResult, "Notes which claimants are alive.";
         ClaimantSweep "claimant.sweep" Write NetworkOrSeveral nouns::SweepResult,
             "Unbinds or releases what no living claimant uses.";

@@ -516,11 +516,8 @@ fn why_full_names_what_takes_the_space_and_what_frees_it() {
 }
 
 #[test]
-fn nobody_is_asked_whether_nothing_may_be_released() {
-    let server = Responder::start(|_, params| {
-        assert_eq!(params["dry_run"], json!(true), "it was carried out");
-        Ok(json!({"released": [], "more": false}))
-    });
+fn nobody_is_asked_whether_nothing_may_be_released_and_what_an_owner_waits_for_ends_all_the_same() {
+    let server = Responder::start(|_, _| Ok(json!({"released": [], "more": false})));
     for (arguments, said) in [
         (&["owner", "release", "web/0", "--scope", "s"][..], "nothing was held by `web/0` of scope `s`\n"),
         (&["scope", "release", "prod"], "nothing was held\n"),
@@ -530,6 +527,9 @@ fn nobody_is_asked_whether_nothing_may_be_released() {
         let printed = text(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {printed}");
         assert!(printed.starts_with(said), "{arguments:?}: {printed}");
+        let carried_out = server.asked().iter().any(|(_, params)| params["dry_run"] != json!(true));
+        assert_eq!(carried_out, arguments[0] != "ip", "{arguments:?}");
+        server.forget();
     }
 }
 

@@ -68,6 +68,7 @@ mod transcripts;
 mod unread;
 mod untaken;
 mod waits;
+mod waits_let_go;
 mod waits_named;
 mod waits_together;
 mod waits_trouble;

@@ -288,9 +288,11 @@ fn a_batch_is_answered_when_what_waits_in_it_is_and_what_ends_the_wait_may_be_in
     let mut client = full(&server);
     let member =
         |id: u64, method: &str, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-    let acquire = json!({"owner": "y", "ips": [{"network": "lan"}], "wait_seconds": 60});
+    // Of another scope: what waits for one of which all is let go ends with that.
+    let allocate = json!({"network": "lan", "scope": "s", "owner": "w", "wait_seconds": 60});
+    let acquire = json!({"scope": "s", "owner": "y", "ips": [{"network": "lan"}], "wait_seconds": 60});
     let batch = json!([
-        member(1, "ip.allocate", waiting("w", 60)),
+        member(1, "ip.allocate", allocate),
         member(2, "ip.acquire", acquire),
         member(3, "network.list", json!({})),
         member(4, "scope.release", json!({"scope": "default"})),

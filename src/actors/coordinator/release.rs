@@ -1,6 +1,8 @@
 //! `owner.release` and `scope.release`: what lets go in one network, or in many, each by itself, in bounded slices, so that
 //! none waits for another.
 //!
+//! Requests that wait for capacity for the owner, or for any of the scope, end before anything is let go of (`actors::waits`).
+//!
 //! Atomic per network and repeatable. Before: the coordinator, and `deploy` for a deployment that is deleted.
 
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use crate::core::address::Address;
 use crate::core::command::Command;
 use crate::core::outcome::Outcome;
 use crate::core::plural::counted;
-use crate::core::types::{Name, Owner, Scope};
+use crate::core::types::{Name, NetworkId, Owner, Scope};
 use crate::limits::{BATCH_CHANGES_MAX, RELEASE_RECORDS_MAX};
 
 impl Coordinator {
@@ -28,7 +30,7 @@ impl Coordinator {
     ) -> Outcomes {
         let mut released = Vec::new();
         let ended = match only {
-            Some(text) => self.release_in_one(text, &command, &mut released).await,
+            Some(text) => self.release_in_one(text, (scope, owner), &command, &mut released).await,
             None => self.release_in_each(scope, owner, &command, &mut released).await,
         };
         match ended {
@@ -49,14 +51,23 @@ impl Coordinator {
             && matches!(fault, Fault::Unavailable { applied: Applied::No, .. })
     }
 
+    /// What waits for the owner, or for any of the scope, gets nothing more of what comes free: nobody may be left to let go of it.
+    fn end_waits(&self, scope: &Scope, owner: Option<&Owner>, network: Option<NetworkId>) {
+        if !self.dry_run {
+            self.shared.waits.end(scope, owner, network);
+        }
+    }
+
     async fn release_in_one(
         &self,
         text: &str,
+        (scope, owner): (&Scope, Option<&Owner>),
         command: &impl Fn(usize) -> Command,
         released: &mut Vec<(Name, Address)>,
     ) -> Result<bool, Box<Fault>> {
         let route = self.route(text)?;
         let name = self.name_of(&route).await?;
+        self.end_waits(scope, owner, Some(route.id));
         self.release_in(&route, &name, command, released).await
     }
 
@@ -67,6 +78,7 @@ impl Coordinator {
         command: &impl Fn(usize) -> Command,
         released: &mut Vec<(Name, Address)>,
     ) -> Result<bool, Box<Fault>> {
+        self.end_waits(scope, owner, None);
         let mut walk = Walk::after(self, None).letting_go(scope, owner);
         while let Some(listing) = walk.next().await? {
             let Some(route) = self.route_of(&listing) else { continue };

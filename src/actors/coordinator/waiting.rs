@@ -14,7 +14,7 @@
 //! gives decides nothing else until it has tried (`network::holding`): so nobody behind it, and no newcomer, takes what
 //! it could have. It is listed before its holds end, so that nothing that comes free in between is missed.
 //!
-//! Ended by an answer, by its time, or because nobody waits for it any more: [`Listed`] takes it off every list.
+//! Ended by an answer, by its time, by whoever lets go of all that its owner has, or because nobody waits for it any more: [`Listed`] takes it off every list.
 //!
 //! A network that cannot be asked (it is loaded, contested) counts as one without room, and nobody else waits for it:
 //! every attempt ends in all networks, also in those that it did not come to, and only time brings the next one. One that
@@ -29,17 +29,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::joint::{ByNetwork, Holds, NotHeld, SeenMemories, acquired, rank, seen_of};
+use super::joint::{ByNetwork, Holds, NotHeld, SeenMemories, acquired, lost_before, rank, seen_of};
 use super::{AcquirePart, Coordinator, Outcomes, Tell};
 use crate::actors::committer::UnitPart;
 use crate::actors::network::{DEFERRED_MS_MAX, Rooms, Several, Unlist, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
-use crate::actors::waits::{Arrival, Wait, WaitingPlace, full};
+use crate::actors::waits::{Arrival, Wait, WaitingPlace, WaitsFor, full};
 use crate::actors::{Fault, NotReadyReason};
 use crate::core::command::{Acquire, Command};
 use crate::core::outcome::Outcome;
-use crate::core::refusal::Refusal;
+use crate::core::refusal::{NoCapacity, Refusal};
 use crate::core::types::{Name, NetworkId};
 use crate::limits::NETWORK_WAITING_REQUESTS_MAX;
 
@@ -180,6 +180,12 @@ impl Coordinator {
                 drop(holds);
                 self.durable(seen).await.map(|()| outcomes).map_err(unseen)
             }
+            // Their scope is known in all of them by now: whoever let go of it has ended this, or finds what is granted.
+            None if listed.is_some_and(|listed| listed.place.is_ended()) => {
+                let fault = no_room(&routes);
+                end(holds, turn);
+                Err(Lacks::Refused { fault, seen })
+            }
             None => match super::joint::commit(&self.shared, holds, decided, turn).await {
                 Ok(()) => Ok(outcomes),
                 Err(fault) => Err(unseen(fault)),
@@ -212,8 +218,11 @@ impl Coordinator {
             return Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests wait for one of the networks already")));
         }
         let begun = self.shared.clock.boot_ms();
-        let place = self.shared.waits.place(&wait, begun)?;
-        let networks = asks.iter().map(|(route, _)| route.id).collect();
+        let networks: Vec<NetworkId> = asks.iter().map(|(route, _)| route.id).collect();
+        let Some((_, Acquire { scope, owner, .. })) = asks.first() else { return Err(stopping()) };
+        let of = WaitsFor { scope: scope.clone(), owner: owner.clone(), networks: networks.clone() };
+        let place = self.shared.waits.place(&wait, begun, of)?;
+        let ended = place.end();
         let listed =
             Listed { shared: Arc::clone(&self.shared), networks, rooms: Arc::new(Rooms::new(asks.len())), place };
         let until = begun.saturating_add(wait.ms);
@@ -230,6 +239,7 @@ impl Coordinator {
                     return Err(Box::new(Fault::NotReady { reason, retry_after_ms: RETRY_AFTER_MS }));
                 }
                 () = listed.rooms.woken() => true,
+                () = ended.cancelled() => true,
                 // A list went with the actor that had it.
                 () = tokio::time::sleep(LOOKS_EVERY) => again || listed_at.iter().any(|route| !route.addr.connected()),
             };
@@ -240,6 +250,7 @@ impl Coordinator {
             again = false;
             match self.attempt(asks, Some(&listed)).await {
                 Ok(outcomes) => return Ok(outcomes),
+                Err(lacks) if ended.is_cancelled() => return Err(self.end_with_owner(listed, lacks).await),
                 Err(Lacks::Refused { fault, seen }) => {
                     drop(listed);
                     return Err(self.seen_durably(seen, fault).await);
@@ -275,6 +286,35 @@ impl Coordinator {
 fn of_first_item(ask: &Acquire, refusal: Refusal) -> Refusal {
     let index = ask.items.first().map_or(0, |item| item.index);
     Refusal::OfItem { index, refusal: Box::new(refusal) }
+}
+
+impl Coordinator {
+    /// All that its owner has was let go of: it is told so, with what the last attempt found.
+    async fn end_with_owner(&self, listed: Listed, lacks: Lacks) -> Box<Fault> {
+        let waited_ms = listed.place.waited_ms(self.shared.clock.boot_ms());
+        let (fault, seen) = match lacks {
+            Lacks::Refused { fault, seen } => (fault, seen),
+            Lacks::Room { fault, decided_by, holds, .. } => {
+                self.note_answer(&decided_by, &fault);
+                let seen = seen_of(holds.routes());
+                end(holds, Some(listed.place.arrival));
+                (fault, seen)
+            }
+            Lacks::NotAsked { holds, .. } => {
+                let (fault, seen) = (no_room(holds.routes()), seen_of(holds.routes()));
+                end(holds, Some(listed.place.arrival));
+                (fault, seen)
+            }
+        };
+        drop(listed);
+        self.seen_durably(seen, fault.after_end_of_wait(waited_ms)).await
+    }
+}
+
+/// That there is no room, where it is not looked into how much there is.
+fn no_room(routes: &[Arc<Route>]) -> Box<Fault> {
+    let name = routes.iter().find_map(|route| route.name.clone());
+    name.map_or_else(lost_before, |name| Refusal::NotEnoughCapacity(Box::new(NoCapacity::plain(name))).into())
 }
 
 /// Ends the holds of an attempt, and lists it behind what it found. Answers where it is listed.

@@ -193,7 +193,7 @@ pub struct Unlist {
     pub arrival: Arrival,
 }
 
-/// Nobody waits any more for a request of this network.
+/// Nobody waits any more for a request of this network, or all that its owner has was let go of.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub(super) struct GiveUp {

@@ -247,6 +247,13 @@ impl<W> WaitQueue<W> {
         reached
     }
 
+    /// It is to be tried, whether there is room or not.
+    pub(super) fn single_out(&mut self, arrival: Arrival) {
+        if self.waiters.contains_key(&arrival) {
+            self.singled_out.insert(arrival);
+        }
+    }
+
     /// It was tried and goes on waiting.
     pub(super) fn failed(&mut self, arrival: Arrival) {
         self.singled_out.remove(&arrival);

@@ -3,6 +3,7 @@
 //! ```text
 //! decided: no capacity ──▶ waiting ──something it fits came free──▶ granted, or refused for another reason
 //!                             ├──its time is over──▶ not_enough_capacity, with waited_ms
+//!                             ├──all that its owner has is let go of──▶ not_enough_capacity, saying so
 //!                             ├──nobody waits for it any more, or the server stops──▶ not_ready; nothing was begun
 //!                             ├──the register is given away──▶ not_ready; its session asks the next owner
 //!                             └──the tenure is over, the network stopped or gone──▶ what every request is told then
@@ -25,12 +26,20 @@ use compact_str::CompactString;
 use super::messages::{GiveAway, GiveUp, ServeWaiters, Several};
 use super::queue::{WaitTime, Waiter};
 use super::staging::{Staging, refused_by_store};
+use super::uses::Claims;
 use super::{NetworkActor, Phase};
-use crate::actors::waits::{Arrival, WaitingPlace, full};
+use crate::actors::waits::{Arrival, WaitingPlace, WaitsFor, full};
 use crate::actors::{BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, answer_all};
+use crate::core::command::Command;
+use crate::core::network::Network;
 use crate::core::outcome::Decision;
+use crate::core::refusal::{NoCapacity, Refusal};
+use crate::core::types::NetworkId;
 use crate::limits::NETWORK_WAITING_REQUESTS_MAX;
 use crate::store::StoreHealth;
+
+/// What was decided, behind the wall that catches panics.
+type Decided = Result<Result<(Decision, Claims), Box<Fault>>, ()>;
 
 /// Waiters that are decided before the other networks and connections of the thread have their turn.
 const TRIES_A_TURN: usize = 64;
@@ -103,7 +112,8 @@ impl NetworkActor {
     /// A request that found no capacity, and may wait for some.
     pub(super) fn begin_to_wait(&mut self, item: Item, unit: &mut Staging, ctx: &Context<Self>) {
         let Item { ticket, command, by, reason, wait, .. } = item;
-        let (Some(wait), Some(outlet)) = (wait, unit.outlet.clone()) else { return };
+        let of = waits_for(&command, self.id());
+        let (Some(wait), Some(outlet), Some(of)) = (wait, unit.outlet.clone(), of) else { return };
         if wait.caller.has_left() {
             let fault = Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: RETRY_AFTER_MS };
             return unit.answer(ticket, Err(Box::new(fault)), false);
@@ -117,7 +127,7 @@ impl NetworkActor {
         }
         let now = self.shared.clock.boot_ms();
         let place = if self.waiting.len() < NETWORK_WAITING_REQUESTS_MAX {
-            self.shared.waits.place(&wait, now)
+            self.shared.waits.place(&wait, now, of)
         } else {
             Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests wait for this network already")))
         };
@@ -126,8 +136,12 @@ impl NetworkActor {
             Err(fault) => return unit.answer(ticket, Err(fault), false),
         };
         let (arrival, caller, addr) = (place.arrival, Arc::clone(&wait.caller), ctx.address());
+        let ended = place.end();
         let watch = actix::spawn(async move {
-            caller.left().await;
+            tokio::select! {
+                () = caller.left() => {}
+                () = ended.cancelled() => {}
+            }
             // A full mailbox is one that is busy; a closed one has answered whom it left behind.
             while let Err(SendError::Full(_)) = addr.try_send(GiveUp { arrival }) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -189,7 +203,9 @@ impl NetworkActor {
         let ticket = one.ticket;
         let mut unit = Staging::new(one.outlet.clone(), 1);
         let moment = self.moment();
-        match self.decide_and_claim(&command, moment, None, false) {
+        let mut decided = self.decide_and_claim(&command, moment, None, false);
+        let is_ended = self.is_ended(arrival, &mut decided);
+        match decided {
             Ok(Ok((Decision { steps, mut outcome }, _))) => {
                 let Some((by, reason, _)) = self.leaves(arrival) else { return };
                 // From here on the unit answers it, whatever happens.
@@ -208,7 +224,9 @@ impl NetworkActor {
                 unit.answer(ticket, Ok(outcome), wrote);
             }
             // What two claim is decided by an operator: who waited before goes on waiting.
-            Ok(Err(fault)) if (fault.is_no_capacity() || matches!(*fault, Fault::Contested { .. })) && !is_last => {
+            Ok(Err(fault))
+                if (fault.is_no_capacity() || matches!(*fault, Fault::Contested { .. })) && !is_last && !is_ended =>
+            {
                 self.undecide();
                 return self.waiting.failed(arrival);
             }
@@ -216,7 +234,8 @@ impl NetworkActor {
                 self.undecide();
                 let Some((_, _, waited_ms)) = self.leaves(arrival) else { return };
                 self.published.refusals.note_answer(&fault);
-                unit.answer(ticket, Err(fault.after_waiting(waited_ms)), false);
+                let told = if is_ended { fault.after_end_of_wait(waited_ms) } else { fault.after_waiting(waited_ms) };
+                unit.answer(ticket, Err(told), false);
             }
             Err(()) => {
                 drop(self.leaves(arrival));
@@ -224,6 +243,27 @@ impl NetworkActor {
             }
         }
         self.send(unit);
+    }
+
+    /// Was all that its owner has let go of while it waited? Then nothing is granted to it, whatever was decided.
+    ///
+    /// The world is told of the scope first: whoever lets go of it either ends this, or finds the grant.
+    fn is_ended(&mut self, arrival: Arrival, decided: &mut Decided) -> bool {
+        if let Ok(Ok((decision, _))) = decided {
+            self.note_scopes(&decision.steps);
+        }
+        let is_ended = |waiter: &Waiter<Asker>| matches!(&waiter.of, Asker::One(one) if one.place.is_ended());
+        if !self.waiting.get(arrival).is_some_and(is_ended) {
+            return false;
+        }
+        let lacked = matches!(decided, Ok(Err(fault)) if fault.is_no_capacity());
+        if !lacked && decided.is_ok() {
+            let none = Refusal::NotEnoughCapacity(Box::new(NoCapacity::plain(self.network.config().name.clone())));
+            if let Ok(Ok((_, claimed))) = std::mem::replace(decided, Ok(Err(none.into()))) {
+                self.unclaim(claimed);
+            }
+        }
+        true
     }
 
     /// It waits no more; its answer is on its way. Who asked, why, and how long it waited.
@@ -303,6 +343,12 @@ impl NetworkActor {
     }
 }
 
+/// For whom a request waits.
+fn waits_for(command: &Command, network: NetworkId) -> Option<WaitsFor> {
+    let slot = Network::slots_of(command).into_iter().next()?;
+    Some(WaitsFor { scope: slot.scope, owner: slot.owner, networks: vec![network] })
+}
+
 /// The next owner is to be asked.
 fn moved() -> Fault {
     Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: RETRY_AFTER_MS }
@@ -318,7 +364,17 @@ impl Handler<GiveAway> for NetworkActor {
 
 impl Handler<GiveUp> for NetworkActor {
     type Result = ();
-    fn handle(&mut self, GiveUp { arrival }: GiveUp, _: &mut Context<Self>) {
+    fn handle(&mut self, GiveUp { arrival }: GiveUp, ctx: &mut Context<Self>) {
+        let is_there = |one: &One| one.place.is_ended() && !one.place.caller.has_left();
+        if matches!(self.waiting.get(arrival), Some(Waiter { of: Asker::One(one), .. }) if is_there(one)) {
+            // It is told why, as soon as this network can be asked.
+            self.waiting.single_out(arrival);
+            return if matches!(self.phase, Phase::Serving) && !self.behind {
+                self.turn += 1;
+                self.go_on(ctx);
+                self.let_others_on(ctx);
+            };
+        }
         let fault = Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: RETRY_AFTER_MS };
         self.give_up(arrival, &fault);
         self.tell_waiting();

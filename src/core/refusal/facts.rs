@@ -53,6 +53,8 @@ pub struct NoCapacity {
     pub is_of_blocks: bool,
     /// How long the request waited, if it did.
     pub waited_ms: Option<u64>,
+    /// Its wait was ended: all that its owner has was let go of.
+    pub is_ended: bool,
 }
 
 impl NoCapacity {
@@ -71,6 +73,7 @@ impl NoCapacity {
             narrowed_by: None,
             is_of_blocks: false,
             waited_ms: None,
+            is_ended: false,
         }
     }
 
@@ -89,6 +92,9 @@ impl NoCapacity {
     /// What takes the space, and what to do; or why there is none.
     pub(super) fn why(&self) -> String {
         match &self.narrowed_by {
+            _ if self.is_ended => ": then all that its owner has was let go of (owner.release, scope.release or \
+                 deployment.delete), which ends what it waits for, too; ask again if it is to have one after all"
+                .to_owned(),
             Some(why) if self.pools.is_empty() => format!(": {why}"),
             _ => format!(
                 ": {} of {} held, {} reserved, {} cooling, {} declined{}; add a pool, or release something",
