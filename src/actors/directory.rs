@@ -126,7 +126,8 @@ impl Directory {
             if let Some((address, network)) = self.shared.recorded.first_in(&intent.realm, asked, intent.network)
                 && let (Some(listing), Some(with)) = (self.catalog.get(network), Range::single(address).as_cidr())
             {
-                return Err(Refusal::Overlap { asked, with, network: listing.name.clone() });
+                let (network, remembered) = (listing.name.clone(), listing.remembered());
+                return Err(Refusal::Overlap { asked, with, network, remembered });
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use super::output::number_of;
 use super::phrase::text;
 use super::quote::{option, owner_options, shell};
 use crate::client::{RpcError, safety};
+use crate::core::types::NetworkId;
 use crate::wire::{Access, ErrorKind, Method};
 
 /// The hint for a refusal of `method` with `params`.
@@ -329,11 +330,16 @@ fn overlap(method: &str, params: &Value, error: &RpcError) -> String {
         );
     }
     let shows = format!("`allod network get {}` shows what is there", shell(with));
+    // Nothing but its id names one that is deleted, and holds its space until its last reservation is gone.
+    if with.parse::<NetworkId>().is_ok() {
+        return format!(
+            "`allod ip list --network {with}` shows what is held in it still: release that, or `allod network restore {with}` \
+             brings it back"
+        );
+    }
     if text(params, "network") == Some(with) || method.starts_with("pool.") {
         return shows;
     }
-    // It may be one that is deleted, and holds its space until its last reservation is gone.
-    let shows = format!("{shows}, or `allod network list --deleted`");
     match method {
         "network.create" => format!("{shows}; a realm of its own (`--realm NAME`) may overlap"),
         _ => format!("{shows}; only networks of different realms may overlap"),
@@ -472,6 +478,35 @@ mod tests {
         assert_eq!(hint("pool.add", "lan"), "`allod network get lan` shows what is there");
         assert!(!hint("subnet.add", "other").contains("--realm"));
         assert!(hint("network.create", "other").contains("`--realm NAME`"));
-        assert!(hint("network.create", "other").contains("`allod network list --deleted`"));
     }
 }
+    #[test]
+    fn space_of_a_network_that_is_remembered_is_looked_for_by_its_id_whatever_is_to_be_made() {
+        let id = "c9e1d7a0-8137-48da-8550-b62628d4e6ea";
+        let with = json!({"with": {"network": id, "cidr": "10.0.0.0/24"}});
+        for (method, params) in [
+            ("network.create", json!({"name": "gone"})),
+            ("subnet.add", json!({"network": "lan"})),
+            ("subnet.modify", json!({"network": "lan"})),
+        ] {
+            let told = hint(method, params, "overlap", "10.0.0.0/24 overlaps", with.clone());
+            assert!(told.starts_with(&format!("`allod ip list --network {id}` shows what is held in it")), "{told}");
+            assert!(told.contains(&format!("`allod network restore {id}`")), "{told}");
+        }
+    }
+
+    #[test]
+    fn who_looks_for_an_address_of_a_dynamic_network_is_shown_the_command_that_records_it() {
+        let wrong =
+            |method: &str, params: Value, kind: &str, message: &str| hint(method, params, kind, message, json!({}));
+        let full = "network `cloud` has no free address: the infrastructure picks its addresses; record what it picked";
+        let ask = json!({"network": "cloud", "owner": "w", "scope": "s"});
+        let all = wrong("ip.allocate", ask, "not_enough_capacity", full);
+        assert_eq!(all, "`allod ip bind cloud ADDRESS --owner w --scope s --claimant CLAIMANT` records one");
+        let none =
+            "reservation of `w` in network `cloud` does not exist; to record what the infrastructure picked, give";
+        let bind = json!({"network": "cloud", "address": "172.16.0.5", "claimant": "vm 1"});
+        let bound = wrong("ip.bind", bind, "not_found", none);
+        assert_eq!(bound, "`allod ip bind cloud 172.16.0.5 --owner OWNER --claimant 'vm 1'` records one");
+    }
+

@@ -44,6 +44,13 @@ pub struct Listing {
     pub subnets: BTreeMap<SubnetId, Cidr>,
 }
 
+impl Listing {
+    /// Its id, where nothing else names it any more.
+    pub fn remembered(&self) -> Option<NetworkId> {
+        self.closed.then_some(self.id)
+    }
+}
+
 /// What a network is about to have beyond what is listed of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
@@ -154,6 +161,7 @@ impl Catalog {
                     asked: cidr.range(),
                     with: with.as_cidr().expect("only prefixes are kept"),
                     network: self.name_of(network).clone(),
+                    remembered: self.get(network).and_then(Listing::remembered),
                 });
             }
         }

@@ -52,7 +52,7 @@ pub enum Refusal {
         address: Option<Address>,
     },
     /// Two subnets of a realm, or two pools.
-    #[error("{} overlaps {with} of network `{network}`; choose another range, or a realm of its own", .asked.as_typed())]
+    #[error("{} overlaps {with} of {}", .asked.as_typed(), whose_space(.network, *.remembered))]
     Overlap {
         /// What was asked for.
         asked: Range,
@@ -60,6 +60,8 @@ pub enum Refusal {
         with: Cidr,
         /// Whose that is.
         network: Name,
+        /// Its id, where it is deleted and only remembered: its name may be that of another one by now.
+        remembered: Option<NetworkId>,
     },
     /// Two pools of one subnet.
     #[error("pool {} overlaps pool {} of network `{network}`; pools never overlap, so choose another range", .asked.as_typed(), .with.as_typed())]
@@ -373,8 +375,6 @@ impl Refusal {
         }
     }
 
-    /// Names the network in which an address is taken, where the refusal does not.
-    pub fn taken_in(self, name: &Name) -> Self {
     /// All that its owner has was let go of while it waited.
     pub fn note_end_of_wait(&mut self) {
         match self {
@@ -384,6 +384,8 @@ impl Refusal {
         }
     }
 
+    /// Names the network in which an address is taken, where the refusal does not.
+    pub fn taken_in(self, name: &Name) -> Self {
         match self {
             Refusal::Taken { problem, network: None, address, held_by, used_in } => {
                 Refusal::Taken { problem, network: Some(name.clone()), address, held_by, used_in }
@@ -444,6 +446,18 @@ impl Refusal {
             Refusal::Brake { .. } => 13,
             Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => refusal.precedence(),
         }
+    }
+}
+
+/// Whose space somebody else wants, and what to do; also where nobody can name the network by its name any more.
+fn whose_space(network: &Name, remembered: Option<NetworkId>) -> String {
+    let choose = "choose another range, or a realm of its own";
+    match remembered {
+        None => format!("network `{network}`; {choose}"),
+        Some(id) => format!(
+            "network {id} (deleted; it was called `{network}`), which is remembered while anything is held in it; release that \
+             (ip.list shows it, with the id as `network`), bring the network back with network.restore, or {choose}"
+        ),
     }
 }
 

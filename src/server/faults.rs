@@ -114,8 +114,11 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
         Refusal::WrongKind { address, .. } | Refusal::OutOfRange { address, .. } => {
             data.address = address.map(|address| address.to_string());
         }
-        Refusal::Overlap { with, network, .. } => {
-            data.with = Some(OverlapWith { network: network.clone(), cidr: with.to_string() });
+        Refusal::Overlap { with, network, remembered, .. } => {
+            // The name of one that is deleted may be another's by now: it is reached by its id.
+            let id = remembered.and_then(|id| id.to_string().parse().ok());
+            let network = id.unwrap_or_else(|| network.clone());
+            data.with = Some(OverlapWith { network, cidr: with.to_string() });
         }
         Refusal::PoolOverlap { with, network, .. } => {
             data.with = Some(OverlapWith { network: network.clone(), cidr: with.to_string() });
@@ -226,13 +229,13 @@ fn no_capacity(why: &NoCapacity, data: &mut ErrorData) {
     data.next_free_at = why.next_free_at.map(|(wall, _)| wall);
     data.pools = Some(why.pools.iter().map(pool_fill).collect());
     data.waited_ms = why.waited_ms;
-}
-
-fn pool_fill(pool: &PoolUsage) -> PoolFill {
     if why.is_ended {
         // Whoever asked is gone, as far as anybody knows.
         data.retry = Retry::Never;
     }
+}
+
+fn pool_fill(pool: &PoolUsage) -> PoolFill {
     PoolFill {
         range: pool.range,
         name: pool.name.clone(),

@@ -192,7 +192,7 @@ object! { open
 object! { open
     /// What something overlaps.
     OverlapWith {
-        /// The network.
+        /// The network; the id of one that is deleted and remembered.
         network: Name,
         /// The subnet of it, or the pool's range.
         cidr: String,

@@ -74,3 +74,4 @@ mod waits_together;
 mod waits_trouble;
 mod waits_unasked;
 mod watch;
+mod words;

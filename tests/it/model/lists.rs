@@ -115,7 +115,7 @@ impl Model {
         let taken = |other: &Subnet| other.cidr.range().overlaps(subnet.cidr.range());
         for (_, network) in others {
             for other in network.subnets.iter().filter(|other| taken(other)) {
-                let with = json!([{ "network": network.name, "cidr": other.cidr.to_string() }]);
+                let with = json!([{ "network": network.named(), "cidr": other.cidr.to_string() }]);
                 findings.add(ModelError::new("overlap", json!({ "with_any": with })));
             }
         }

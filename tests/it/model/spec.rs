@@ -208,7 +208,7 @@ impl Model {
         for (n, network) in self.networks.iter().enumerate().filter(|(_, network)| network.realm == realm) {
             for (s, subnet) in network.subnets.iter().enumerate() {
                 if except != Some((n, s)) && subnet.cidr.range().overlaps(cidr.range()) {
-                    with.push(json!({ "network": network.name, "cidr": subnet.cidr.to_string() }));
+                    with.push(json!({ "network": network.named(), "cidr": subnet.cidr.to_string() }));
                 }
             }
         }

@@ -136,6 +136,13 @@ pub struct Network {
     pub highest_generation: u64,
 }
 
+impl Network {
+    /// How others are told of it: nothing but its id names one that is closed.
+    pub fn named(&self) -> &str {
+        if self.closed { &self.id } else { &self.name }
+    }
+}
+
 /// What an address is, the first that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {

@@ -18,8 +18,8 @@ use crate::core::forms::{self, edges};
 use crate::core::network::left::in_use;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Refusal, members};
-use crate::core::state::{Dns, EventKind, NetworkKind, PoolConfig, SubnetConfig};
-use crate::core::types::{Generation, Name, SubnetId, Version};
+use crate::core::state::{Dns, EventKind, NetworkConfig, NetworkKind, PoolConfig, SubnetConfig};
+use crate::core::types::{Generation, Name, NetworkId, SubnetId, Version};
 use crate::limits;
 
 /// `subnet.add`.
@@ -210,6 +210,8 @@ fn name_or_cidr(subnet: &SubnetConfig) -> String {
 /// The subnets of one network beside each other: names once, no overlap, one `dhcp` per family.
 pub(super) struct Neighbours {
     network: Name,
+    /// Its id, where it is deleted and nothing else names it.
+    remembered: Option<NetworkId>,
     names: BTreeMap<Name, Cidr>,
     /// A subnet is named by its id as well.
     ids: BTreeMap<SubnetId, Cidr>,
@@ -218,14 +220,21 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
+    /// None, of a network that is to be made.
     pub(super) fn of_none(network: &Name) -> Self {
         Self {
             network: network.clone(),
+            remembered: None,
             names: BTreeMap::new(),
             ids: BTreeMap::new(),
             prefixes: Disjoint::default(),
             dhcp: BTreeMap::new(),
         }
+    }
+
+    /// None yet, of a network that there is.
+    pub(super) fn in_network(config: &NetworkConfig) -> Self {
+        Self { remembered: config.closed.then_some(config.id), ..Self::of_none(&config.name) }
     }
 
     /// Notes what stands against a subnet here, and adds it where nothing does.
@@ -248,6 +257,7 @@ impl Neighbours {
                 asked: subnet.cidr.range(),
                 with: with.as_cidr().expect("only prefixes are added"),
                 network: self.network.clone(),
+                remembered: self.remembered,
             });
         } else {
             self.prefixes.insert(subnet.cidr.range(), ());
@@ -361,7 +371,7 @@ impl ConfigDraft<'_> {
 
     /// Refuses what stands against a subnet among the others of the network.
     pub(super) fn check_beside(&mut self, subnet: &SubnetConfig, path: &str) {
-        let mut beside = Neighbours::of_none(&self.config.name);
+        let mut beside = Neighbours::in_network(&self.config);
         for other in self.subnets.iter().filter(|other| other.id != subnet.id) {
             beside.admit(other, path, &mut self.verdict);
         }

@@ -188,7 +188,7 @@ impl ConfigDraft<'_> {
     /// the way is the change. Each is given with whether it is so, and with its path.
     fn check_all_beside(&mut self, mut listed: Vec<(bool, SubnetConfig, String)>) {
         listed.sort_by_key(|(is_as_before, ..)| !is_as_before);
-        let mut beside = Neighbours::of_none(&self.config.name);
+        let mut beside = Neighbours::in_network(&self.config);
         for (_, subnet, path) in &listed {
             beside.admit(subnet, path, &mut self.verdict);
         }
