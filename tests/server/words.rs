@@ -63,3 +63,27 @@ fn what_a_dynamic_network_recorded_before_it_was_deleted_is_said_to_be_of_that_o
     assert_eq!(refused["data"]["with"], json!({"network": id, "cidr": "172.16.0.5/32"}), "{refused}");
     assert!(message(&refused).contains("(deleted; it was called `cloud`)"), "{refused}");
 }
+
+/// A /64 is a block of IPv6, whether that is said or not: of pools of IPv4 nothing is told.
+#[test]
+fn of_blocks_that_only_ipv6_has_no_pool_of_ipv4_is_said_to_be_in_pieces() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "v4", "subnets": [{"cidr": "10.0.0.0/24"}]}));
+    let both = json!([{"cidr": "10.1.0.0/24"}, {"cidr": "2001:db8::/64"}]);
+    client.ok("network.create", json!({"name": "both", "subnets": both}));
+    client.ok("ip.claim", json!({"network": "both", "owner": "a", "address": "2001:db8::1"}));
+    for (network, size) in [("v4", "0"), ("both", "18446744073709551616")] {
+        let ask = json!({"network": network, "owner": "n", "prefix_length": 64});
+        let refused = error(&mut client, "ip.allocate", ask);
+        let (data, message) = (&refused["data"], message(&refused));
+        assert_eq!((&data["kind"], &data["size"]), (&json!("not_enough_capacity"), &json!(size)), "{refused}");
+        let pools = data["pools"].as_array().unwrap();
+        assert!(pools.iter().all(|pool| pool["range"].as_str().unwrap().starts_with("2001:")), "{refused}");
+        assert!(pools.is_empty() == (network == "v4") && message.contains("a /64 block"), "{refused}");
+    }
+    let none = error(&mut client, "ip.allocate", json!({"network": "v4", "owner": "n", "prefix_length": 64}));
+    let why = "network `v4` has no free block of that size: a /64 block: no dynamic pool is all of that; leave something out, or \
+               add a pool";
+    assert_eq!(message(&none), why);
+}

@@ -160,7 +160,8 @@ impl Network {
 
 /// Does an aligned block of this length lie in a range?
 fn holds_block(range: Range, length: u8) -> bool {
-    let host_bits = range.family().width().saturating_sub(length);
+    // Longer than an address of the family: no block of it.
+    let Some(host_bits) = range.family().width().checked_sub(length) else { return false };
     // The block of all addresses of IPv6 has more of them than a number counts: nothing is said of it.
     let Some(last_of_block) = 1u128.checked_shl(host_bits.into()).map(|size| size - 1) else { return true };
     let first = range.first().bits();

@@ -74,7 +74,7 @@ impl Network {
             PoolRef::Named(name) => self.layout.pools_named(name).cloned(),
         });
         Ok(Selection {
-            family: wish.family,
+            family: wish.prefix_length.map_or(wish.family, |length| family_of_block(length, wish.family)),
             subnet,
             subnet_pools: subnet.map(|index| self.layout.of_subnet(index)),
             pool_missing: matches!(pool, Some(None)),
@@ -85,11 +85,10 @@ impl Network {
         })
     }
 
-    /// Refuses a prefix length that no subnet of the family, or of both, can have. What is longer than an address of IPv4 is
-    /// one of IPv6, said or not.
+    /// Refuses a prefix length that no subnet of the family, or of both, can have.
     pub(super) fn fits_a_subnet(&self, length: u8, family: Option<Family>) -> Result<(), Refusal> {
         forms::in_family(length, family)?;
-        let family = family.or((length > Family::V4.width()).then_some(Family::V6));
+        let family = family_of_block(length, family);
         let of_family = |subnet: &&Arc<SubnetConfig>| family.is_none_or(|wanted| wanted == subnet.cidr.family());
         let mut lengths = self.subnets.iter().filter(of_family).map(|subnet| subnet.cidr.length()).peekable();
         if lengths.peek().is_some() && lengths.all(|subnet| length < subnet) {
@@ -166,4 +165,9 @@ impl Network {
             })
         })
     }
+}
+
+/// The family of a block: what is longer than an address of IPv4 is one of IPv6, said or not.
+fn family_of_block(length: u8, family: Option<Family>) -> Option<Family> {
+    family.or((length > Family::V4.width()).then_some(Family::V6))
 }

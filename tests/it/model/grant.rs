@@ -54,8 +54,9 @@ impl Wish {
     }
 
     pub fn admits_subnet(&self, subnet: &Subnet) -> bool {
+        let family = self.family.or(self.length.is_some_and(|length| length > 32).then_some(6));
         self.subnet.as_ref().is_none_or(|reference| subnet.is_named(reference))
-            && self.family.is_none_or(|family| family == subnet.cidr.family().number())
+            && family.is_none_or(|family| family == subnet.cidr.family().number())
             && subnet.serves(self.zone.as_deref())
     }
 }
