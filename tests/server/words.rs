@@ -87,3 +87,32 @@ fn of_blocks_that_only_ipv6_has_no_pool_of_ipv4_is_said_to_be_in_pieces() {
                add a pool";
     assert_eq!(message(&none), why);
 }
+
+#[test]
+fn a_block_over_a_reserved_address_is_refused_for_an_address_that_is_reserved() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.10.0.0/16"}]}));
+    client.ok("reserved.add", json!({"network": "lan", "range": "10.10.4.7", "note": "printer"}));
+    client.ok("reserved.add", json!({"network": "lan", "range": "10.10.8.0/22"}));
+    let claim = |address: &str, length: u64| json!({"network": "lan", "owner": "x", "address": address, "prefix_length": length});
+    for (ask, address, why) in [
+        (
+            claim("10.10.4.0", 24),
+            "10.10.4.7",
+            "10.10.4.7 is inside the reserved range 10.10.4.7 (printer), and in block 10.10.4.0/24",
+        ),
+        (
+            claim("10.10.9.0", 24),
+            "10.10.9.0",
+            "10.10.9.0 is inside the reserved range 10.10.8.0/22, and in block 10.10.9.0/24",
+        ),
+        (claim("10.10.4.7", 32), "10.10.4.7", "10.10.4.7 is inside the reserved range 10.10.4.7 (printer)"),
+    ] {
+        let refused = error(&mut client, "ip.claim", ask);
+        assert_eq!(refused["data"]["address"], address, "{refused}");
+        assert_eq!(message(&refused), format!("{why}; use `force`, or reserved.remove it"));
+        let state = client.ok("ip.get", json!({"network": "lan", "address": address}))["state"].clone();
+        assert_eq!(state, "reserved", "{address}");
+    }
+}

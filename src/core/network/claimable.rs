@@ -204,7 +204,7 @@ impl Network {
                 format!(", kept for `{}`{slot}", whose.owner)
             });
             let why = format!(
-                "inside the reserved range {}{note}{whose}; {instead}, or reserved.remove it",
+                "inside the reserved range {}{note}{whose}{of_block}; {instead}, or reserved.remove it",
                 reserved.range.as_typed()
             );
             return Err(Refusal::Reserved { address: first, why });
@@ -221,6 +221,10 @@ impl Network {
         Ok(())
     }
 
+            // Of a block it need not be the first address.
+            let address = first.max(reserved.range.first());
+            let of_block =
+                if block.size() == 1 { String::new() } else { format!(", and in block {}", block.as_typed()) };
     /// Why an address is never granted, as a fragment.
     fn why_unusable(&self, subnet: usize, block: Range) -> String {
         let subnet = &self.subnets[subnet];
