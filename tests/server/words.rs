@@ -116,3 +116,28 @@ fn a_block_over_a_reserved_address_is_refused_for_an_address_that_is_reserved() 
         assert_eq!(state, "reserved", "{address}");
     }
 }
+
+/// Slots go by position, so who leaves the first of two addresses out asks for the second in the slot of the first.
+#[test]
+fn an_address_of_ones_own_in_another_slot_is_said_to_be_ones_own_and_kept_where_its_slot_is_named() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let update = |ips: Value| json!({"network": "lan", "owner": "lb", "ips": ips, "exact": true});
+    client.ok("ip.acquire", update(json!([{"address": "10.0.0.10"}, {"address": "10.0.0.11"}])));
+    let refused = error(&mut client, "ip.acquire", update(json!([{"address": "10.0.0.11"}])));
+    let why = "ips[0]: 10.0.0.11 of network `lan` is held by `lb` itself, in slot `1`, and is asked for in slot `0`; name slot `1` \
+               for it, move it with ip.transfer, or release it first";
+    assert_eq!((message(&refused), &refused["data"]["kind"]), (why, &json!("already_in_use")));
+    assert_eq!(refused["data"]["held_by"]["slot"], "1", "{refused}");
+    // As it is told.
+    let done = client.ok("ip.acquire", update(json!([{"address": "10.0.0.11", "slot": "1"}])));
+    assert_eq!(done["reservations"][0]["created"], false, "{done}");
+    assert_eq!(done["released"], json!([{"network": "lan", "address": "10.0.0.10"}]));
+    let to = json!({"owner": "lb", "slot": "0"});
+    client.ok("ip.transfer", json!({"network": "lan", "address": "10.0.0.11", "owner": "lb", "to": to}));
+    client.ok("ip.acquire", update(json!([{"address": "10.0.0.11"}])));
+    // Another's is another's.
+    client.ok("ip.claim", json!({"network": "lan", "address": "10.0.0.12", "owner": "lb", "scope": "other"}));
+    let others = error(&mut client, "ip.claim", json!({"network": "lan", "address": "10.0.0.12", "owner": "lb"}));
+    assert!(message(&others).contains("is held by `lb` of scope `other`; ask for another address"), "{others}");
+}

@@ -138,7 +138,20 @@ impl Network {
         Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by), used_in: None }
     }
 
-    /// Refuses a block of which somebody else holds any, or was promised any, or another member of the same request took any.
+    /// What was asked for is held by who asks, or shares addresses with what is, but in another slot: nobody else has to let go.
+    fn held_in_another_slot(&self, asked: &SlotKey, address: Address, held: &Reservation) -> Refusal {
+        let (network, by) = (self.config.name.clone(), Box::new(held_by(held)));
+        let (there, SlotKey { owner, slot, .. }, its) =
+            (covered(address, held.prefix_length), asked, &held.holder.slot);
+        let problem = format!(
+            "{} of network `{network}` is held by `{owner}` itself, in slot `{its}`, and is asked for in slot `{slot}`; name slot \
+             `{its}` for it, move it with ip.transfer, or release it first",
+            there.as_typed()
+        );
+        Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by), used_in: None }
+    }
+
+    /// Refuses a block of which somebody else, or another slot, holds any, or was promised any, or another member of the same request took any.
     pub(super) fn in_the_way(
         &self,
         draft: &Draft<'_>,
@@ -153,7 +166,12 @@ impl Network {
                 is_promised_to_nobody(address, held)?;
             }
             if held.holder != *holder || held.obsolete.is_some() {
-                return Err(self.held_there(block, address, held));
+                let (there, asked) = (&held.holder, holder);
+                let is_own = there.owner == asked.owner && there.scope == asked.scope && held.obsolete.is_none();
+                return Err(match is_own {
+                    true => self.held_in_another_slot(asked, address, held),
+                    false => self.held_there(block, address, held),
+                });
             }
         }
         match draft.taken(block) {
