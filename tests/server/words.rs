@@ -141,3 +141,31 @@ fn an_address_of_ones_own_in_another_slot_is_said_to_be_ones_own_and_kept_where_
     let others = error(&mut client, "ip.claim", json!({"network": "lan", "address": "10.0.0.12", "owner": "lb"}));
     assert!(message(&others).contains("is held by `lb` of scope `other`; ask for another address"), "{others}");
 }
+
+#[test]
+fn a_network_that_exact_names_and_of_which_nothing_is_wished_is_emptied_in_the_same_commit() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (at, name) in ["a", "b", "c"].iter().enumerate() {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/24")}]}));
+        client.ok("ip.allocate", json!({"network": name, "owner": "n"}));
+    }
+    client.ok("ip.allocate", json!({"network": "a", "owner": "m"}));
+    let ask = |exact: bool| json!({"owner": "n", "network": "a", "ips": [{"network": "b"}], "exact": exact});
+    client.ok("ip.acquire", ask(false));
+    let count = |client: &mut Client, owner: &str| client.ok("ip.list", json!({"owner": owner, "count_only": true}));
+    assert_eq!(count(&mut client, "n")["count"], 3);
+    let done = client.ok("ip.acquire", ask(true));
+    assert_eq!(done["released"], json!([{"network": "a", "address": "10.0.0.1"}]), "{done}");
+    assert_eq!(done["reservations"][0]["address"], "10.1.0.1", "{done}");
+    assert_eq!(
+        (count(&mut client, "n")["count"].clone(), count(&mut client, "m")["count"].clone()),
+        (json!(2), json!(1))
+    );
+    // It says again what it did, and a network that is not there is not passed over.
+    assert_eq!(client.ok("ip.acquire", ask(true))["released"], json!([]));
+    let nowhere = json!({"owner": "n", "network": "z", "ips": [{"network": "b"}], "exact": true});
+    let refused = error(&mut client, "ip.acquire", nowhere);
+    assert_eq!(refused["data"]["kind"], "not_found", "{refused}");
+    assert!(message(&refused).starts_with("network `z` does not exist"), "{refused}");
+}

@@ -258,9 +258,13 @@ impl Coordinator {
         let mut missing: Option<Box<Fault>> = None;
         for part in parts {
             let Some(route) = self.shared.routes.find(&part.network) else {
-                let index = part.ask.items.first().map_or(0, |item| item.index);
-                let refusal = Box::new(Refusal::not_found(Missing::Network, part.network));
-                let refused: Box<Fault> = Refusal::OfItem { index, refusal }.into();
+                let refusal = Refusal::not_found(Missing::Network, part.network);
+                let Some(first) = part.ask.items.first() else {
+                    // Nothing is asked of it: what is wrong with an item comes first.
+                    missing.get_or_insert_with(|| refusal.into());
+                    continue;
+                };
+                let refused: Box<Fault> = Refusal::OfItem { index: first.index, refusal: Box::new(refusal) }.into();
                 if missing.as_ref().is_none_or(|before| rank(&refused) < rank(before)) {
                     missing = Some(refused);
                 }
@@ -319,6 +323,7 @@ fn mac_once_in_a_realm(asks: &[AskOf]) -> Result<(), Refusal> {
     let mut realms = BTreeSet::new();
     for (route, ask) in asks {
         if let Some(MacWish::Given(mac)) = ask.options.mac
+            && !ask.items.is_empty()
             && !realms.insert(&route.realm)
         {
             return Err(forms::mac_for_several(mac));

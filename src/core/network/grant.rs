@@ -44,6 +44,10 @@ impl Network {
         let options = GrantOptions { replace: ask.options.replace || ask.exact, ..ask.options.clone() };
         forms::named_once(&ask.items)?;
         forms::mac_once(ask)?;
+        if ask.items.is_empty() {
+            // Nothing else asks whether it is: by `exact` alone.
+            self.is_open()?;
+        }
         let mut draft = Draft::new(self, context);
         draft.asks_for(ask.items.iter().map(|item| ask.slot(item)));
         // What else the owner holds goes, whichever of its slots it was promised to.

@@ -44,6 +44,11 @@ pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<E
     let prefix = ask.slot_prefix.take().map(|prefix| prefix.into_inner()).unwrap_or_default();
     let exact = ask.exact.unwrap_or(false);
     let mut parts: Vec<AcquirePart> = Vec::new();
+    let part = |network| {
+        let (scope, owner, options) = (scope.clone(), ask.owner.clone(), options.clone());
+        let ask = Acquire { scope, owner, items: Vec::new(), exact, options };
+        AcquirePart { network, ask, by_position: Vec::new() }
+    };
     for (index, mut item) in ask.ips.into_vec().into_iter().enumerate() {
         let Some(network) = item.network.take().or_else(|| ask.network.clone()) else {
             let field = format!("ips[{index}].network");
@@ -54,9 +59,7 @@ pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<E
         let at = match parts.iter().position(|part| part.network == network) {
             Some(at) => at,
             None => {
-                let (scope, owner, options) = (scope.clone(), ask.owner.clone(), options.clone());
-                let ask = Acquire { scope, owner, items: Vec::new(), exact, options };
-                parts.push(AcquirePart { network, ask, by_position: Vec::new() });
+                parts.push(part(network));
                 parts.len() - 1
             }
         };
@@ -72,6 +75,13 @@ pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<E
             }
         };
         items.push(input::acquire_item(index, slot, item));
+    }
+    // It is named, and nothing is wished of it: what the owner holds there is what is not wished any more.
+    if let Some(network) = ask.network.as_ref().filter(|_| exact).map(input::network_text)
+        && !parts.is_empty()
+        && parts.iter().all(|part| part.network != network)
+    {
+        parts.push(part(network));
     }
     forms::acquire(&parts)?;
     if parts.len() == 1 {

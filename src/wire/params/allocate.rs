@@ -64,7 +64,7 @@ params! { grant
         slot_prefix?: OwnerPrefix,
         /// What is wanted.
         ips: BoundedList<AcquireItem, 1, { limits::ACQUIRE_IPS_MAX }>,
-        /// What else the owner holds in the networks of `ips` is released in the same commit.
+        /// What else the owner holds in `network` and in the networks of `ips` is released in the same commit.
         exact?: bool,
     }
 }

@@ -67,8 +67,8 @@ pub const AMBIGUITIES: &[&str] = &[
     "Acquire: all items are tried, the first error by rank (then by index) is answered. What is replaced or \
      released by `exact` is not available to other items of the same request.",
     "`exact` with an `owner_uid` lets go of nothing that is held with another one: `already_in_use`.",
-    "`exact`: networks named are those of the items; what is replaced stands in `replaced`, not in `released`; \
-     the slot of an `optional` item left out is named, so what it holds stays.",
+    "`exact`: networks named are those of the items, and the one at the top, of which nothing may be wished; what is \
+     replaced stands in `replaced`, not in `released`; the slot of an `optional` item left out is named, so what it holds stays.",
     "One `mac` for several addresses of an acquire; `brief` in an acquire over several networks: not generated.",
     // Holdings
     "Release: `scope` without `owner` is ignored or checked, not generated; `force` does not set aside a named \

@@ -80,13 +80,17 @@ impl Model {
         judge_alone(&parts, &prefix)?;
         let items = self.items(parts, &Key { scope, owner, slot: prefix })?;
         self.refuse_twice(&items)?;
-        let released = if exact { self.all_else(&items) } else { Vec::new() };
+        let beside = network.filter(|_| exact).map(|network| self.network_named(&network)).transpose()?;
+        let beside = beside.filter(|n| items.iter().all(|item| item.network != *n));
+        let released = if exact { self.all_else(&items, beside) } else { Vec::new() };
         self.leaving.extend(released.iter().copied());
         let is_other = |(n, first): &(usize, Address)| {
             let uid = &self.networks[*n].held[first].uid;
             uid.is_some() && options.uid.is_some() && *uid != options.uid
         };
         let other = released.iter().any(is_other).then(|| ModelError::plain("already_in_use"));
+        let closed = beside.filter(|n| self.networks[*n].closed).map(|_| ModelError::plain("in_use"));
+        let other = closed.or(other);
         let granted = match (self.obtain_all(&items, &options), other) {
             (Err(error), Some(other)) if error.rank() < other.rank() => return Err(error),
             (_, Some(other)) => return Err(other),
@@ -134,9 +138,13 @@ impl Model {
         Ok(())
     }
 
-    /// What the owner holds in the networks of these items under slots that they do not name.
-    fn all_else(&self, items: &[Item]) -> Vec<(usize, Address)> {
+    /// What the owner holds in the networks of these items under slots that they do not name, and in one beside them.
+    fn all_else(&self, items: &[Item], beside: Option<usize>) -> Vec<(usize, Address)> {
         let mut else_held = BTreeSet::new();
+        for (n, item) in beside.iter().flat_map(|n| items.first().map(|item| (*n, item))) {
+            let own = self.networks[n].held.iter().filter(|(_, held)| held.key.same_owner(&item.key));
+            else_held.extend(own.map(|(first, _)| (n, *first)));
+        }
         for item in items {
             for (first, held) in &self.networks[item.network].held {
                 let named = items.iter().any(|other| other.network == item.network && other.key.slot == held.key.slot);
