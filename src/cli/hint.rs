@@ -23,6 +23,10 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         None => format!("`allod {command} NETWORK`"),
     };
     let address = text(data, "address").or_else(|| text(params, "address")).map_or("ADDRESS".to_owned(), shell);
+    // Its addresses are not the server's to give, nor to look for among what is held.
+    if method.starts_with("ip.") && error.message.contains("the infrastructure pick") {
+        return records(params, network.as_deref());
+    }
     match kind {
         ErrorKind::ParseError | ErrorKind::InvalidRequest => {
             "the server could not read the request; see that client and server fit: `allod server info`".to_owned()
@@ -306,6 +310,14 @@ fn reserved(method: &str, error: &RpcError, network: Option<&str>, address: &str
     format!("name another address, or have one chosen: `allod ip allocate {network} --owner OWNER`")
 }
 
+/// How an address of a dynamic network is written down.
+fn records(params: &Value, network: Option<&str>) -> String {
+    let given = |member: &str, otherwise: &str| text(params, member).map_or(otherwise.to_owned(), shell);
+    let [address, claimant] = [("address", "ADDRESS"), ("claimant", "CLAIMANT")].map(|(member, it)| given(member, it));
+    let owner = text(params, "owner").map_or("--owner OWNER".to_owned(), |it| owner_options(it, text(params, "scope")));
+    format!("`allod ip bind {} {address} {owner} --claimant {claimant}` records one", network.unwrap_or("NETWORK"))
+}
+
 fn wrong_kind(method: &str, shows: &str) -> String {
     // What is to be made is nowhere to be looked at yet.
     if method == "network.create" {
@@ -318,6 +330,13 @@ fn overlap(method: &str, params: &Value, error: &RpcError) -> String {
     let Some(with) = error.data.get("with").and_then(|with| text(with, "network")) else {
         return "`allod network list` shows what is there".to_owned();
     };
+    // Nothing but its id names one that is deleted, and holds its space until its last reservation is gone.
+    if with.parse::<NetworkId>().is_ok() {
+        return format!(
+            "`allod ip list --network {with}` shows what is held in it still: release that, or `allod network restore {with}` \
+             brings it back"
+        );
+    }
     let within = match method {
         "network.create" => text(params, "name") == Some(with),
         "subnet.add" => error.message.starts_with("pool "),
@@ -330,13 +349,6 @@ fn overlap(method: &str, params: &Value, error: &RpcError) -> String {
         );
     }
     let shows = format!("`allod network get {}` shows what is there", shell(with));
-    // Nothing but its id names one that is deleted, and holds its space until its last reservation is gone.
-    if with.parse::<NetworkId>().is_ok() {
-        return format!(
-            "`allod ip list --network {with}` shows what is held in it still: release that, or `allod network restore {with}` \
-             brings it back"
-        );
-    }
     if text(params, "network") == Some(with) || method.starts_with("pool.") {
         return shows;
     }
@@ -470,17 +482,6 @@ mod tests {
     }
 
     #[test]
-    fn a_realm_is_offered_only_where_the_command_can_name_one() {
-        let hint = |method: &str, network: &str| {
-            let data = json!({"with": {"network": "lan", "cidr": "10.0.0.0/24"}});
-            hint(method, json!({"network": network}), "overlap", "it overlaps", data)
-        };
-        assert_eq!(hint("pool.add", "lan"), "`allod network get lan` shows what is there");
-        assert!(!hint("subnet.add", "other").contains("--realm"));
-        assert!(hint("network.create", "other").contains("`--realm NAME`"));
-    }
-}
-    #[test]
     fn space_of_a_network_that_is_remembered_is_looked_for_by_its_id_whatever_is_to_be_made() {
         let id = "c9e1d7a0-8137-48da-8550-b62628d4e6ea";
         let with = json!({"with": {"network": id, "cidr": "10.0.0.0/24"}});
@@ -510,3 +511,14 @@ mod tests {
         assert_eq!(bound, "`allod ip bind cloud 172.16.0.5 --owner OWNER --claimant 'vm 1'` records one");
     }
 
+    #[test]
+    fn a_realm_is_offered_only_where_the_command_can_name_one() {
+        let hint = |method: &str, network: &str| {
+            let data = json!({"with": {"network": "lan", "cidr": "10.0.0.0/24"}});
+            hint(method, json!({"network": network}), "overlap", "it overlaps", data)
+        };
+        assert_eq!(hint("pool.add", "lan"), "`allod network get lan` shows what is there");
+        assert!(!hint("subnet.add", "other").contains("--realm"));
+        assert!(hint("network.create", "other").contains("`--realm NAME`"));
+    }
+}

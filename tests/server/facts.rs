@@ -206,7 +206,10 @@ fn where_no_pool_can_give_what_is_wished_the_refusal_says_why() {
         ),
         (json!({"network": "named"}), ": it has no dynamic pool; add one, or ask for an address by name with ip.claim"),
         (json!({"network": "wire"}), ": it has no subnet; add one"),
-        (json!({"network": "cloud"}), ": the infrastructure picks its addresses; record what it picked with ip.bind"),
+        (
+            json!({"network": "cloud"}),
+            ": the infrastructure picks its addresses; record what it picked with ip.bind, by `address` and `owner` together",
+        ),
     ] {
         let mut asked = wish.clone();
         asked["owner"] = json!("a");

@@ -169,3 +169,36 @@ fn a_network_that_exact_names_and_of_which_nothing_is_wished_is_emptied_in_the_s
     assert_eq!(refused["data"]["kind"], "not_found", "{refused}");
     assert!(message(&refused).starts_with("network `z` does not exist"), "{refused}");
 }
+
+/// Address or owner name what is held; both together are what a dynamic network writes down.
+#[test]
+fn what_is_to_be_recorded_is_asked_for_with_address_and_owner() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "cloud", "kind": "dynamic"}));
+    let none = error(&mut client, "ip.allocate", json!({"network": "cloud", "owner": "w"}));
+    assert!(
+        message(&none).ends_with("record what it picked with ip.bind, by `address` and `owner` together"),
+        "{none}"
+    );
+    let bind = |ask: Value| {
+        let mut ask = ask;
+        (ask["network"], ask["claimant"]) = (json!("cloud"), json!("vm"));
+        ask
+    };
+    let both = json!({"address": "172.16.0.5", "owner": "w"});
+    for part in [
+        json!({"owner": "w"}),
+        json!({"address": "172.16.0.5"}),
+        json!({"address": "172.16.0.5", "owner": "w", "if_generation": 7}),
+    ] {
+        let refused = error(&mut client, "ip.bind", bind(part));
+        let how =
+            "to record what the infrastructure picked, give `address` and `owner` together, and no `if_generation`";
+        assert!(refused["data"]["kind"] == "not_found" && message(&refused).contains(how), "{refused}");
+    }
+    assert_eq!(client.ok("ip.bind", bind(both))["claimant"], "vm");
+    // What else is not there needs no recording.
+    let unbind = error(&mut client, "ip.unbind", bind(json!({"owner": "x"})));
+    assert!(message(&unbind).contains("ip.list shows what is held"), "{unbind}");
+}

@@ -30,7 +30,7 @@ impl Network {
         if self.config.kind == NetworkKind::Dynamic {
             let problem = format!(
                 "network `{}` is dynamic: the infrastructure picks its addresses; ask for none by name, and record what it picked \
-                 with ip.bind",
+                 with ip.bind, by `address` and `owner` together",
                 self.config.name
             );
             return Err(Refusal::WrongKind { problem, address: None });
@@ -221,11 +221,15 @@ impl Network {
                 let slot = whose.slot.as_ref().map_or_else(String::new, |slot| format!(" (slot `{slot}`)"));
                 format!(", kept for `{}`{slot}", whose.owner)
             });
+            // Of a block it need not be the first address.
+            let address = first.max(reserved.range.first());
+            let of_block =
+                if block.size() == 1 { String::new() } else { format!(", and in block {}", block.as_typed()) };
             let why = format!(
                 "inside the reserved range {}{note}{whose}{of_block}; {instead}, or reserved.remove it",
                 reserved.range.as_typed()
             );
-            return Err(Refusal::Reserved { address: first, why });
+            return Err(Refusal::Reserved { address, why });
         }
         if !is_free
             && let Some((address, Entry::Declined(_))) =
@@ -239,10 +243,6 @@ impl Network {
         Ok(())
     }
 
-            // Of a block it need not be the first address.
-            let address = first.max(reserved.range.first());
-            let of_block =
-                if block.size() == 1 { String::new() } else { format!(", and in block {}", block.as_typed()) };
     /// Why an address is never granted, as a fragment.
     fn why_unusable(&self, subnet: usize, block: Range) -> String {
         let subnet = &self.subnets[subnet];

@@ -46,7 +46,8 @@ impl Network {
         if let Some((address, holder)) = self.records(target) {
             return self.record(address, &holder, claimant, context);
         }
-        let (address, held) = self.find_to_change(target)?;
+        let found = self.find_to_change(target);
+        let (address, held) = found.map_err(|refusal| self.with_how_to_record(refusal))?;
         let mut draft = Draft::new(self, context);
         let now = match &held.claimant {
             Some(bound) if bound == claimant => Arc::clone(held),

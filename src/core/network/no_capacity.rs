@@ -145,7 +145,7 @@ impl Network {
         let is_static = |index: usize| self.pool_config(index).kind == PoolKind::Static;
         let named = selection.pool.as_ref().filter(|_| !selection.pool_missing);
         if self.config.kind == NetworkKind::Dynamic {
-            "the infrastructure picks its addresses; record what it picked with ip.bind"
+            "the infrastructure picks its addresses; record what it picked with ip.bind, by `address` and `owner` together"
         } else if self.subnets.is_empty() {
             "it has no subnet; add one"
         } else if named.is_some() && self.layout.all().intersection([named, None, None, None]).all(is_static) {

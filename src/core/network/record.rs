@@ -25,6 +25,18 @@ impl Network {
         (!own).then_some((address, holder))
     }
 
+    /// A refusal of what could be written down and was not: that takes all of who, where, and no holding of before.
+    pub(super) fn with_how_to_record(&self, refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::NotFound { missing, what, hint: None } if self.config.kind == NetworkKind::Dynamic => {
+                let hint = "to record what the infrastructure picked, give `address` and `owner` together, and no \
+                            `if_generation`; ip.list shows what is held";
+                Refusal::NotFound { missing, what, hint: Some(hint.to_owned()) }
+            }
+            refusal => refusal,
+        }
+    }
+
     /// Writes down that the slot has this address.
     pub(super) fn record(
         &self,
