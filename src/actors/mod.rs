@@ -167,6 +167,12 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The time that a request has to be begun in is over.
+    pub fn too_late() -> Self {
+        let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
+        Self::Overloaded { problem, retry_after_ms: 0 }
+    }
+
     /// What stands in the way, without its full stop.
     pub fn problem(&self) -> String {
         match self {

@@ -27,6 +27,7 @@ mod conflicts;
 mod counted;
 mod crashes;
 mod dead_actors;
+mod deadlines;
 mod deployments;
 mod drained;
 mod ended;

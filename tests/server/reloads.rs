@@ -17,10 +17,10 @@ const A_MOMENT: Duration = Duration::from_millis(100);
 
 /// How long requests of a test wait for a network that is loading: on any machine longer than what is done meanwhile, until
 /// the test lets them wait no more.
-struct Patience(Arc<AtomicU64>);
+pub struct Patience(Arc<AtomicU64>);
 
 impl Patience {
-    fn of(hooks: &mut Hooks) -> Self {
+    pub fn of(hooks: &mut Hooks) -> Self {
         Self(Arc::clone(hooks.deferred_ms_max.insert(Arc::new(AtomicU64::new(3_600_000)))))
     }
 
@@ -144,7 +144,7 @@ fn requests_of_one_connection_for_one_network_stay_in_order_over_a_reload() {
 }
 
 /// From here on the network is loaded again, until the store lets loads go.
-fn begin_to_load(server: &TestServer, network: &str) {
+pub fn begin_to_load(server: &TestServer, network: &str) {
     server.store.hold_loads();
     server.store.next([Fault::Full]);
     assert_eq!(server.client().kind("ip.allocate", allocate(network, "lost")), "unavailable");

@@ -68,6 +68,10 @@ impl Coordinator {
         if self.dry_run {
             return tell.tell(Ok(Done::Network(view, created)));
         }
+        // What it waited for, the act of another, may have taken long.
+        if let Err(fault) = self.begin() {
+            return tell.tell(Err(fault));
+        }
         let lane = Arc::new(Lane::new(id, shard));
         let record =
             Act { network: id, wall, by: self.by.clone(), reason: self.reason.clone(), transaction: None, steps };

@@ -170,6 +170,7 @@ impl Coordinator {
             Ok(holds) => holds,
             Err(fault) => return Err(self.seen_durably(seen, fault).await),
         };
+        self.begin()?;
         let before = seat.known.record.as_ref();
         let wall = self.shared.clock.wall();
         let decided = match self.decide(&holds, &order, &mut wished, (before, wall)).await {

@@ -28,7 +28,7 @@ use compact_str::CompactString;
 use tokio::sync::oneshot;
 
 use super::configure::is_gone;
-use super::{Coordinator, no_directory};
+use super::{Begins, Coordinator, no_directory};
 use crate::actors::committer::Reload;
 use crate::actors::directory::{CatalogCheck, DurableNetwork, Gone, Intend, Lock, SettleAct, Unlock};
 use crate::actors::network::Loaded;
@@ -209,6 +209,7 @@ impl Coordinator {
             reason: None,
             dry_run: false,
             wait: None,
+            begins: Begins::default(),
         }
     }
 
@@ -219,6 +220,7 @@ impl Coordinator {
         let act = LockedAct { shared: Arc::clone(&self.shared), rest };
         let _ = self.shared.directory().try_send(Lock { networks, granted });
         locked.await.map_err(|_| no_directory(&self.shared))?;
+        self.in_time()?;
         Ok(act)
     }
 }

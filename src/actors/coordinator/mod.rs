@@ -14,7 +14,10 @@
 //! is brought to its end. A task that panics ends its holds and locks when it is dropped (a lock behind what it began, see
 //! `locked`), and answers `internal`.
 //!
-//! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids? Is what is waited for
+//! **In time, or not at all.** A job with a deadline looks at it until it begins: when it has its lock and its holds ([`Coordinator::begin`]),
+//! and, in the queue of a network, with what it asks there first. From then on it counts for nothing: what is begun is brought to its end.
+//!
+//! Review notes: does a new job answer in every path (`Tell`)? Does one that decides under holds `begin` before? Are networks held in order of their ids? Is what is waited for
 //! under holds a network, and nothing else?
 
 mod bind;
@@ -37,6 +40,7 @@ mod walk;
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use actix::dev::ToEnvelope;
@@ -116,19 +120,29 @@ pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
         let _unanswered = unanswered;
         let reads = order.dry_run || order.job.is_read();
         let mut tell = Tell { outlet, ticket, told: false, reads };
-        let Order { job, by, reason, deadline: _, dry_run, wait } = order;
-        let coordinator = Coordinator { shared, by, reason, dry_run, wait };
-        if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
-            let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
-            return tell.tell(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })));
+        let Order { job, by, reason, deadline, dry_run, wait } = order;
+        let begins = Begins { deadline, reads, begun: AtomicBool::new(false) };
+        let coordinator = Coordinator { shared, by, reason, dry_run, wait, begins };
+        match coordinator.in_time() {
+            Ok(()) => coordinator.run(job, &mut tell).await,
+            Err(fault) => tell.tell(Err(fault)),
         }
-        coordinator.run(job, &mut tell).await;
     });
 }
 
 /// Whoever waits for the end of all jobs waits for this one; but for one that waits for events itself.
 fn token(shared: &Shared, job: &Job) -> Option<TaskTrackerToken> {
     (!matches!(job, Job::Events { .. })).then(|| shared.jobs.token())
+}
+
+/// Until when a job may begin, and whether it did. It may wait long for a lock, a hold or a place in a queue, with nothing done: what
+/// is begun is brought to its end, however long that takes.
+#[derive(Debug, Default)]
+struct Begins {
+    deadline: Option<Instant>,
+    /// It changes nothing: it has begun when a network was looked at.
+    reads: bool,
+    begun: AtomicBool,
 }
 
 /// One job's view of the world.
@@ -138,6 +152,7 @@ struct Coordinator {
     reason: Option<CompactString>,
     dry_run: bool,
     wait: Option<Wait>,
+    begins: Begins,
 }
 
 impl Coordinator {
@@ -233,9 +248,30 @@ impl Coordinator {
         Ok(Done::Located(located))
     }
 
+    /// What a network is asked. Before the job has begun it is so only until its deadline.
     fn item(&self, command: Command, dry_run: bool) -> Item {
         let (by, reason) = (self.by.clone(), self.reason.clone());
-        Item { ticket: 0, command, by, reason, deadline: None, dry_run, wait: None }
+        Item { ticket: 0, command, by, reason, deadline: self.deadline(), dry_run, wait: None }
+    }
+
+    /// None: it has none, or has begun.
+    fn deadline(&self) -> Option<Instant> {
+        self.begins.deadline.filter(|_| !self.begins.begun.load(Ordering::Relaxed))
+    }
+
+    /// May it begin still, or has it?
+    fn in_time(&self) -> Result<(), Box<Fault>> {
+        match self.deadline() {
+            Some(deadline) if deadline < Instant::now() => Err(Box::new(Fault::too_late())),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// It begins now, if it may still: nothing was done before.
+    fn begin(&self) -> Result<(), Box<Fault>> {
+        self.in_time()?;
+        self.begins.begun.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Asks one network one thing and waits until the answer may leave.
@@ -256,10 +292,11 @@ impl Coordinator {
 
     async fn ask_and_wait_telling(&self, route: &Arc<Route>, item: Item, waits: impl Fn()) -> Answer {
         let (outlet, mut answers) = crate::actors::outlet();
+        let begins = self.begins.reads || !(item.dry_run || item.command.is_read());
         send(&self.shared, route, false, vec![item], &outlet, Instant::now());
         drop(outlet);
-        loop {
-            return match answers.recv().await {
+        let answer = loop {
+            break match answers.recv().await {
                 Some(Told::Waits(_)) => {
                     waits();
                     continue;
@@ -270,7 +307,12 @@ impl Coordinator {
                 },
                 Some(Told::Job(..) | Told::Notice(_)) | None => Err(lost()),
             };
+        };
+        // Of what is in doubt it may be so.
+        if begins && answer.as_ref().map_or_else(|fault| locked::is_in_doubt(fault), |_| true) {
+            self.begins.begun.store(true, Ordering::Relaxed);
         }
+        answer
     }
 
     /// Asks one network what an act must know, without a place in its queue: what is durable is listed however many wait

@@ -97,6 +97,7 @@ impl Coordinator {
         // Before the networks are held: a list that reads on in them must be able to end.
         let moving = self.shared.moving.write().await;
         let holds = Holds::of(&self.shared, &routes).await?;
+        self.begin()?;
         let transaction = self.transaction();
         let leaving = |bytes_max| Command::MoveOut { subnet: subnet.clone(), if_version, bytes_max };
         // What is in the way of the subnet itself is told before anything of what lies in it is looked at.

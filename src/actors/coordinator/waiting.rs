@@ -153,6 +153,7 @@ impl Coordinator {
                 }
             },
         };
+        self.begin().map_err(unseen)?;
         let transaction = self.transaction();
         let (mut decided, mut outcomes): (Vec<UnitPart>, _) = (Vec::new(), Vec::new());
         let mut first: Option<(Box<Fault>, &Arc<Route>)> = None;

@@ -260,7 +260,7 @@ impl NetworkActor {
         if !lacked && decided.is_ok() {
             let none = Refusal::NotEnoughCapacity(Box::new(NoCapacity::plain(self.network.config().name.clone())));
             if let Ok(Ok((_, claimed))) = std::mem::replace(decided, Ok(Err(none.into()))) {
-                self.unclaim(claimed);
+                self.unclaim(claimed.macs);
             }
         }
         true

@@ -216,6 +216,7 @@ impl Coordinator {
         if let Done::Released { more: false, .. } = &done
             && !self.dry_run
         {
+            self.begin()?;
             let holds = Holds::of(&self.shared, &[]).await?;
             let nothing_else = (holds, Vec::new());
             self.conclude(&seat, nothing_else, Vec::new(), (None, ""), Conclusion::Commit).await.map_err(|fault| {

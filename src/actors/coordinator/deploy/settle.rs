@@ -132,6 +132,7 @@ impl Coordinator {
             Ok(holds) => holds,
             Err(fault) => return Err(self.seen_durably(seen, fault).await),
         };
+        self.begin()?;
         let decided = self.decide_end(&end, &record, networks.values(), &holds).await;
         let decided = decided.and_then(|decided| Ok((end.record_after(&record, &decided)?, decided)));
         let (record, mut decided) = match decided {
