@@ -57,6 +57,8 @@ pub struct Passing {
     pub leaves: Vec<TransactionId>,
     /// With something that arrives here.
     pub arrives: Vec<TransactionId>,
+    /// When the first of its acts was decided, and the latest.
+    pub walls: Option<(WallTime, WallTime)>,
 }
 
 impl RecordedBatch {
@@ -114,6 +116,8 @@ impl RecordedBatch {
     pub fn passing(&self) -> Result<Passing, StoreError> {
         let mut passing = Passing::default();
         let walked = codec::walk_acts(&self.bytes, |act, step| {
+            passing.walls =
+                passing.walls.map_or(Some((act.wall, act.wall)), |(first, last)| Some((first, last.max(act.wall))));
             let is_holding = matches!(step.key, Key::Address(_));
             let (Some(transaction), Some((EventKind::Transferred, before)), true) =
                 (act.transaction, step.event(), is_holding)

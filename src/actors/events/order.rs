@@ -2,17 +2,22 @@
 //! moves from one to another is told first that something leaves, then that it arrives, as from memory
 //! ([`DurableGroup`](super::DurableGroup)).
 //!
-//! What leaves may lie behind what was read at once: that of a large subnet is more than a page by itself. So it is looked for
-//! there, once. Where it is not found it is older than the cursor, or so much lies between that nobody waits for it.
+//! What leaves may lie behind what was read at once: that of a large subnet is more than a page by itself, and a store may know
+//! the order of shards by the second only. So it is looked for there, as far as it can be. Where it is not found it is older than
+//! the cursor, or so much lies between that nobody waits for it.
 //!
 //! Before: `page` and `scan`, which read. Review notes: is the order within each shard kept?
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::filter::Filter;
+use crate::core::types::WallTime;
 use crate::limits::EVENTS_PAGE_BYTES;
 use crate::store::history::{Passing, RecordedBatch, Stretch};
 use crate::store::{ShardId, Store, StoreError, TransactionId};
+
+/// Pieces of [`EVENTS_PAGE_BYTES`] in which is looked for what leaves, at most.
+const PIECES_MAX: usize = 32;
 
 /// A batch, and what goes with it from one network to another, where that is wanted.
 #[derive(Debug)]
@@ -35,35 +40,94 @@ pub(super) async fn leaving_first(
     let is_one = stretches.len() < 2;
     let mut read = Vec::with_capacity(recorded.len());
     for batch in recorded {
-        let is_wanted = !is_one && filter.may_want(&batch)?;
-        let passing = if is_wanted { batch.passing()? } else { Passing::default() };
+        let passing = if is_one { Passing::default() } else { wanted(filter, &batch)? };
+        goes_on_behind(&mut stretches, &batch);
         read.push(Ordered { batch, passing });
     }
-    let left: HashSet<TransactionId> = read.iter().flat_map(|one| &one.passing.leaves).copied().collect();
-    let arrived = read.iter().flat_map(|one| &one.passing.arrives).copied();
-    let mut missing: HashSet<TransactionId> = arrived.filter(|transaction| !left.contains(transaction)).collect();
-    if missing.is_empty() {
-        return Ok(if left.is_empty() { read } else { in_order(read) });
+    let mut behind: Vec<Ordered> = Vec::new();
+    for _ in 0..PIECES_MAX {
+        let Some(until) = Needed::of(&read, &behind).lacks_until else { break };
+        // What leaves is decided before what arrives: a shard that is further on has none of it.
+        let is_beyond = |shard: ShardId| {
+            let last = behind.iter().rev().find(|one| one.batch.shard == shard);
+            last.is_some_and(|one| one.passing.walls.is_some_and(|(first, _)| first > until))
+        };
+        stretches.retain(|stretch| stretch.after < stretch.until && !is_beyond(stretch.shard));
+        let piece = if stretches.is_empty() {
+            Vec::new()
+        } else {
+            store.recorded(stretches.clone(), EVENTS_PAGE_BYTES).await?
+        };
+        if piece.is_empty() {
+            break;
+        }
+        for batch in piece {
+            let passing = wanted(filter, &batch)?;
+            goes_on_behind(&mut stretches, &batch);
+            behind.push(Ordered { batch, passing });
+        }
     }
-    for stretch in &mut stretches {
-        let of_shard = read.iter().filter(|one| one.batch.shard == stretch.shard).map(|one| one.batch.seq);
-        stretch.after = of_shard.fold(stretch.after, Ord::max);
+    let needed = Needed::of(&read, &behind);
+    if needed.of_shard.is_empty() && read.iter().all(|one| one.passing.leaves.is_empty()) {
+        return Ok(read);
     }
-    stretches.retain(|stretch| stretch.after < stretch.until);
-    let mut behind = Vec::new();
-    let mut wanted = 0;
-    for batch in store.recorded(stretches, EVENTS_PAGE_BYTES).await? {
-        let passing = batch.passing()?;
-        for transaction in &passing.leaves {
-            if missing.remove(transaction) {
-                wanted = behind.len() + 1;
+    let is_needed = |(at, one): &(usize, Ordered)| needed.of_shard.get(&one.batch.shard).is_some_and(|end| at < end);
+    read.extend(behind.into_iter().enumerate().filter(is_needed).map(|(_, one)| one));
+    Ok(in_order(read))
+}
+
+/// What goes with a batch to other networks. What arrives and is told to nobody needs nothing before it.
+fn wanted(filter: &Filter, batch: &RecordedBatch) -> Result<Passing, StoreError> {
+    let mut passing = batch.passing()?;
+    if !passing.arrives.is_empty() && !filter.may_want(batch)? {
+        passing.arrives.clear();
+    }
+    Ok(passing)
+}
+
+fn goes_on_behind(stretches: &mut [Stretch], batch: &RecordedBatch) {
+    if let Some(stretch) = stretches.iter_mut().find(|stretch| stretch.shard == batch.shard) {
+        stretch.after = stretch.after.max(batch.seq);
+    }
+}
+
+/// What must come in of what lies behind.
+#[derive(Default)]
+struct Needed {
+    /// Of each shard what lies before this place.
+    of_shard: HashMap<ShardId, usize>,
+    /// Something that arrived by then has not been found to leave.
+    lacks_until: Option<WallTime>,
+}
+
+impl Needed {
+    fn of(read: &[Ordered], behind: &[Ordered]) -> Self {
+        let left: HashSet<TransactionId> = read.iter().flat_map(|one| &one.passing.leaves).copied().collect();
+        let leaves: HashMap<TransactionId, usize> = (behind.iter().enumerate())
+            .flat_map(|(at, one)| one.passing.leaves.iter().map(move |transaction| (*transaction, at)))
+            .collect();
+        let arrives = |one: &Ordered| {
+            let last = one.passing.walls.map_or(WallTime(0), |(_, last)| last);
+            one.passing.arrives.iter().map(move |transaction| (*transaction, last)).collect::<Vec<_>>()
+        };
+        let mut needed = Self::default();
+        let mut looked_for: Vec<(TransactionId, WallTime)> = read.iter().flat_map(arrives).collect();
+        while let Some((transaction, last)) = looked_for.pop() {
+            match leaves.get(&transaction) {
+                _ if left.contains(&transaction) => {}
+                Some(&at) => {
+                    let shard = behind[at].batch.shard;
+                    let end = needed.of_shard.entry(shard).or_default();
+                    let more = behind.get(*end..=at).unwrap_or_default().iter();
+                    // All of the shard before it comes in as well, and what arrives with that.
+                    looked_for.extend(more.filter(|one| one.batch.shard == shard).flat_map(arrives));
+                    *end = (*end).max(at + 1);
+                }
+                None => needed.lacks_until = needed.lacks_until.max(Some(last)),
             }
         }
-        behind.push(Ordered { batch, passing });
+        needed
     }
-    behind.truncate(wanted);
-    read.extend(behind);
-    Ok(in_order(read))
 }
 
 /// Each batch with which something arrives behind that with which it leaves.
@@ -97,6 +161,12 @@ impl Order {
         Self { left, leaves, begun: HashSet::new(), told: Vec::with_capacity(read.len()) }
     }
 
+    /// Takes the next batch of a shard, up to this one.
+    fn next_of(&mut self, shard: ShardId, last: usize) -> Option<usize> {
+        let left = self.left.get_mut(&shard)?;
+        if left.front().is_some_and(|at| *at <= last) { left.pop_front() } else { None }
+    }
+
     /// Tells a shard up to this batch, and before each what leaves for it. As deep as there are shards: of two that go both ways
     /// at once one is first.
     fn up_to(&mut self, last: usize, read: &[Ordered]) {
@@ -104,7 +174,7 @@ impl Order {
         if !self.begun.insert(shard) {
             return;
         }
-        while let Some(at) = self.left.get_mut(&shard).and_then(|left| left.pop_front_if(|at| *at <= last)) {
+        while let Some(at) = self.next_of(shard, last) {
             for transaction in &read[at].passing.arrives {
                 if let Some(&leaves) = self.leaves.get(transaction) {
                     self.up_to(leaves, read);
@@ -131,7 +201,7 @@ mod tests {
                 of.map(|(_, transaction)| TransactionId(*transaction)).collect()
             };
             let batch = RecordedBatch { shard: ShardId(*shard), seq: Seq(*seq), digest: None, bytes: [].into() };
-            Ordered { batch, passing: Passing { leaves: of(true), arrives: of(false) } }
+            Ordered { batch, passing: Passing { leaves: of(true), arrives: of(false), walls: None } }
         });
         in_order(read.collect()).iter().map(|one| (one.batch.shard.0, one.batch.seq.0)).collect()
     }
