@@ -60,6 +60,7 @@ use hashbrown::HashSet;
 use tokio::sync::oneshot;
 
 use self::listing::{FORGOTTEN_MAX, LISTS_LOOKED_AT_EVERY_MS};
+use self::messages::ServeWaiters;
 pub use self::messages::{
     DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, ListOn, Loaded, Retire, Rooms, Several, Tick, Unlist,
     Waiting, Work, refuse,
@@ -188,8 +189,11 @@ pub struct NetworkActor {
     misses: Misses,
     /// Requests that wait for capacity.
     waiting: WaitQueue<Asker>,
-    /// Serving them goes on with the next message: everything else waits until it is done.
+    /// It goes on when the others of its thread had their turn, with who waits and then with what was deferred: everything else waits
+    /// until then.
     behind: bool,
+    /// It looks for what is due again when the others had their turn.
+    ticks_again: bool,
     /// It was loaded as one that is purged: whoever let go of what is held may have ended half-way, and it goes on by itself. So it
     /// does where that was refused.
     left_over: bool,
@@ -228,6 +232,7 @@ impl NetworkActor {
             misses,
             waiting: WaitQueue::default(),
             behind: false,
+            ticks_again: false,
             left_over,
             back: WayBack::default(),
             torn: false,
@@ -290,11 +295,30 @@ impl NetworkActor {
         self.wake(ctx, next, dirty);
     }
 
-    /// After enough work: a full mailbox would keep the thread from the other networks and connections.
+    /// After enough work: a full mailbox, or much that was deferred, would keep the thread from the other networks and connections.
     fn let_others_on(&mut self, ctx: &mut Context<Self>) {
         if self.turn >= TURN_REQUESTS_MAX {
             self.turn = 0;
+            self.rest(ctx);
+        }
+    }
+
+    /// Goes on when the other networks and connections of the thread had their turn. A message to itself alone would be taken in the
+    /// same breath. What came meanwhile is deferred first, so that whoever holds other networks goes before it.
+    fn rest(&mut self, ctx: &mut Context<Self>) {
+        ctx.wait(tokio::task::yield_now().into_actor(self));
+        if matches!(self.phase, Phase::Serving) && !self.behind {
+            self.behind = true;
+            ctx.notify(ServeWaiters);
+        }
+    }
+
+    /// Looks for what is due again when the others had their turn.
+    fn tick_again(&mut self, ctx: &mut Context<Self>) {
+        if !self.ticks_again {
+            self.ticks_again = true;
             ctx.wait(tokio::task::yield_now().into_actor(self));
+            ctx.notify(Tick);
         }
     }
 
@@ -379,6 +403,7 @@ impl Handler<Tick> for NetworkActor {
     type Result = ();
     fn handle(&mut self, _: Tick, ctx: &mut Context<Self>) {
         self.asked.set(None);
+        self.ticks_again = false;
         match self.phase {
             Phase::Serving => {
                 if !self.stands() {

@@ -10,7 +10,7 @@ use compact_str::CompactString;
 use tokio::time::Instant;
 
 use super::staging::{Staging, StopReason, restored};
-use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
+use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase};
 use crate::actors::Fault;
 use crate::core::command::{self, Command};
 use crate::core::outcome::{Decision, Outcome};
@@ -239,7 +239,7 @@ impl NetworkActor {
                     unit.change(self.id(), moment, CompactString::const_new(by), None, steps);
                 }
                 if matches!(outcome, Outcome::Expired { more: true, .. } | Outcome::LetGo { more: true, .. }) {
-                    ctx.notify(Tick);
+                    self.tick_again(ctx);
                 }
             }
             Ok(Err(refusal)) => tracing::error!(network = %self.id(), %refusal, "expiry was refused"),

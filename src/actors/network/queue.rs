@@ -72,6 +72,11 @@ pub(super) struct WaitQueue<W> {
     singled_out: BTreeSet<Arrival>,
     /// Counts openings, from 1.
     openings: u64,
+    /// Groups that were touched by what was opened, by whoever was first in them when they were looked for. Whoever is served leaves
+    /// it as it is: to look at all of them for each would take as long as there are waiters, and that for each waiter.
+    touched: BTreeMap<Arrival, GroupKey>,
+    /// They were looked for behind so many openings.
+    touched_since: u64,
 }
 
 impl<W> Default for WaitQueue<W> {
@@ -84,6 +89,8 @@ impl<W> Default for WaitQueue<W> {
             opened: Opened::default(),
             singled_out: BTreeSet::new(),
             openings: 1,
+            touched: BTreeMap::new(),
+            touched_since: 0,
         }
     }
 }
@@ -138,12 +145,17 @@ impl<W> WaitQueue<W> {
     /// Puts a request in its place. It was tried just now and found no room.
     pub(super) fn add(&mut self, network: &Network, arrival: Arrival, waiter: Waiter<W>) {
         let (openings, command) = (self.openings, &waiter.command);
-        let group = self.groups.entry(key_of(arrival, command)).or_insert_with(|| WaitGroup {
+        let key = key_of(arrival, command);
+        let group = self.groups.entry(key.clone()).or_insert_with(|| WaitGroup {
             waiters: BTreeSet::new(),
             reach: network.reach(command),
             tried: openings,
         });
         group.waiters.insert(arrival);
+        if group.tried < openings && group.waiters.first() == Some(&arrival) {
+            // It waited elsewhere before, and comes before those who are to be served.
+            self.touched.insert(arrival, key);
+        }
         for slot in Network::slots_of(command) {
             self.slots.entry(slot).or_default().insert(arrival);
         }
@@ -181,8 +193,8 @@ impl<W> WaitQueue<W> {
         if self.is_empty() {
             return;
         }
-        network.opens(step, &mut self.opened);
-        self.openings += 1;
+        // Where nothing came free for others than a slot by itself, who found no room would find none again.
+        self.openings += u64::from(network.opens(step, &mut self.opened));
         for slot in self.opened.slots.drain(..) {
             self.singled_out.extend(self.slots.get(&slot).into_iter().flatten());
         }
@@ -209,25 +221,51 @@ impl<W> WaitQueue<W> {
         if self.opened.anew {
             self.look_anew(network);
         }
-        let fits = |group: &WaitGroup| {
-            group.tried < self.openings
-                && group.reach.as_ref().is_none_or(|reach| self.opened.touches(reach) && network.has_room(reach))
-        };
-        let of_groups = self.groups.values().filter(|group| fits(group)).filter_map(|group| group.waiters.first());
-        let next = of_groups.chain(self.singled_out.first()).min().copied();
+        if self.touched_since != self.openings {
+            self.look_for_touched();
+        }
+        let next = self.first_touched(network).into_iter().chain(self.singled_out.first().copied()).min();
         if next.is_none() {
             self.opened = Opened::default();
         }
         next
     }
 
+    fn look_for_touched(&mut self) {
+        let is_touched = |group: &WaitGroup| {
+            group.tried < self.openings && group.reach.as_ref().is_none_or(|reach| self.opened.touches(reach))
+        };
+        let touched = self.groups.iter().filter(|(_, group)| is_touched(group));
+        self.touched = touched.filter_map(|(key, group)| Some((*group.waiters.first()?, key.clone()))).collect();
+        self.touched_since = self.openings;
+    }
+
+    /// The first of those that were touched for whom there may be room.
+    fn first_touched(&mut self, network: &Network) -> Option<Arrival> {
+        while let Some(touched) = self.touched.first_entry() {
+            let arrival = *touched.key();
+            let group = self.groups.get(touched.get()).filter(|group| group.tried < self.openings);
+            let first = group.and_then(|group| group.waiters.first().copied());
+            let fits = group.is_some_and(|group| group.reach.as_ref().is_none_or(|reach| network.has_room(reach)));
+            if fits && first == Some(arrival) {
+                return first;
+            }
+            let key = touched.remove();
+            if let Some(first) = first.filter(|_| fits) {
+                // Whoever was first waits no more.
+                self.touched.insert(first, key);
+            }
+        }
+        None
+    }
+
     /// Pools have other numbers, and what could not be asked for may be there.
     fn look_anew(&mut self, network: &Network) {
-        for group in self.groups.values_mut() {
+        for (key, group) in &mut self.groups {
             let first = group.waiters.first().and_then(|first| self.waiters.get(first));
             group.reach = first.and_then(|waiter| network.reach(&waiter.command));
-            if group.reach.is_none() {
-                // Room opens nothing for them: each is to be told why not.
+            if group.reach.is_none() || matches!(key, GroupKey::One(_)) {
+                // Room opens nothing for them, or not for all that they ask: each is to be told why not.
                 self.singled_out.extend(&group.waiters);
             }
         }
@@ -252,6 +290,11 @@ impl<W> WaitQueue<W> {
         if self.waiters.contains_key(&arrival) {
             self.singled_out.insert(arrival);
         }
+    }
+
+    /// Is it to be tried, whatever room there is?
+    pub(super) fn is_singled_out(&self, arrival: Arrival) -> bool {
+        self.singled_out.contains(&arrival)
     }
 
     /// It was tried and goes on waiting.

@@ -11,7 +11,7 @@
 //!
 //! **Order.** Whatever frees something is followed at once by serving who waits, before anything else is decided here: so
 //! newcomers find only what fits no waiter. Serving is bounded by turn; while it is unfinished everything else is deferred
-//! (`behind`). Who is served leaves behind what freed it: each has a unit of its own, and units are committed in order.
+//! (`behind`), and between two turns the other networks and connections of the thread have theirs. Who is served leaves behind what freed it: each has a unit of its own, and units are committed in order.
 //!
 //! Here is what happens to a waiter; `queue` says whose turn it is.
 //!
@@ -158,7 +158,7 @@ impl NetworkActor {
     /// Serves who waits, where something came free: behind what freed it. False: nothing else may be decided before that
     /// has gone on.
     pub(super) fn serve_waiters_behind(&mut self, unit: &mut Staging, ctx: &mut Context<Self>) -> bool {
-        if self.waiting.is_open() && matches!(self.phase, Phase::Serving) {
+        if self.waiting.is_open() && !self.behind && matches!(self.phase, Phase::Serving) {
             let next = Staging::new(unit.outlet.clone(), 1);
             self.send(std::mem::replace(unit, next));
             self.serve_waiters(ctx);
@@ -179,8 +179,7 @@ impl NetworkActor {
             && let Some(arrival) = self.waiting.next(&self.network)
         {
             if tries == TRIES_A_TURN {
-                self.behind = true;
-                return ctx.notify(ServeWaiters);
+                return self.rest(ctx);
             }
             tries += 1;
             self.have_turn(arrival, false);
@@ -193,7 +192,13 @@ impl NetworkActor {
         let (command, one) = match &waiter.of {
             Asker::One(one) => (waiter.command.clone(), one),
             Asker::Several(several) => {
-                let (several, command) = (several.0.clone(), waiter.command.clone());
+                let several = several.0.clone();
+                // Where another network is known to have none for it, that there may be some here is noted and nothing decided:
+                // for all of many that wait that takes long, and comes to nothing. Noted first: of two networks one sees the other.
+                if !several.state.note_room(several.index, true) && !self.waiting.is_singled_out(arrival) {
+                    return self.waiting.failed(arrival);
+                }
+                let command = waiter.command.clone();
                 if !self.offer_turn(arrival, &several, &command) {
                     self.waiting.failed(arrival);
                 }
@@ -276,7 +281,7 @@ impl NetworkActor {
     /// Ends those whose time is over. They have a last turn: what they are told is how things are now. Not while others, who
     /// came first, are to have theirs: then they end behind those.
     pub(super) fn end_waits(&mut self, ctx: &mut Context<Self>) {
-        if self.behind {
+        if self.behind && self.waiting.is_open() {
             return;
         }
         let health = self.shared.store.health();
@@ -291,7 +296,7 @@ impl NetworkActor {
             let Some(arrival) = self.waiting.over(now) else { return };
             self.have_turn(arrival, true);
         }
-        ctx.notify(super::Tick);
+        self.tick_again(ctx);
     }
 
     /// Ends those whose time is over where the network cannot be asked: they are told that, and wait no longer than
@@ -385,7 +390,7 @@ impl Handler<ServeWaiters> for NetworkActor {
     type Result = ();
     fn handle(&mut self, _: ServeWaiters, ctx: &mut Context<Self>) {
         self.behind = false;
-        if matches!(self.phase, Phase::Serving) {
+        if matches!(self.phase, Phase::Serving | Phase::Gone) {
             self.go_on(ctx);
         }
     }

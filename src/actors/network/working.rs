@@ -55,8 +55,7 @@ impl NetworkActor {
                 continue;
             }
             if item.deadline.is_some_and(|deadline| deadline < Instant::now()) {
-                let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
-                unit.answer(item.ticket, Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })), false);
+                unit.answer(item.ticket, Err(Box::new(Fault::too_late())), false);
                 continue;
             }
             if health != StoreHealth::Ready && (health == StoreHealth::Failed || !item.command.lets_go()) {
@@ -212,7 +211,8 @@ impl NetworkActor {
         }
     }
 
-    /// What was deferred, from the front. What cannot be done yet goes back there: nothing that came later overtakes it.
+    /// What was deferred, from the front, until the others of the thread are to have their turn. What cannot be done yet goes back
+    /// there: nothing that came later overtakes it.
     pub(super) fn run_deferred(&mut self, ctx: &mut Context<Self>) {
         while matches!(self.phase, Phase::Serving | Phase::Gone)
             && !self.behind
@@ -221,7 +221,11 @@ impl NetworkActor {
             let gone = matches!(self.phase, Phase::Gone);
             match next {
                 Deferred::Work(work) if gone => self.refuse_as_gone(work, ctx),
-                Deferred::Work(work) => self.work(work, ctx),
+                Deferred::Work(work) => {
+                    self.turn += work.items.len();
+                    self.work(work, ctx);
+                    self.let_others_on(ctx);
+                }
                 Deferred::Hold(hold) if gone => {
                     hold.refuse(Fault::Refused(self.gone()));
                 }

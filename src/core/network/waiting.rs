@@ -129,13 +129,13 @@ impl Network {
             || self.holdings.cooling_of(holder).next().is_some()
     }
 
-    /// Adds what a step opens. Called before the step is applied.
+    /// Adds what a step opens. Called before the step is applied. False: nothing but for a slot by itself.
     ///
     /// Cost: O(log) of pools and entries, and a step per pool that the entry overlaps.
-    pub fn opens(&self, step: &Step, opened: &mut Opened) {
+    pub fn opens(&self, step: &Step, opened: &mut Opened) -> bool {
         let Key::Address(address) = step.key else {
             opened.anew = true;
-            return;
+            return true;
         };
         let yields = match &step.state {
             None => true,
@@ -153,7 +153,7 @@ impl Network {
                 false
             }
         };
-        let Some(before) = self.holdings.at(address) else { return };
+        let Some(before) = self.holdings.at(address) else { return false };
         let range = covered(address, before.prefix_length());
         let shrinks = match &step.state {
             Some(State::Entry(entry)) => entry.prefix_length() > before.prefix_length(),
@@ -163,6 +163,7 @@ impl Network {
             self.layout.pools_over(range).for_each(|index| opened.pools.add(index));
             opened.owners.extend(self.kept_in(range));
         }
+        yields || shrinks
     }
 
     /// Owners for whom an address of the range is kept.
