@@ -256,6 +256,10 @@
 //! it stays, and whoever asked is told that nothing is left.* So nothing moves while anything goes through networks
 //! (`Job::goes_through_networks`), from before the first is looked at until the last has decided; shown by
 //! `what_moves_meanwhile_is_let_go_with_the_rest`, `who_holds_an_address_is_found_while_its_subnet_moves`.
+//! *An act holds one network and waits behind thousands of requests of the next: who asks the first one waits for all of them.* So
+//! whoever holds a network goes before the requests of the next one, of which none is of his connection, and between two such one
+//! message of them has its turn; shown by `a_network_that_is_held_with_one_that_has_much_to_do_answers_before_that_is_done` and
+//! `requests_of_a_network_go_on_however_many_hold_it_with_another_one`.
 //! *Otherwise:* there are no two phases, as no act is over shards of two owners.
 //!
 //! **No act is larger than a batch, and batches are filled fairly.** *One network has ten thousand changes waiting; its
@@ -288,7 +292,10 @@
 //! `a_list_shows_each_slot_that_moves_meanwhile_once_and_its_cursor_repeats_nothing`,
 //! `a_list_that_is_under_way_shows_what_was_let_go_since_whoever_held_it`,
 //! `nothing_is_kept_for_a_list_that_is_over_and_not_more_than_so_much_for_one_that_is_not`,
-//! `a_scope_that_holds_much_is_looked_at_in_slices_each_reservation_once`. *Otherwise:* there is an index of scopes and none of
+//! `a_scope_that_holds_much_is_looked_at_in_slices_each_reservation_once`. *One address comes free, or one second is over, and two thousand
+//! who wait have their turn: in slices, but one after the other in one breath.* So between two slices the others of the thread have
+//! their turn; shown by `while_many_who_wait_have_their_turn_the_other_networks_of_the_thread_answer` and
+//! `while_many_waits_end_together_the_other_networks_of_the_thread_answer`. *Otherwise:* there is an index of scopes and none of
 //! owners: that would be a second copy of who holds what, changed by every grant. Who asks for an owner without a scope asks
 //! all networks of a page at once (`actors::coordinator::walk`), each of which finds its holders by name.
 //!

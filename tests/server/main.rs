@@ -66,6 +66,7 @@ mod subnet_lists;
 mod support;
 mod sweeps;
 mod transcripts;
+mod turns;
 mod unread;
 mod untaken;
 mod waits;

@@ -14,6 +14,9 @@
 //! holds another network and wants this one waits for the waiter, who may want that other one. So nobody does: in a turn
 //! only the waiter itself, or an older one, gets the network; all others let go of everything and begin again. Of waiters
 //! the oldest is never sent away. The same is asked of who comes to a network that is loaded, and holds others.
+//!
+//! **No standstill.** Who holds networks does not wait behind the requests of the next one: he goes before them, however
+//! many there are (`defer_hold`).
 
 use std::sync::Arc;
 
@@ -63,6 +66,19 @@ impl NetworkActor {
         if granted.send(Ok(())).is_ok() {
             self.phase = Phase::Held { hold, steps: Vec::new(), claimed: ClaimedMacs::default() };
         }
+    }
+
+    /// Keeps it until the network is to be had. Whoever holds others goes before the requests that wait here: those networks
+    /// would stand still until all of that is decided. Nothing of his own connection is among it, as what concerns several networks
+    /// begins when all is answered that was sent before. Between two of them one message has its turn, so that nobody waits for ever.
+    fn defer_hold(&mut self, hold: Hold) {
+        let goes_before = |deferred: &Deferred| matches!(deferred, Deferred::Hold(hold) if hold.beside);
+        let before = match self.deferred.iter().rposition(goes_before) {
+            _ if !hold.beside => self.deferred.len(),
+            Some(last) => last + 2,
+            None => usize::from(matches!(self.phase, Phase::Held { .. })),
+        };
+        self.deferred.insert(before.min(self.deferred.len()), Deferred::Hold(hold));
     }
 
     /// Who comes while it is somebody's turn.
@@ -259,7 +275,7 @@ impl Handler<Hold> for NetworkActor {
             Phase::Turn { .. } => self.hold_in_turn(hold, ctx),
             Phase::Serving if self.deferred.is_empty() && !self.behind => self.hold(hold, ctx),
             Phase::Loading { .. } => self.hold_in_loading(hold),
-            Phase::Serving | Phase::Held { .. } => self.deferred.push_back(Deferred::Hold(hold)),
+            Phase::Serving | Phase::Held { .. } => self.defer_hold(hold),
             Phase::Stopped(why) => hold.refuse(self.fault_of_stop(why)),
             Phase::Gone if self.stands() => {
                 hold.refuse(Fault::Refused(self.gone()));

@@ -1,0 +1,180 @@
+//! Nobody keeps the thread from the other networks for long, and nobody who holds several networks keeps one of them from its
+//! other clients because the next one has much to do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use allod::actors::service::Hooks;
+use allod::core::command::Command;
+use serde_json::{Value, json};
+
+use crate::reloads::{Patience, begin_to_load, two};
+use crate::support::{Client, TestServer, line};
+
+/// Those who wait, or ask: several turns of each network and connection of the thread.
+const MANY: usize = 300;
+/// What each of them takes, when it is said.
+const EACH: Duration = Duration::from_millis(2);
+
+/// Counts decisions of one kind, each of which takes its time once that is said.
+struct Slow {
+    server: TestServer,
+    decided: Arc<AtomicUsize>,
+    is_slow: Arc<AtomicBool>,
+}
+
+impl Slow {
+    fn at(which: impl Fn(&Command) -> bool + Send + Sync + 'static) -> Self {
+        let (decided, is_slow) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let (counts, takes_long) = (Arc::clone(&decided), Arc::clone(&is_slow));
+        let before_decide = move |command: &Command| {
+            if takes_long.load(Ordering::SeqCst) && which(command) {
+                counts.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(EACH);
+            }
+        };
+        let mut hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+        // Nobody ends it.
+        Patience::of(&mut hooks);
+        Self { server: TestServer::hooked(hooks), decided, is_slow }
+    }
+
+    /// Once some are decided somebody asks another network, on the same thread: how many are when it has answered.
+    fn decided_when_another_answers(&self, bystander: &mut Client, network: &str) -> usize {
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.decided.load(Ordering::SeqCst) == 0 {
+            assert!(Instant::now() < end, "nothing was decided");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        bystander.ok("ip.allocate", json!({"network": network, "owner": "bystander"}));
+        self.decided.load(Ordering::SeqCst)
+    }
+
+    /// A full network, those who wait there, and one that has nothing to do with it.
+    fn waiting(&self, requests: impl Fn(usize) -> (&'static str, Value)) -> (Client, Client) {
+        let (mut client, mut waiters) = (self.server.client(), self.server.client());
+        client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}]}));
+        client.ok("network.create", json!({"name": "beside", "subnets": [{"cidr": "10.9.0.0/30"}]}));
+        for owner in ["a", "b"] {
+            client.ok("ip.allocate", json!({"network": "lan", "owner": owner}));
+        }
+        let lines = (0..MANY).map(|at| {
+            let (method, params) = requests(at);
+            line(at as u64, method, &params)
+        });
+        waiters.raw(lines.collect::<String>());
+        self.server.until_waits("lan", MANY);
+        (client, waiters)
+    }
+}
+
+#[test]
+fn while_many_who_wait_have_their_turn_the_other_networks_of_the_thread_answer() {
+    let slow = Slow::at(|command| matches!(command, Command::Acquire(_)));
+    // Each of them is to be told that it waits for nothing any more.
+    let (mut client, mut waiters) = slow.waiting(|at| {
+        let ips = json!([{"network": "lan"}]);
+        ("ip.acquire", json!({"owner": format!("o{at}"), "ips": ips, "wait_seconds": 3_600}))
+    });
+    slow.is_slow.store(true, Ordering::SeqCst);
+    let mut bystander = slow.server.client();
+    client.send("network.delete", json!({"network": "lan", "force": true}));
+    let decided = slow.decided_when_another_answers(&mut bystander, "beside");
+    assert!(decided < MANY, "all had their turn before anybody else");
+    for _ in 0..MANY {
+        assert_eq!(waiters.answer()["error"]["data"]["kind"], "in_use");
+    }
+}
+
+#[test]
+fn while_many_waits_end_together_the_other_networks_of_the_thread_answer() {
+    let is_of_who_waits =
+        |command: &Command| matches!(command, Command::Allocate(ask) if ask.holder.owner.as_str() != "bystander");
+    let slow = Slow::at(is_of_who_waits);
+    let ask = |at| json!({"network": "lan", "owner": format!("o{at}"), "wait_seconds": 60});
+    let (_client, mut waiters) = slow.waiting(|at| ("ip.allocate", ask(at)));
+    slow.is_slow.store(true, Ordering::SeqCst);
+    let mut bystander = slow.server.client();
+    slow.server.clock.advance_ms(61_000);
+    let decided = slow.decided_when_another_answers(&mut bystander, "beside");
+    assert!(decided < MANY, "all ended before anybody else had a turn");
+    for _ in 0..MANY {
+        assert_eq!(waiters.answer()["error"]["data"]["kind"], "not_enough_capacity");
+    }
+}
+
+/// One of two networks has much to do when somebody asks for both.
+#[test]
+fn a_network_that_is_held_with_one_that_has_much_to_do_answers_before_that_is_done() {
+    const CLIENTS: usize = 10;
+    let slow = Slow::at(|command| matches!(command, Command::Get(_)));
+    let (held, busy) = two(&slow.server);
+    slow.is_slow.store(true, Ordering::SeqCst);
+    let (mut both, mut other) = (slow.server.client(), slow.server.client());
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| slow.server.client()).collect();
+    begin_to_load(&slow.server, &busy);
+    for client in &mut clients {
+        let ask = |id| line(id as u64, "ip.get", &json!({"network": busy, "address": "10.9.0.1"}));
+        client.raw((0..MANY / CLIENTS).map(ask).collect::<String>());
+    }
+    let end = Instant::now() + Duration::from_secs(20);
+    while slow.server.queued(&busy) < MANY {
+        assert!(
+            Instant::now() < end,
+            "{} are in its queue, {} decided",
+            slow.server.queued(&busy),
+            slow.decided.load(Ordering::SeqCst)
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    both.send("ip.acquire", json!({"owner": "o", "ips": [{"network": held}, {"network": busy}]}));
+    assert!(both.silent_for(Duration::from_millis(100)));
+    slow.server.store.let_loads_go();
+    let decided = slow.decided_when_another_answers(&mut other, &held);
+    assert!(decided < MANY, "it waited until all was done that the other network had to do");
+    let granted = both.answer();
+    assert_eq!(granted["result"]["reservations"].as_array().map(Vec::len), Some(2), "{granted}");
+    let decided = slow.decided.load(Ordering::SeqCst);
+    assert!(decided < MANY, "who holds a network waited behind all requests of the next one");
+    for client in &mut clients {
+        (0..MANY / CLIENTS).for_each(|_| drop(client.answer()));
+    }
+}
+
+/// Whoever holds another network goes before requests, and requests go on all the same.
+#[test]
+fn requests_of_a_network_go_on_however_many_hold_it_with_another_one() {
+    const HOLDERS: usize = 6;
+    let server = TestServer::new();
+    let mut client = server.client();
+    let mut networks: Vec<(String, String)> = (0..=HOLDERS)
+        .map(|at| {
+            let params = json!({"name": format!("n{at}"), "subnets": [{"cidr": format!("10.{at}.0.0/24")}]});
+            let made = client.ok("network.create", params);
+            (made["id"].as_str().unwrap().to_owned(), made["name"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    networks.sort();
+    // The last one that is held, with each of the others.
+    let (_, last) = networks.pop().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (_, network) in &networks {
+            let (mut holder, last, done) = (server.client(), &last, &done);
+            scope.spawn(move || {
+                let ips = json!([{"network": network}, {"network": last}]);
+                while !done.load(Ordering::SeqCst) {
+                    holder.ok("ip.acquire", json!({"owner": network, "ips": ips, "dry_run": true}));
+                }
+            });
+        }
+        let begun = Instant::now();
+        for at in 0..100 {
+            client.ok("ip.allocate", json!({"network": last, "owner": format!("o{at}")}));
+        }
+        let took = begun.elapsed();
+        done.store(true, Ordering::SeqCst);
+        assert!(took < Duration::from_secs(30), "{took:?}");
+    });
+}
