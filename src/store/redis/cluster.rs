@@ -9,6 +9,7 @@
 //! sends anything again: that is the committer's part. While the slot is moved it belongs to neither of the two, see
 //! `commit.lua`.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub(super) struct RedisCluster {
     members: Mutex<Vec<ServerAddress>>,
     /// Where the slot goes at the moment, if it is moved.
     moving: Mutex<Option<Arc<str>>>,
+    /// How many servers may have the slot instead, as one of those knows that name its primary.
+    replicas: AtomicUsize,
 }
 
 /// What one server of the cluster says.
@@ -56,6 +59,9 @@ struct ClusterView {
     members: Vec<ServerAddress>,
     /// Those of them that are primaries.
     primaries: Vec<ServerAddress>,
+    /// How many are replicas of the one that has the slot, or were primaries, failed, and have no slots any more: one of these may
+    /// have had this one, and is a replica of the other again when it is back.
+    replicas: usize,
     /// To which other one it gives the slot at the moment; only its owner says so.
     moves_to: Option<String>,
 }
@@ -64,8 +70,9 @@ impl ClusterView {
     /// Reads the answer of CLUSTER NODES of the server at an address. Where they are reached `by_name`, that is by the name that
     /// they announce, for which their certificates are.
     fn read(slot: u16, nodes: &str, asked: &ServerAddress, by_name: bool) -> Self {
-        let mut view = Self { slot, owner: None, members: Vec::new(), primaries: Vec::new(), moves_to: None };
-        let mut moves_to = None;
+        let mut view =
+            Self { slot, owner: None, members: Vec::new(), primaries: Vec::new(), replicas: 0, moves_to: None };
+        let (mut moves_to, mut owner_id) = (None, None);
         let lines: Vec<Vec<&str>> = nodes.lines().map(|line| line.split(' ').collect()).collect();
         let address = |words: &[&str]| {
             let at = words.get(1)?;
@@ -76,7 +83,7 @@ impl ClusterView {
             Some((host.to_owned(), port.parse::<u16>().ok().filter(|&port| port > 0)?))
         };
         for words in &lines {
-            let [_, _, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else { continue };
+            let [id, _, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else { continue };
             let (Some((host, port)), Ok(epoch)) = (address(words), epoch.parse()) else { continue };
             let has = |flag| flags.split(',').any(|one| one == flag);
             if has("noaddr") || has("handshake") {
@@ -89,11 +96,19 @@ impl ClusterView {
                 view.primaries.push((host.clone(), port));
                 if slots.iter().any(|range| contains(range, slot)) {
                     view.owner = Some(NamedPrimary { epoch, host, port });
+                    owner_id = Some(*id);
                 }
             }
             let given = format!("[{slot}->-");
             moves_to = moves_to.or_else(|| slots.iter().find_map(|one| one.strip_prefix(&given)?.strip_suffix(']')));
         }
+        let may_have_it = |words: &&Vec<&str>| {
+            let [_, _, flags, of, _, _, _, _, slots @ ..] = &words[..] else { return false };
+            let has = |flag| flags.split(',').any(|one| one == flag);
+            let has_failed = has("fail") || has("fail?");
+            has("slave") && Some(*of) == owner_id || has("master") && has_failed && slots.is_empty()
+        };
+        view.replicas = lines.iter().filter(may_have_it).count();
         let to = moves_to.map(|id| (id, lines.iter().find(|words| words.first() == Some(&id))));
         view.moves_to = to.map(|(id, words)| match words.and_then(|words| address(words)) {
             Some((host, port)) => format!("{host}:{port}"),
@@ -147,6 +162,7 @@ impl RedisCluster {
             following: Following::default(),
             members: Mutex::default(),
             moving: Mutex::default(),
+            replicas: AtomicUsize::new(0),
         })
     }
 
@@ -188,6 +204,9 @@ impl RedisCluster {
             *locked(&self.members) = view.members.clone();
         }
         let NamedPrimary { host, port, .. } = self.following.follow(latest, &whose());
+        let names_it = |view: &ClusterView| view.owner.as_ref().is_some_and(|owner| owner.is_at(&host, port));
+        let known = views.iter().filter(|(_, view)| names_it(view)).map(|(_, view)| view.replicas).max();
+        self.replicas.store(known.unwrap_or(0), Ordering::Relaxed);
         if let Some((_, view)) = said(&host, port) {
             self.moves(view.slot, &host, port, view.moves_to.as_deref());
         }
@@ -218,6 +237,11 @@ impl RedisCluster {
 
     pub(super) fn following(&self) -> &Following {
         &self.following
+    }
+
+    /// How many servers may have the slot instead of its primary, whether they are there now or not.
+    pub(super) fn replicas(&self) -> usize {
+        self.replicas.load(Ordering::Relaxed)
     }
 
     /// What every server says that answers, and how many were asked.
@@ -309,6 +333,7 @@ mod tests {
                     bb 127.0.0.1:7001@17001,host.example master - 0 1 2 connected 100 102-16383\n\
                     cc 127.0.0.1:7002@17002 slave aa 0 1 4 connected\n\
                     dd 127.0.0.1:7003@17003 master,fail - 0 1 1 disconnected\n\
+                    ff 127.0.0.1:7004@17004 slave,fail aa 0 1 4 disconnected\n\
                     ee :0@0 master,noaddr - 0 1 1 disconnected 100\n";
         let asked = ("127.0.0.1".to_owned(), 7000);
         let owner = |slot| ClusterView::read(slot, text, &asked, false).owner.map(|owner| (owner.port, owner.epoch));
@@ -320,6 +345,9 @@ mod tests {
         assert_eq!(view.moves_to.as_deref(), Some("127.0.0.1:7001"));
         assert_eq!(view.members.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7002]);
         assert_eq!(view.primaries.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7003]);
+        // Those that are away, too, and the one that may come back as one.
+        let may_have = |slot| ClusterView::read(slot, text, &asked, false).replicas;
+        assert_eq!([may_have(0), may_have(100)], [3, 1]);
         assert_eq!(ClusterView::read(101, text, &asked, false).moves_to, None);
         // Its certificate is for its name.
         let named = ClusterView::read(102, text, &asked, true);

@@ -5,7 +5,10 @@
 //!
 //! *An owner and its primary are cut off from all others, and no replica is waited for: it acknowledges, and is stopped. The primary
 //! has everything, and nobody goes on from it.* So where replicas are not waited for, it is asked whether those that follow have
-//! everything, and whether most of those answer who say which server is the primary; else all of it is left, too.
+//! everything, and whether most of those answer who say which server is the primary; else all of it is left, too. *A replica was promoted;
+//! before the old primary follows it, or any that the sentinels know, its owner grants and is stopped. The one that was away is promoted
+//! next.* So where somebody decides who the primary is, all that they know of must follow, and one at least; and those that followed
+//! another run of Redis are missed, too.
 //!
 //! So also where the store stopped: Redis was emptied and nobody wrote it anew, or went back, or lost a part, or has another register.
 //! Whoever brings its data back may bring an older copy. Where it went back, that is left which was not put aside, and what was noted
@@ -103,8 +106,13 @@ async fn outlives_a_failover(shared: &RedisShared, link: &mut Link) -> Result<()
     if gone > 0 {
         return Err(lacks(format!("{gone} of its replicas are gone")));
     }
-    if following == 0 {
-        return Ok(());
+    match link.place().known_replicas() {
+        Some(known) if known > following => {
+            return Err(lacks(format!("{known} servers may be the primary next, and {following} follow it now")));
+        }
+        Some(_) if following == 0 => return Err(lacks("no replica follows it".to_owned())),
+        None if following == 0 => return Ok(()),
+        Some(_) | None => {}
     }
     let mut wait = Cmd::new();
     wait.arg("WAIT").arg(following).arg(REPLICAS_WITHIN.as_millis() as u64);

@@ -18,7 +18,7 @@ pub(super) struct Followers {
     /// Which run of Redis was asked: another one has replicas of its own.
     run: Option<String>,
     present: Vec<FollowingReplica>,
-    /// How many of them there were at most.
+    /// How many there were at most, of any run: the primary of before may be one of them by now, and lack what came since.
     most: usize,
     /// By address, since when each is missed.
     gone: BTreeMap<String, Instant>,
@@ -28,7 +28,7 @@ impl Followers {
     /// These follow this run of Redis now.
     pub(super) fn sees(&mut self, run: Option<&str>, replicas: Vec<FollowingReplica>, now: Instant) {
         if self.run.as_deref() != run {
-            *self = Self { run: run.map(str::to_owned), ..Self::default() };
+            *self = Self { run: run.map(str::to_owned), most: self.most, ..Self::default() };
         }
         for before in std::mem::take(&mut self.present) {
             self.gone.insert(before.address, now);
@@ -94,13 +94,15 @@ mod tests {
         assert!(followers.told(at(12)).is_some_and(|told| !told.contains("gone")));
     }
 
-    /// The one that was promoted is missed by nobody.
+    /// The one that was promoted is missed by nobody; but that there are fewer is known, until as many follow again.
     #[test]
-    fn of_another_run_of_redis_no_replica_of_the_one_before_is_missed() {
+    fn of_another_run_of_redis_no_replica_of_the_one_before_is_missed_by_name_and_those_are_fewer() {
         let (mut followers, now) = (Followers::default(), Instant::now());
         followers.sees(Some("a"), vec![replica("r1:6379", 0)], now);
         followers.sees(Some("b"), Vec::new(), now);
-        assert_eq!(followers.told(now), None);
+        assert_eq!((followers.told(now), followers.count()), (None, (0, 1)));
+        followers.sees(Some("b"), vec![replica("r2:6379", 0)], now);
+        assert_eq!(followers.count(), (1, 0));
     }
 
     #[test]

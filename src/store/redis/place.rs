@@ -197,6 +197,16 @@ impl RedisPlace {
         asked.is_ok() && self.following().is_none_or(Following::hears_most)
     }
 
+    /// How many servers those know that say who the primary is that may be it next, as they were asked last: those that are away now,
+    /// too. None where nobody decides that.
+    pub(super) fn known_replicas(&self) -> Option<usize> {
+        match &self.whom {
+            Whom::One(_) | Whom::Over(_) => None,
+            Whom::Named(sentinels) => Some(sentinels.replicas()),
+            Whom::Slot(cluster) => Some(cluster.replicas()),
+        }
+    }
+
     /// The server that was gone to says itself that it is no primary. (Those of a cluster are asked that beforehand.)
     pub(super) fn steps_down(&self, gone_to: &RedisServer) {
         if let (Whom::Named(sentinels), Some(ConnectionAddr::Tcp(host, port))) = (&self.whom, gone_to.address()) {

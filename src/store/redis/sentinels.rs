@@ -47,6 +47,8 @@ pub(super) struct Sentinels {
     /// Over which they and the primary are reached, if it is to be so.
     tls: Option<Arc<RedisTls>>,
     following: Following,
+    /// How many replicas those who answered last know of, also of those that are away.
+    replicas: AtomicUsize,
 }
 
 impl Sentinels {
@@ -91,6 +93,7 @@ impl Sentinels {
             primary: primary.set_tcp_settings(settings.clone()),
             tls: tls.cloned(),
             following: Following::default(),
+            replicas: AtomicUsize::new(0),
         })
     }
 
@@ -105,6 +108,7 @@ impl Sentinels {
     pub(super) async fn primary(&self) -> Result<RedisServer, RedisError> {
         let mut unanswered = Unanswered::default();
         let mut named: Vec<NamedPrimary> = Vec::with_capacity(self.each.len());
+        let mut replicas = 0;
         let mut asking = JoinSet::new();
         for sentinel in &self.each {
             let (sentinel, service) = (sentinel.clone(), self.service.clone());
@@ -112,7 +116,10 @@ impl Sentinels {
         }
         while let Some(asked) = asking.join_next().await {
             match asked {
-                Ok(Ok(Some(one))) => named.push(one),
+                Ok(Ok(Some((one, its)))) => {
+                    named.push(one);
+                    replicas = replicas.max(its);
+                }
                 Ok(Ok(None)) => {
                     let text = "a sentinel does not say where the primary is";
                     unanswered.add(RedisError::from((ErrorKind::Client, text)));
@@ -122,6 +129,7 @@ impl Sentinels {
                 Err(_) => {}
             }
         }
+        self.replicas.store(replicas, Ordering::Relaxed);
         let latest = self.following.elect(&named, self.each.len(), &self.service).ok_or_else(|| {
             unanswered.told().unwrap_or_else(|| RedisError::from((ErrorKind::Client, "no sentinel answers")))
         })?;
@@ -143,6 +151,11 @@ impl Sentinels {
     pub(super) fn following(&self) -> &Following {
         &self.following
     }
+
+    /// How many replicas were known to one of those who answered last: any of them may be promoted, whether it is there now or not.
+    pub(super) fn replicas(&self) -> usize {
+        self.replicas.load(Ordering::Relaxed)
+    }
 }
 
 impl Sentinel {
@@ -150,8 +163,8 @@ impl Sentinel {
         self.ways.first().and_then(RedisServer::address)
     }
 
-    /// Whom it names, however it may be asked.
-    async fn ask(&self, service: &str) -> Result<Option<NamedPrimary>, RedisError> {
+    /// Whom it names, and how many replicas of that it knows, however it may be asked.
+    async fn ask(&self, service: &str) -> Result<Option<(NamedPrimary, usize)>, RedisError> {
         let first = self.taken.load(Ordering::Relaxed);
         let mut refused = None;
         for way in (first..self.ways.len()).chain(0..first) {
@@ -192,7 +205,7 @@ impl Sentinel {
     }
 }
 
-async fn ask(sentinel: &RedisServer, service: &str) -> Result<Option<NamedPrimary>, RedisError> {
+async fn ask(sentinel: &RedisServer, service: &str) -> Result<Option<(NamedPrimary, usize)>, RedisError> {
     let told = |error| sentinel.told(error);
     let mut connection = sentinel.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await.map_err(told)?;
     // The address and the epoch at one instant. While a failover runs, MASTER names the old address under the new epoch.
@@ -202,7 +215,8 @@ async fn ask(sentinel: &RedisServer, service: &str) -> Result<Option<NamedPrimar
     let (address, about): Both = both.query_async(&mut connection).await.map_err(told)?;
     let named = || {
         let (host, port) = address?;
-        Some(NamedPrimary { epoch: about.get("config-epoch")?.parse().ok()?, host, port })
+        let replicas = about.get("num-slaves").and_then(|count| count.parse().ok()).unwrap_or(0);
+        Some((NamedPrimary { epoch: about.get("config-epoch")?.parse().ok()?, host, port }, replicas))
     };
     Ok(named())
 }
