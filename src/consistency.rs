@@ -108,7 +108,10 @@
 //! again: whoever knew what it lost is gone.* So a process that is asked to stop, and cannot know that the register has what it
 //! acknowledged, leaves that on its disk, and the next one has it as if it had sent it; shown by
 //! `a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_is_started_again` and
-//! `what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_meanwhile`. A late claim that was answered by a conflict is
+//! `what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_meanwhile`. *A replica was promoted, and the primary of before is
+//! on its way back: nobody follows, so nobody seems to lack anything. The owner is stopped, and the one that was away is promoted
+//! next.* So where somebody decides who the primary is, all that they know of must follow, or what it acknowledged is left; shown by
+//! `a_node_that_is_stopped_while_one_that_may_be_promoted_is_away_leaves_what_it_acknowledged`. A late claim that was answered by a conflict is
 //! one again where that answer is cut off, too; shown by
 //! `a_conflict_that_was_found_on_a_line_that_is_cut_off_is_claimed_again_until_it_was_decided`. *A holder renews, and is told of two
 //! hours; the failover loses that, his lease ends by the register, and somebody else is given the address.* So a renewal is a claim,
@@ -119,7 +122,14 @@
 //! `whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_and_history_tells_of_it`. *His subnet moved to another
 //! network before he renewed, and the move is cut off as well: the network that told him has no place for him, and would grant nothing
 //! for a conflict in which nobody is.* So it is claimed where he is, or where that space is by now; shown by
-//! `a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_holder_is`. *Otherwise:* a release, and
+//! `a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_holder_is`. *It is granted there, to somebody new: who
+//! has the space has the address free, and gives it away beside a claim that lies elsewhere.* So a grant goes there, too, and is a
+//! conflict of the network that told of it only where nobody of the realm has that space; shown by
+//! `a_grant_behind_a_move_that_is_cut_off_is_claimed_where_its_space_is`. *Before the move it was granted to another one, who let go
+//! behind it: his claim and that of the next one are of one place, and the first to come would have it.* So what one journal grants
+//! and another ends, where it came with its subnet, is claimed no more, which is known before any of them is brought; shown by
+//! `who_let_go_behind_a_move_that_is_cut_off_is_not_given_back_what_the_next_one_has`. And a conflict whose claim comes once more when
+//! nobody is in its way is none; shown by `a_conflict_whose_late_holder_has_the_address_by_now_is_none`. *Otherwise:* a release, and
 //! who uses an address, its labels, its MAC and configuration, are told as cut off and not repeated: nobody can say whether what was
 //! decided since is meant instead. And only what a node sent
 //! itself and has kept is played, the last `store.redis_heal_bytes`, and of the owner before eight batches a shard. What went

@@ -54,15 +54,18 @@ const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::
 pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
     let failures = Seldom::new(SAID_EVERY);
     loop {
-        for late in store.late() {
-            match bring_and_dispose(server, store, None, &late).await {
-                Ok(()) => {}
-                Err(problem) => {
-                    if let Some(unsaid) = failures.turn() {
-                        let (shard, batches) = (late.shard.0, late.batches.len());
-                        tracing::warn!(shard, batches, problem, unsaid, "what was acknowledged is not given back yet");
-                    }
-                }
+        let lates = store.late();
+        let settled = settle_ended(server, store, &lates).await;
+        for late in &lates {
+            let brought = match &settled {
+                Ok(()) => bring_and_dispose(server, store, None, late).await,
+                Err(problem) => Err(problem.clone()),
+            };
+            if let Err(problem) = brought
+                && let Some(unsaid) = failures.turn()
+            {
+                let (shard, batches) = (late.shard.0, late.batches.len());
+                tracing::warn!(shard, batches, problem, unsaid, "what was acknowledged is not given back yet");
             }
         }
         let left: usize = store.late().iter().map(|late| late.batches.len()).sum();
@@ -75,8 +78,14 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
 /// acknowledged is not to be given to somebody else meanwhile. What it does not come to within some time, [`bring`] does.
 pub(super) async fn bring_first(server: &Server, store: &dyn Store, owner: &Arc<Shared>) {
     let until = Instant::now() + FIRST_WITHIN;
-    for late in store.late() {
-        if let Err(problem) = bring_and_dispose(server, store, Some((owner, until)), &late).await {
+    let lates = store.late();
+    let settled = settle_ended(server, store, &lates).await;
+    for late in &lates {
+        let brought = match &settled {
+            Ok(()) => bring_and_dispose(server, store, Some((owner, until)), late).await,
+            Err(problem) => Err(problem.clone()),
+        };
+        if let Err(problem) = brought {
             let (shard, batches) = (late.shard.0, late.batches.len());
             tracing::warn!(
                 shard,
@@ -86,6 +95,32 @@ pub(super) async fn bring_first(server: &Server, store: &dyn Store, owner: &Arc<
             );
         }
     }
+}
+
+/// What was granted or renewed by one of these, and went with its subnet to where another of them tells that it ended, is asked for no
+/// more: its holder let go, and somebody else may have been told that it is his. Noted before any of them is brought, as the one
+/// that tells of it may be dealt with first.
+async fn settle_ended(server: &Server, store: &dyn Store, lates: &[Arc<Late>]) -> Result<(), String> {
+    for late in lates {
+        let mut ended = 0;
+        for (network, claims) in late.ended_elsewhere(lates) {
+            late.answered(network, &claims);
+            ended += claims.len();
+        }
+        if ended > 0 {
+            server.metrics.late_claims.with_label_values(&["standing"]).inc_by(ended as u64);
+            let shard = late.shard.0;
+            tracing::warn!(
+                shard,
+                ended,
+                "what was acknowledged went with its subnet, and ended there: it is claimed no more"
+            );
+        }
+    }
+    for late in lates {
+        keep_answered(store, late).await?;
+    }
+    Ok(())
 }
 
 /// Tells what became of what was asked for this time.

@@ -88,9 +88,55 @@ impl Lates {
     /// It cannot be written.
     pub fn add(&self, shard: ShardId, digest: Digest, batches: &[Vec<u8>]) -> Result<Arc<Late>, StoreError> {
         let _alone = locked(&self.writing);
+        let (late, known) = self.write(shard, digest, batches)?;
+        self.shows(vec![(Arc::clone(&late), known)]);
+        Ok(late)
+    }
+
+    /// Notes several as [`add`](Self::add) does; whoever asks for all sees none of them or each: what one tells may be ended in
+    /// another.
+    ///
+    /// # Errors
+    /// One cannot be written. Those before it are noted.
+    pub fn add_together(&self, several: &[(ShardId, Digest, Vec<Vec<u8>>)]) -> Result<(), StoreError> {
+        let _alone = locked(&self.writing);
+        let mut written = Vec::with_capacity(several.len());
+        let mut failed = None;
+        for (shard, digest, batches) in several {
+            match self.write(*shard, *digest, batches) {
+                Ok(one) => written.push(one),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        self.shows(written);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// These are seen from here on, each in place of the one that was known.
+    fn shows(&self, written: Vec<(Arc<Late>, Option<Arc<Late>>)>) {
+        let mut pending = self.locked();
+        for (late, known) in written {
+            if known.as_ref() == Some(&late) {
+                continue;
+            }
+            pending.retain(|other| Some(other) != known.as_ref());
+            pending.push(late);
+        }
+    }
+
+    /// Writes one. It, and the one that was known before: the same where that is as long.
+    fn write(
+        &self,
+        shard: ShardId,
+        digest: Digest,
+        batches: &[Vec<u8>],
+    ) -> Result<(Arc<Late>, Option<Arc<Late>>), StoreError> {
         let known = self.named(shard, digest);
         if let Some(known) = known.as_ref().filter(|known| known.batches.len() >= batches.len()) {
-            return Ok(Arc::clone(known));
+            return Ok((Arc::clone(known), Some(Arc::clone(known))));
         }
         let bytes = encode(self.register, shard, digest, batches);
         let (_, late) = decode(&bytes).map_err(|what| StoreError::Invalid(format!("a late journal {what}").into()))?;
@@ -100,11 +146,7 @@ impl Lates {
         if let Some(path) = self.path(shard, digest) {
             whole::write(&path, &bytes).map_err(whole::io("writing", &path))?;
         }
-        let late = Arc::new(late);
-        let mut pending = self.locked();
-        pending.retain(|other| Some(other) != known.as_ref());
-        pending.push(Arc::clone(&late));
-        Ok(late)
+        Ok((Arc::new(late), known))
     }
 
     /// What was answered of one counts for the one in its place. On disk before that is, where some of it does not.

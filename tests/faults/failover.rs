@@ -50,6 +50,37 @@ async fn what_a_failover_lost_is_healed_by_the_node_that_acknowledged_it() {
     run.end().await;
 }
 
+/// Also where it followed another run of Redis only, as the primary from before the failover. Where all follow again nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_stopped_while_one_that_may_be_promoted_is_away_leaves_what_it_acknowledged() {
+    let Some(watched) = Watched::start() else { return };
+    let setting = Setting { nodes: 1, store: "redis_replicas = 0", ..Setting::default() };
+    let mut nodes = Nodes::over(tempfile::tempdir().unwrap(), watched, setting);
+    let leaves = |nodes: &Nodes<Watched>| nodes.cluster.log(0).matches("the next start gives back").count();
+    let ask = |owner: &str| serde_json::json!({"network": "lan", "owner": owner});
+    let made = serde_json::json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]});
+    insist(&mut nodes.client(0).await, "network.create", &made).await;
+    nodes.cluster.restart(0);
+    assert_eq!(leaves(&nodes), 0, "{}", nodes.logs());
+    nodes.redis.servers[0].end();
+    nodes.redis.promoted(1);
+    insist(&mut nodes.client(0).await, "ip.allocate", &ask("a")).await;
+    nodes.cluster.restart(0);
+    assert_eq!(leaves(&nodes), 1, "it saw a replica of the run before: {}", nodes.logs());
+    insist(&mut nodes.client(0).await, "ip.allocate", &ask("b")).await;
+    nodes.cluster.restart(0);
+    assert_eq!(leaves(&nodes), 2, "it never saw any, and the sentinels know of one: {}", nodes.logs());
+    nodes.redis.servers[0].begin();
+    nodes.redis.settled();
+    for owner in ["a", "b", "c"] {
+        let told = insist(&mut nodes.client(0).await, "ip.allocate", &ask(owner)).await;
+        assert_eq!(told["created"], owner == "c", "{told}");
+    }
+    nodes.cluster.restart(0);
+    assert_eq!(leaves(&nodes), 2, "all that may be promoted have it: {}", nodes.logs());
+    nodes.cluster.serves_still(0);
+}
+
 /// Sentinels that lost their files count failovers from the beginning. What they say is followed all the same: whether the
 /// one of before is killed, or became a replica of which they knew nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,10 +50,18 @@ pub fn find(server: &TestServer, network: &str, claims: &[Claim<'_>]) {
 }
 
 fn put_late(server: &TestServer, acts: Vec<Act>) {
-    let (shard, digest) = (ShardId(0), Digest(1));
-    let (epoch, token, seq) = (Epoch(1), Token(7), Seq(1));
-    let batch = Batch { shard, epoch, token, seq, time: ShardTime(0), generation: Generation(0), acts };
-    server.store.late.lock().unwrap().push(Arc::new(Late::new(shard, digest, vec![batch])));
+    put_lates(server, vec![acts]);
+}
+
+/// Those of several shards, at once.
+fn put_lates(server: &TestServer, of_shards: Vec<Vec<Act>>) {
+    let late = |(shard, acts)| {
+        let (shard, digest) = (ShardId(shard), Digest(1));
+        let (epoch, token, seq) = (Epoch(1), Token(7), Seq(1));
+        let batch = Batch { shard, epoch, token, seq, time: ShardTime(0), generation: Generation(0), acts };
+        Arc::new(Late::new(shard, digest, vec![batch]))
+    };
+    server.store.late.lock().unwrap().extend((0..).zip(of_shards).map(late));
 }
 
 fn wait_until(lacks: &str, mut is_so: impl FnMut() -> bool) {
@@ -165,6 +173,93 @@ fn a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_ho
     server.clock.advance_ms(3_600_000);
     let again = server.client().ok("ip.get", json!({"address": "10.0.0.2"}));
     assert_eq!(again["reservation"]["owner"], "web", "{again}");
+}
+
+/// On the line that is cut off the subnet went to another network, which granted him an address in it. Here it is where it was: that
+/// one would give the address to somebody else, and the other one has no place for it.
+#[test]
+fn a_grant_behind_a_move_that_is_cut_off_is_claimed_where_its_space_is() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "near", "subnets": [{"cidr": "10.2.0.0/24"}]}));
+    client.ok("network.create", json!({"name": "far", "realm": "other", "subnets": [{"cidr": "10.3.0.0/24"}]}));
+    client.ok("ip.allocate", ask("web"));
+    // One lies in the space of its own network; one is somebody else's by now; one is in no space of the realm.
+    find(
+        &server,
+        "near",
+        &[
+            claim("10.2.0.9", "here", 71),
+            claim("10.0.0.9", "late", 77),
+            claim("10.0.0.2", "lost", 78),
+            claim("10.3.0.9", "nowhere", 79),
+        ],
+    );
+    for (address, network, owner) in
+        [("10.2.0.9", "near", "here"), ("10.0.0.9", "lan", "late"), ("10.0.0.2", "lan", "web")]
+    {
+        let got = client.ok("ip.get", json!({"network": network, "address": address}));
+        assert_eq!(got["reservation"]["owner"], owner, "{got}");
+    }
+    let mut conflicts = |network: &str| {
+        let listed = client.ok("cluster.conflicts", json!({ "network": network }))["conflicts"].clone();
+        listed.as_array().unwrap().iter().map(|it| it["late"]["owner"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(conflicts("lan"), ["lost"]);
+    assert_eq!(conflicts("near"), ["nowhere"], "it is told, though nobody is in its way");
+    assert_eq!(conflicts("far"), [""; 0]);
+}
+
+/// One was granted the address, his subnet moved, he let go there, and another one was granted it: all of it is cut off, and is told in
+/// the journals of two shards. Whichever is brought first.
+#[test]
+fn who_let_go_behind_a_move_that_is_cut_off_is_not_given_back_what_the_next_one_has() {
+    for is_first in [true, false] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        client.ok("network.create", json!({"name": "near", "subnets": [{"cidr": "10.2.0.0/24"}]}));
+        let mut id =
+            |name: &str| client.ok("network.get", json!({ "network": name }))["id"].as_str().unwrap().parse().unwrap();
+        let (lan, near): (NetworkId, NetworkId) = (id("lan"), id("near"));
+        let (first, late) = (claim("10.0.0.9", "first", 77), claim("10.0.0.9", "late", 78));
+        let changed = |network, kind, is_there: bool| {
+            let mut act = first.act(network);
+            let step = &mut act.steps[0];
+            let Some(State::Entry(Entry::Held(held))) = step.state.clone() else { panic!() };
+            if is_there {
+                step.event = Some(Event { kind, before: None });
+            } else {
+                step.expect = Some(77);
+                step.state = None;
+                step.event = Some(Event { kind, before: Some(held) });
+            }
+            act
+        };
+        let of_lan = vec![first.act(lan), changed(lan, EventKind::Transferred, false)];
+        let comes = changed(near, EventKind::Transferred, true);
+        let of_near = vec![comes, changed(near, EventKind::Released, false), late.act(near)];
+        put_lates(&server, if is_first { vec![of_lan, of_near] } else { vec![of_near, of_lan] });
+        wait_until("nobody deals with it", || server.store.late().is_empty());
+        let got = client.ok("ip.get", json!({"network": "lan", "address": "10.0.0.9"}));
+        assert_eq!(got["reservation"]["owner"], "late", "{got}");
+        assert_eq!(client.ok("cluster.conflicts", json!({})), json!({"conflicts": []}));
+    }
+}
+
+/// It came once more, as where its answer was lost, when nobody was in its way any more.
+#[test]
+fn a_conflict_whose_late_holder_has_the_address_by_now_is_none() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("ip.allocate", ask("web"));
+    find(&server, "lan", &[claim("10.0.0.2", "late", 77)]);
+    assert_eq!(reason(&mut client, "ip.allocate", ask("new")), "conflicts");
+    client.ok("ip.release", ask("web"));
+    find(&server, "lan", &[claim("10.0.0.2", "late", 77)]);
+    let got = client.ok("ip.get", json!({"network": "lan", "address": "10.0.0.2"}));
+    assert_eq!(got["reservation"]["owner"], "late", "{got}");
+    assert_eq!(client.ok("cluster.conflicts", json!({})), json!({"conflicts": []}));
+    assert_eq!(client.ok("ip.allocate", ask("new"))["created"], true);
 }
 
 #[test]

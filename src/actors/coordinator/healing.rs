@@ -2,8 +2,9 @@
 //! its own, so it cannot tell whether another network of the realm has the address by now: that is looked after here, as it is
 //! when an address is written down there for the first time (`bind`).
 //!
-//! So is a lease that was renewed behind the move of its subnet, where the move was cut off as well: the holder is where he was
-//! before, or wherever that space is by now. The network that renewed it has no place for it, and nobody there is in its way.
+//! So is what was granted or renewed behind the move of its subnet, where the move was cut off as well: the space is where it was
+//! before, or wherever it is by now. The network that told of it has no place for it, and nobody there is in its way; the one that has
+//! the space would give it to somebody else. Where nobody of the realm has it a grant is a conflict of the network that told of it.
 //!
 //! Before: `serve::late`, of whichever node. After: `core::network::heal` decides what becomes of each.
 
@@ -33,7 +34,7 @@ impl Coordinator {
         let Outcome::Network(view) = self.ask_item(&route, self.item(Command::Show, false)).await? else {
             return Err(lost());
         };
-        let is_astray = |claim: &Claim| renewal_of(claim, &renewed).is_some() && !has_space(&view, claim.0);
+        let is_astray = |claim: &Claim| !has_space(&view, claim.0);
         let is_dynamic = view.config.kind == NetworkKind::Dynamic;
         if !is_dynamic && !claims.iter().any(is_astray) {
             let heal = Heal { claims, renewed, elsewhere: false };
@@ -47,7 +48,7 @@ impl Coordinator {
         for claim in claims {
             done += match renewal_of(&claim, &renewed) {
                 renewal if is_dynamic => self.heal_dynamic(&route, &view, claim, renewal).await?,
-                Some(renewal) if is_astray(&claim) => self.heal_astray(&view, claim, renewal).await?,
+                renewal if is_astray(&claim) => self.heal_astray(&route, &view, claim, renewal).await?,
                 renewal => self.heal_one(&route, claim, renewal, false).await?,
             };
         }
@@ -85,9 +86,18 @@ impl Coordinator {
         self.heal_one(route, claim, renewal, elsewhere).await
     }
 
-    async fn heal_astray(&self, view: &NetworkView, claim: Claim, renewal: LateRenewal) -> Result<Healing, Box<Fault>> {
+    async fn heal_astray(
+        &self,
+        route: &Arc<Route>,
+        view: &NetworkView,
+        claim: Claim,
+        renewal: Option<LateRenewal>,
+    ) -> Result<Healing, Box<Fault>> {
         if let Some(home) = self.home_of(view, &claim).await? {
-            return self.heal_one(&home, claim, Some(renewal), false).await;
+            return self.heal_one(&home, claim, renewal, false).await;
+        }
+        if renewal.is_none() {
+            return self.heal_one(route, claim, None, false).await;
         }
         if let (false, Some(held)) = (self.dry_run, claim.1.held()) {
             tracing::error!(
@@ -101,7 +111,7 @@ impl Coordinator {
         Ok(Healing { standing: 1, ..Healing::default() })
     }
 
-    /// Where the holder of a renewed lease is now: in whichever realm he has the address under that generation, which goes with its
+    /// Where whoever was told of it is now: in whichever realm he has the address under that generation, which goes with its
     /// subnet; else whoever in its realm has the space, where it may be somebody else's by now.
     async fn home_of(&self, view: &NetworkView, (address, late): &Claim) -> Result<Option<Arc<Route>>, Box<Fault>> {
         let mut in_realm = None;

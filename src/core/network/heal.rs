@@ -1,6 +1,7 @@
 //! What was acknowledged on a line that a failover cut off comes back as claims on a condition: what is free
 //! is held again, as it was, under the generation that its holder knows. What is not is a *conflict*: it is kept with the
-//! network's configuration until an operator has decided, and nothing new is granted here before.
+//! network's configuration until an operator has decided, and nothing new is granted here before; or until the claim comes once more,
+//! and its holder has the address by then.
 //!
 //! Nobody is ever put out: between the cut and now, somebody else may have been given the address, or its holder another one.
 //!
@@ -54,8 +55,12 @@ impl Network {
             let asked_before = taken.iter().any(|other| other.overlaps(range)) || slots.contains(&late.holder);
             let fate = if asked_before { Fate::Contested(None) } else { self.fate_of(address, late, ask, context) };
             match fate {
-                Fate::Stands => done.standing += 1,
+                Fate::Stands => {
+                    conflicts.retain(|known| !known.is_of(address, late));
+                    done.standing += 1;
+                }
                 Fate::Longer(held) => {
+                    conflicts.retain(|known| !known.is_of(address, late));
                     let held = lengthened.get(&address).unwrap_or(held);
                     if let Some(lease) = self.longer(held, late, context) {
                         let longer = Reservation { lease, ..Reservation::clone(held) };
@@ -73,6 +78,7 @@ impl Network {
                     draft.put(address, replaced, Some(Entry::Held(Arc::new(as_it_was(late, context)))), Some(event));
                     taken.push(range);
                     slots.insert(&late.holder);
+                    conflicts.retain(|known| !known.is_of(address, late));
                     done.healed += 1;
                 }
                 Fate::Contested(_) if conflicts.iter().any(|known| known.is_of(address, late)) => done.conflicts += 1,
@@ -89,7 +95,10 @@ impl Network {
             }
         }
         if conflicts != self.config.conflicts {
-            draft.steps.push(self.with_conflicts(conflicts, None));
+            // One of before whose claim came once more, and its holder has the address by now: there is nothing to decide.
+            let is_settled = self.config.conflicts.iter().any(|known| !conflicts.contains(known));
+            let event = is_settled.then_some(Event { kind: EventKind::NetworkChanged, before: None });
+            draft.steps.push(self.with_conflicts(conflicts, event));
         }
         draft.finish(Outcome::Healed(done))
     }

@@ -49,6 +49,9 @@ pub struct OtherChange {
 /// at the end, and those whose claim was in conflict with that.
 pub type ClaimName = (NetworkId, Address, Generation);
 
+/// A holding that came with its subnet and ended where it came to. Of two realms, addresses and generations may be the same.
+type Ended = (Address, Generation, SlotKey);
+
 /// Claims of which it is known what became of them.
 #[derive(Debug, Default, Clone)]
 pub(super) struct AnsweredClaims {
@@ -108,6 +111,27 @@ impl Late {
         claims
     }
 
+    /// Which of these are none any more, as one of the journals at hand tells: what was granted or renewed here went with its subnet to
+    /// another network, and ended there. Whoever let go of it there knows that he has it no more, and whoever was granted it next has
+    /// it. By network, as they are claimed.
+    pub fn ended_elsewhere(&self, at_hand: &[Arc<Self>]) -> BTreeMap<NetworkId, Vec<(Address, Entry)>> {
+        let went = &self.reduced().went;
+        if went.is_empty() {
+            return BTreeMap::new();
+        }
+        let mut claims = self.claims();
+        for (network, claims) in &mut claims {
+            claims.retain(|(address, entry)| {
+                let holder = entry.held().map(|held| held.holder.clone());
+                let end = holder.map(|holder| (*address, entry.generation(), holder));
+                let is_told = |end: &Ended| at_hand.iter().any(|other| other.reduced().ended.contains(end));
+                went.contains(&(*network, *address, entry.generation())) && end.as_ref().is_some_and(is_told)
+            });
+        }
+        claims.retain(|_, claims| !claims.is_empty());
+        claims
+    }
+
     /// Which of these are renewals: until when each was held before.
     pub fn renewals(&self) -> BTreeMap<ClaimName, ShardTime> {
         let renewed = self.reduced().renewed.iter();
@@ -137,6 +161,12 @@ struct Reduced {
     renewed: BTreeMap<(NetworkId, Address), (Entry, ShardTime)>,
     /// Claims of before, that were answered in it by a conflict.
     contested: BTreeMap<ClaimName, Arc<Reservation>>,
+    /// What went with its subnet to another network.
+    went: BTreeSet<ClaimName>,
+    /// What came with its subnet from another network, and is there under that generation still.
+    came: BTreeMap<(NetworkId, Address), Arc<Reservation>>,
+    /// What came so and ended there.
+    ended: BTreeSet<Ended>,
     others: Vec<OtherChange>,
 }
 
@@ -182,6 +212,7 @@ impl Reduced {
 
     fn step(&mut self, act: &Act, address: Address, step: &Step) {
         let place = (act.network, address);
+        self.follow(place, step);
         let (held, renewed) = (&mut self.held, &mut self.renewed);
         match &step.state {
             // With its subnet it came from another network. That was cut off, too: it is there still.
@@ -215,6 +246,32 @@ impl Reduced {
             // What was granted over something that cooled, or cools no more, is nothing by itself.
             Some(_) | None if step.event.is_none() => {}
             Some(_) | None => self.other(act, step),
+        }
+    }
+}
+
+impl Reduced {
+    /// What goes with its subnet from one network to another is followed there.
+    fn follow(&mut self, place: (NetworkId, Address), step: &Step) {
+        if is_moved(step, true)
+            && step.state.is_none()
+            && let Some(generation) = step.expect
+        {
+            self.went.insert((place.0, place.1, Generation(generation)));
+            self.came.remove(&place);
+        }
+        let held = match &step.state {
+            Some(State::Entry(Entry::Held(held))) => Some(held),
+            Some(_) | None => None,
+        };
+        if let Some(held) = held.filter(|_| is_moved(step, false)) {
+            self.came.insert(place, Arc::clone(held));
+        } else if let Some(came) = self.came.get(&place).cloned()
+            && step.expect == Some(came.generation.0)
+            && held.is_none_or(|held| held.generation != came.generation)
+        {
+            self.came.remove(&place);
+            self.ended.insert((place.1, came.generation, came.holder.clone()));
         }
     }
 }
@@ -333,6 +390,55 @@ mod tests {
         let mut given = change(EventKind::Transferred, Some(115), None);
         given.state = Some(State::Entry(Entry::Held(held("db", 78))));
         assert_eq!(claimed(&[first, given]), (vec![None], vec![], 0));
+    }
+
+    /// Else who let go would be given the address back, and whoever was granted it behind that is in conflict with him.
+    #[test]
+    fn what_went_with_its_subnet_and_ended_there_is_no_claim_where_another_journal_tells_of_it() {
+        let key = Key::Address("10.0.0.1".parse().unwrap());
+        let (from, to, next) = (NetworkId(7), NetworkId(8), NetworkId(9));
+        let (first, last) = (held("first", 77), held("last", 78));
+        let step =
+            |expect: Option<u64>, after: Option<&Arc<Reservation>>, kind, before: Option<&Arc<Reservation>>| Step {
+                key,
+                expect,
+                state: after.map(|held| State::Entry(Entry::Held(Arc::clone(held)))),
+                event: Some(Event { kind, before: before.cloned() }),
+            };
+        let grant = |held: &Arc<Reservation>| step(None, Some(held), EventKind::Granted, None);
+        let (goes, comes) = (
+            step(Some(77), None, EventKind::Transferred, Some(&first)),
+            step(None, Some(&first), EventKind::Transferred, None),
+        );
+        let (renewed, let_go) = (
+            step(Some(77), Some(&first), EventKind::Bound, Some(&first)),
+            step(Some(77), None, EventKind::Released, Some(&first)),
+        );
+        let journal = |shard, acts: &[(NetworkId, &Step)]| {
+            let acts = acts.iter().map(|(network, step)| act((*network, vec![(*step).clone()]))).collect();
+            Arc::new(Late::new(ShardId(shard), Digest(1), vec![first_batch(acts)]))
+        };
+        let ended = |late: &Arc<Late>, at_hand: &[&Arc<Late>]| {
+            let at_hand: Vec<Arc<Late>> = at_hand.iter().map(|&late| Arc::clone(late)).collect();
+            late.ended_elsewhere(&at_hand).values().map(Vec::len).sum::<usize>()
+        };
+        let granted = journal(1, &[(from, &grant(&first)), (from, &goes)]);
+        let kept = journal(2, &[(to, &comes), (to, &renewed)]);
+        let released = journal(2, &[(to, &comes), (to, &renewed), (to, &let_go), (to, &grant(&last))]);
+        let moved_on = journal(2, &[(to, &comes), (to, &goes)]);
+        let released_there = journal(3, &[(next, &comes), (next, &let_go)]);
+        assert_eq!(ended(&granted, &[&granted, &kept]), 0);
+        assert_eq!(ended(&granted, &[&released, &granted]), 1);
+        assert_eq!(ended(&released, &[&released, &granted]), 0, "whoever has it in the end claims it");
+        assert_eq!((ended(&granted, &[&moved_on]), ended(&granted, &[&moved_on, &released_there])), (0, 1));
+        // As one of another realm that has nothing to do with it; and a release of something that never came.
+        let stays = journal(1, &[(from, &grant(&first))]);
+        let elsewhere = journal(2, &[(to, &grant(&first)), (to, &let_go)]);
+        assert_eq!((ended(&stays, &[&released]), ended(&granted, &[&elsewhere])), (0, 0));
+        // Both networks are of one shard.
+        let both = [(from, &grant(&first)), (from, &goes), (to, &comes), (to, &let_go), (to, &grant(&last))];
+        let one = journal(1, &both);
+        assert_eq!(ended(&one, &[&one]), 1);
     }
 
     /// What moved with its subnet, on a line that is cut off, is where it was: nobody claims it where it came to, and what

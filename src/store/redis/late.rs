@@ -118,10 +118,12 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
         late.push(missing(shared, link, line, head).await?);
     }
     // Durable before anything ends this process; also where of one shard nobody knows what it lacks.
-    for ((line, head), missing) in parted.iter().zip(&mut late) {
+    let mut several = Vec::with_capacity(parted.len());
+    for (at, missing) in parted.iter().zip(&mut late) {
         let batches = missing.as_mut().map(|missing| std::mem::take(&mut missing.batches)).unwrap_or_default();
-        put_aside(shared, line, head, batches).await?;
+        several.push((at, batches));
     }
+    put_aside(shared, several).await?;
     let refusal = refusal(shared, link, parted, &late).await?;
     let mut stand = Vec::with_capacity(parted.len());
     for ((line, head), missing) in parted.iter().zip(&late) {
@@ -327,24 +329,27 @@ fn batch_in(call: &ScriptCall, shard: ShardId) -> Option<Option<Vec<u8>>> {
 
 async fn put_aside(
     shared: &RedisShared,
-    line: &KnownLine,
-    head: &Head,
-    batches: Vec<Vec<u8>>,
+    mut several: Vec<(&(KnownLine, Head), Vec<Vec<u8>>)>,
 ) -> Result<(), StoreError> {
-    if batches.is_empty() {
+    several.retain(|(_, batches)| !batches.is_empty());
+    if several.is_empty() {
         return Ok(());
     }
-    let (count, lates, shard, digest) = (batches.len(), Arc::clone(&shared.lates), line.shard, line.told.digest);
-    let path = lates.path(shard, digest);
-    shared.blocking.run(move || lates.add(shard, digest, &batches).map(drop)).await?;
-    tracing::error!(
-        redis = %shared.place,
-        shard = line.shard.0,
-        batches = count,
-        acknowledged = line.told.seq.0,
-        went_on_at = head.seq.0,
-        path = path.map(|path| path.display().to_string()),
-        "a line goes on from further back than this node acknowledged: the register lacks changes, which are put aside"
-    );
+    let counts: Vec<usize> = several.iter().map(|(_, batches)| batches.len()).collect();
+    let (lines, batches): (Vec<_>, Vec<_>) = several.into_iter().unzip();
+    let named = lines.iter().zip(batches).map(|((line, _), batches)| (line.shard, line.told.digest, batches));
+    let (together, lates): (Vec<_>, _) = (named.collect(), Arc::clone(&shared.lates));
+    shared.blocking.run(move || lates.add_together(&together)).await?;
+    for ((line, head), batches) in lines.into_iter().zip(counts) {
+        tracing::error!(
+            redis = %shared.place,
+            shard = line.shard.0,
+            batches,
+            acknowledged = line.told.seq.0,
+            went_on_at = head.seq.0,
+            path = shared.lates.path(line.shard, line.told.digest).map(|path| path.display().to_string()),
+            "a line goes on from further back than this node acknowledged: the register lacks changes, which are put aside"
+        );
+    }
     Ok(())
 }
