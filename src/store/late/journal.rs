@@ -248,9 +248,7 @@ impl Reduced {
             Some(_) | None => self.other(act, step),
         }
     }
-}
 
-impl Reduced {
     /// What goes with its subnet from one network to another is followed there.
     fn follow(&mut self, place: (NetworkId, Address), step: &Step) {
         if is_moved(step, true)
