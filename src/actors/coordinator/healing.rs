@@ -93,6 +93,7 @@ impl Coordinator {
         claim: Claim,
         renewal: Option<LateRenewal>,
     ) -> Result<Healing, Box<Fault>> {
+        let _nothing_moves = self.nothing_moves().await?;
         if let Some(home) = self.home_of(view, &claim).await? {
             return self.heal_one(&home, claim, renewal, false).await;
         }

@@ -331,7 +331,8 @@ impl Job {
             | Job::History { .. }
             | Job::HeldAt { .. }
             | Job::Node(_) => false,
-            // It may lock its network, for which one that moves a subnet does not wait with `moving` in hand, but before.
+            // It locks dynamic networks, and whoever moves a subnet waits with such a lock until nothing goes through networks: it looks
+            // for the others by itself.
             Job::Heal { .. } => false,
         }
     }
