@@ -193,8 +193,10 @@ mod tests {
 
     const OUT: &str = "leaves";
 
-    /// Batches of shards, with what leaves or arrives with each.
-    fn told(read: &[(u16, u64, &[(&str, u128)])]) -> Vec<(u16, u64)> {
+    /// Shard and number of a batch, with what leaves or arrives with it.
+    type Sample<'a> = (u16, u64, &'a [(&'a str, u128)]);
+
+    fn told(read: &[Sample<'_>]) -> Vec<(u16, u64)> {
         let read = read.iter().map(|(shard, seq, passes)| {
             let of = |leaves: bool| {
                 let of = passes.iter().filter(move |(how, _)| (*how == OUT) == leaves);
