@@ -80,8 +80,10 @@ pub const UNIT_BYTES_MAX: usize = BATCH_BYTES_MAX / 4;
 /// some 600 000 reservations of usual length; beyond it is refused.
 pub const ACT_BYTES_MAX: usize = 48 << 20;
 /// Bytes of one commit of what can be asked for in parts as well, so that nobody else waits for it long: an `ip.acquire` that is
-/// `exact`, the plan of a deployment and its end. Some 90 000 reservations of usual length that are let go.
+/// `exact`, the plan of a deployment and its end. Some 50 000 reservations that are let go.
 pub const PARTED_BYTES_MAX: usize = 8 << 20;
+/// What each change counts for there at least: to decide it and to carry it out takes as long however short its texts are.
+pub const PARTED_CHANGE_BYTES: usize = 160;
 /// Bytes of the move of a subnet over Redis, which answers nobody else meanwhile: some 100 000 reservations, half a
 /// second, and into a network with blocks some two tenths of a second more, of however many lengths those are. With several times
 /// as many no answer would come in time, and leases would not be renewed.

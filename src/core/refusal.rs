@@ -343,7 +343,7 @@ impl Refusal {
     /// A request that lets go of more than may become durable at once: an `ip.acquire` that is `exact`.
     pub fn too_much_at_once(bytes: usize, bytes_max: usize) -> Self {
         let problem = format!(
-            "lets go of so much that it takes at least {bytes} bytes of one commit, for which everybody else waits, and at most \
+            "lets go of so much that it counts for {bytes} bytes of one commit, for which everybody else waits, and at most \
              {bytes_max} may become durable at once; let go of it first: of what is too much with ip.release, or of all that the \
              owner holds with owner.release, which does it piece by piece"
         );

@@ -259,6 +259,26 @@ fn an_exact_acquire_keeps_nobody_waiting_for_as_much_as_the_store_would_take() {
     exact_is_refused(room, 800);
 }
 
+/// However little there is to be written of each: to decide it takes as long.
+#[test]
+fn an_exact_acquire_of_very_many_is_refused_however_short_they_are() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/15"}]}));
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.2.0.0/24"}]}));
+    let ips = vec![json!({"network": "lan"}); 256];
+    let asks = limits::PARTED_BYTES_MAX / limits::PARTED_CHANGE_BYTES / 256 + 2;
+    for at in 0..asks {
+        let slots = format!("{at}-");
+        client.ok("ip.acquire", json!({"owner": "o", "slot_prefix": slots, "ips": ips, "brief": true}));
+    }
+    for others in [json!([{"network": "lan"}]), json!([{"network": "lan"}, {"network": "dmz"}])] {
+        let error = client.call("ip.acquire", json!({"owner": "o", "ips": others, "exact": true}))["error"].clone();
+        assert_eq!(error["data"]["field"], "exact", "{error}");
+    }
+    assert_eq!(client.ok("ip.list", json!({"owner": "o", "count_only": true}))["count"], 256 * asks);
+}
+
 /// An owner of so many reservations with all that one can have asks for one of them and no more.
 fn exact_is_refused(options: EmbeddedOptions, count: usize) {
     let dir = tempfile::tempdir().unwrap();

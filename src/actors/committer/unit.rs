@@ -13,6 +13,7 @@ use crate::actors::routes::Lane;
 use crate::actors::{Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::state::{Entry, State};
 use crate::core::types::{Generation, NetworkId, Place, ShardTime};
+use crate::limits::PARTED_CHANGE_BYTES;
 use crate::store::{Act, CommitError, Digest, Epoch, Head, Seq, ShardId, Token};
 
 /// An answer that waits for durability, and whether its request changed something.
@@ -56,6 +57,11 @@ impl UnitPart {
             claimed: Claimed::default(),
             tally: Tally::default(),
         }
+    }
+
+    /// What it counts for where it is a part of what could be asked for in parts.
+    pub fn parted_bytes(&self) -> usize {
+        self.bytes.max(self.changes.saturating_mul(PARTED_CHANGE_BYTES))
     }
 
     /// What these acts change.

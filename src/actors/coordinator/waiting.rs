@@ -171,7 +171,8 @@ impl Coordinator {
                 }
             }
         }
-        let (bytes, bytes_max) = (decided.iter().map(|part| part.bytes).sum(), self.shared.info.parted_bytes_max());
+        let (bytes, bytes_max) =
+            (decided.iter().map(UnitPart::parted_bytes).sum(), self.shared.info.parted_bytes_max());
         match first {
             None if bytes > bytes_max => {
                 end(holds, turn);

@@ -12,6 +12,7 @@ use crate::core::outcome::Decision;
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Key, NetworkKind, State, Step};
 use crate::core::types::Mac;
+use crate::limits::PARTED_CHANGE_BYTES;
 use crate::store::{StoreHealth, TransactionId, size, step_lets_go};
 
 /// So often is decided again when another network turns out to use a MAC: one that is made up is drawn anew each time.
@@ -273,7 +274,10 @@ fn mac_of(entry: &Entry) -> Option<Mac> {
 /// Fewer steps on addresses than these are never too long to become durable at once.
 const STEPS_COUNTED: usize = 500;
 
-/// Bytes of what an acquire changes, at most, where it is much: what it lets go, where it is `exact`, has no bound.
+/// Bytes that an acquire counts for, where it is much: what it lets go, where it is `exact`, has no bound.
 fn bytes_of(steps: &[Step]) -> usize {
-    if steps.len() < STEPS_COUNTED { 0 } else { steps.iter().map(size::step).sum() }
+    if steps.len() < STEPS_COUNTED {
+        return 0;
+    }
+    steps.iter().map(size::step).sum::<usize>().max(steps.len() * PARTED_CHANGE_BYTES)
 }

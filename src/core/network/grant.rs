@@ -19,6 +19,7 @@ use crate::core::outcome::{Decision, Grant, Outcome};
 use crate::core::refusal::{Refusal, members};
 use crate::core::state::{Details, EventKind, Lease, Reservation, ReservationKind, ReservedRange, SubnetConfig};
 use crate::core::types::{Claimant, Slot, SlotKey};
+use crate::limits::PARTED_CHANGE_BYTES;
 
 impl Network {
     /// `ip.allocate`.
@@ -97,7 +98,7 @@ impl Network {
         Ok(draft.finish(Outcome::Acquired { grants, released }))
     }
 
-    /// Bytes of a commit that an acquire takes at least for what it lets go because it is `exact`.
+    /// Bytes of a commit that an acquire counts for at least, by what it lets go because it is `exact`.
     ///
     /// Cost: O(1).
     pub fn lets_go_bytes_least(&self, ask: &Acquire) -> usize {
@@ -105,7 +106,8 @@ impl Network {
             return 0;
         }
         let goes = self.holdings.owner_count(&ask.scope, &ask.owner).saturating_sub(ask.items.len() as u64) as usize;
-        goes.saturating_mul(STEP_BYTES_LEAST + ask.scope.as_str().len() + ask.owner.as_str().len())
+        let texts = ask.scope.as_str().len() + ask.owner.as_str().len();
+        goes.saturating_mul(PARTED_CHANGE_BYTES.max(STEP_BYTES_LEAST + texts))
     }
 
     /// What the owner holds in slots that an acquire does not name.

@@ -507,8 +507,7 @@ fn of_an_exact_acquire_what_it_lets_go_is_counted_before_anything_is_made_of_it(
     let mut ask = acquire(vec![("3", None, false)]);
     assert_eq!(net.network.lets_go_bytes_least(&ask), 0, "all stays");
     ask.exact = true;
-    let texts = ask.scope.as_str().len() + ask.owner.as_str().len();
-    assert_eq!(net.network.lets_go_bytes_least(&ask), 49 * (16 + texts));
+    assert_eq!(net.network.lets_go_bytes_least(&ask), 49 * crate::limits::PARTED_CHANGE_BYTES);
 }
 
 #[test]

@@ -105,12 +105,12 @@ impl Coordinator {
         if changed {
             parts.push(self.record_part(known, record.as_ref()));
         }
-        let bytes: usize = parts.iter().map(|part| part.bytes).sum();
+        let bytes: usize = parts.iter().map(UnitPart::parted_bytes).sum();
         let bytes_max = self.shared.info.parted_bytes_max();
         if bytes > bytes_max {
             let changes = counted(parts.iter().map(|part| part.changes).sum::<usize>(), "record");
             let problem = format!(
-                "are too many: {changes} would change, which takes {bytes} bytes of one commit, for which everybody else waits, and at \
+                "are too many: {changes} would change, which counts for {bytes} bytes of one commit, for which everybody else waits, and at \
                  most {bytes_max} may become durable at once; {fewer}"
             );
             drop(holds);
