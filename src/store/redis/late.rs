@@ -327,9 +327,12 @@ fn batch_in(call: &ScriptCall, shard: ShardId) -> Option<Option<Vec<u8>>> {
     Some(None)
 }
 
+/// In order, as each is to stand in the history.
+type EncodedBatches = Vec<Vec<u8>>;
+
 async fn put_aside(
     shared: &RedisShared,
-    mut several: Vec<(&(KnownLine, Head), Vec<Vec<u8>>)>,
+    mut several: Vec<(&(KnownLine, Head), EncodedBatches)>,
 ) -> Result<(), StoreError> {
     several.retain(|(_, batches)| !batches.is_empty());
     if several.is_empty() {
