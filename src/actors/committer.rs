@@ -20,8 +20,8 @@
 //! One committer serves all shards where the store commits them together, else one each.
 //!
 //! **Outcomes** (R-6). Applied: answers leave in order. Not applied: the same batches again, in order, until
-//! [`COMMIT_DEADLINE`]; then what depends on them is discarded; of what there is no room for only that, at once. Unknown: the same bytes again until then; then the shards
-//! are taken anew. Fenced: the tenure is over ([`Fatal`]). Discarding a network raises the incarnation of its
+//! [`COMMIT_DEADLINE`]; then what depends on them is discarded; of what there is no room for only that, at once (`cut`). Unknown: the
+//! same bytes again until then; then the shards are taken anew. Fenced: the tenure is over ([`Fatal`]). Discarding a network raises the incarnation of its
 //! [`Lane`](super::routes::Lane) first, fails its answers, and only then settles its units; its actor is told, and loads it
 //! again through [`Reload`]. A proof that is not to be had, beside which nothing was to be written, puts nothing in doubt: its
 //! answers are refused, and what is in memory stands. Nothing decided on discarded memory ever leaves. A store that has

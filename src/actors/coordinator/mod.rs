@@ -14,11 +14,13 @@
 //! is brought to its end. A task that panics ends its holds and locks when it is dropped (a lock behind what it began, see
 //! `locked`), and answers `internal`.
 //!
-//! **In time, or not at all.** A job with a deadline looks at it until it begins: when it has its lock and its holds ([`Coordinator::begin`]),
-//! and, in the queue of a network, with what it asks there first. From then on it counts for nothing: what is begun is brought to its end.
+//! **In time, or not at all.** A job with a deadline looks at it until it begins: when it has its lock and its holds (`begin`), and,
+//! in the queue of a network, with what it asks there first. From then on it counts for nothing: what is begun is brought to its
+//! end.
 //!
-//! Review notes: does a new job answer in every path (`Tell`)? Does one that decides under holds `begin` before? Are networks held in order of their ids? Is what is waited for
-//! under holds a network, and nothing else?
+//! Review notes: does a new job answer in every path (`Tell`)? Does one that decides under holds `begin` before? Are networks held
+//! in order of their ids? Is what is waited for under holds a network, and nothing else? Does one that goes through networks say
+//! so (`Job::goes_through_networks`), and lock none of them?
 
 mod bind;
 mod configure;

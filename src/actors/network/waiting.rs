@@ -11,7 +11,8 @@
 //!
 //! **Order.** Whatever frees something is followed at once by serving who waits, before anything else is decided here: so
 //! newcomers find only what fits no waiter. Serving is bounded by turn; while it is unfinished everything else is deferred
-//! (`behind`), and between two turns the other networks and connections of the thread have theirs. Who is served leaves behind what freed it: each has a unit of its own, and units are committed in order.
+//! (`behind`), and between two turns the other networks and connections of the thread have theirs. Who is served leaves behind what
+//! freed it: each has a unit of its own, and units are committed in order.
 //!
 //! Here is what happens to a waiter; `queue` says whose turn it is.
 //!
