@@ -137,7 +137,8 @@ fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
         .collect();
     let most = CROWD * limits::IN_FLIGHT_REQUESTS_MAX;
     wait_for("the decision of what may be in flight", || decided.load(Ordering::SeqCst) == most);
-    for at in 0..500 {
+    // Before a commit that hangs is given up, on whatever machine.
+    for at in 0..100 {
         let asked = json!({"network": "b", "address": format!("10.1.0.{}", at % 200 + 1)});
         assert_eq!(other.ok("ip.get", asked)["state"], "free");
         assert_eq!(other.kind("ip.get", json!({"network": "b", "address": "10.1.0"})), "invalid_argument");

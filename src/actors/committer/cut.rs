@@ -151,7 +151,7 @@ impl Committer {
             units.push((unit, false, false));
         }
         let given_up = fates.iter().filter(|fate| **fate == Fate::GivenUp).count();
-        tracing::warn!(given_up, "there is no room for a part of what was to be committed; the rest goes on");
+        tracing::warn!(given_up, "a commit is given up in part, as there is no room for it; the rest goes on");
         // First every memory concerned is declared worthless, then anything is said.
         for ((unit, ..), _) in units.iter().zip(&fates).filter(|(_, fate)| **fate == Fate::GivenUp) {
             self.disown(unit);
