@@ -183,6 +183,7 @@ fn a_watch_of_a_network_that_was_renamed_says_how_to_go_on_with_that_one() {
     let (server, since) = served(directory.path());
     let watch = Watch::start(&server, &["--network", "lan", "--since", &since, "--count", "2"], directory.path());
     allocate(&server, &["web/0"]);
+    assert!(watch.line().contains("OWNER"));
     assert!(watch.line().contains("web/0"));
     server.allod_ok(&["network", "update", "lan", "--name", "old"]);
     server.allod_ok(&["network", "create", "lan", "--subnet", "10.1.0.0/24"]);
