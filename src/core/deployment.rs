@@ -209,6 +209,18 @@ pub struct Deploy {
     pub listed: Arc<BTreeSet<Owner>>,
 }
 
+impl Deploy {
+    /// Does the same plan come again before its commit? Then it changes nothing that it did.
+    pub fn is_repeat(&self) -> bool {
+        self.again && self.open
+    }
+
+    /// Are these the wishes of the latest plan, which was committed meanwhile?
+    pub fn is_behind_commit(&self) -> bool {
+        self.again && !self.open
+    }
+}
+
 /// What became of a wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlotState {

@@ -116,8 +116,7 @@ impl Keeper {
     /// Does what this node itself is asked. Its lease is kept meanwhile, and where that is lost this is dropped.
     pub(super) async fn ordered(&mut self, order: NodeOrder, tenure: Option<&Arc<Shared>>) {
         if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
-            let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
-            return order.answer(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })));
+            return order.answer(Err(Box::new(Fault::too_late())));
         }
         match order.job.clone() {
             NodeJob::Drain { node: Some(node), .. } if *node != *self.server.node => self.pass_on(order, &node).await,

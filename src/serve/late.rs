@@ -54,20 +54,13 @@ const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::
 pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
     let failures = Seldom::new(SAID_EVERY);
     loop {
-        let lates = store.late();
-        let settled = settle_ended(server, store, &lates).await;
-        for late in &lates {
-            let brought = match &settled {
-                Ok(()) => bring_and_dispose(server, store, None, late).await,
-                Err(problem) => Err(problem.clone()),
-            };
-            if let Err(problem) = brought
-                && let Some(unsaid) = failures.turn()
-            {
+        let not_yet = |late: &Late, problem| {
+            if let Some(unsaid) = failures.turn() {
                 let (shard, batches) = (late.shard.0, late.batches.len());
                 tracing::warn!(shard, batches, problem, unsaid, "what was acknowledged is not given back yet");
             }
-        }
+        };
+        bring_all(server, store, None, not_yet).await;
         let left: usize = store.late().iter().map(|late| late.batches.len()).sum();
         server.metrics.late_batches.set(i64::try_from(left).unwrap_or(i64::MAX));
         tokio::time::sleep(LOOKS_EVERY).await;
@@ -78,21 +71,24 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
 /// acknowledged is not to be given to somebody else meanwhile. What it does not come to within some time, [`bring`] does.
 pub(super) async fn bring_first(server: &Server, store: &dyn Store, owner: &Arc<Shared>) {
     let until = Instant::now() + FIRST_WITHIN;
+    let not_yet = |late: &Late, problem| {
+        let (shard, batches) = (late.shard.0, late.batches.len());
+        tracing::warn!(shard, batches, problem, "what was acknowledged is not given back yet, and is served meanwhile");
+    };
+    bring_all(server, store, Some((owner, until)), not_yet).await;
+}
+
+/// Brings each once. What cannot be brought is told with the reason.
+async fn bring_all(server: &Server, store: &dyn Store, first: First<'_>, not_yet: impl Fn(&Late, String)) {
     let lates = store.late();
     let settled = settle_ended(server, store, &lates).await;
     for late in &lates {
         let brought = match &settled {
-            Ok(()) => bring_and_dispose(server, store, Some((owner, until)), late).await,
+            Ok(()) => bring_and_dispose(server, store, first, late).await,
             Err(problem) => Err(problem.clone()),
         };
         if let Err(problem) = brought {
-            let (shard, batches) = (late.shard.0, late.batches.len());
-            tracing::warn!(
-                shard,
-                batches,
-                problem,
-                "what was acknowledged is not given back yet, and is served meanwhile"
-            );
+            not_yet(late, problem);
         }
     }
 }

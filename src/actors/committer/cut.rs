@@ -14,7 +14,7 @@ use super::unit::Unit;
 use super::{Committer, Group};
 use crate::actors::{Applied, reserve};
 use crate::core::types::NetworkId;
-use crate::store::{CommitError, Seq, StoreError, size, step_lets_go};
+use crate::store::{CommitError, StoreError, size, step_lets_go};
 
 /// What becomes of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,9 +134,7 @@ impl Committer {
         }
         let groups: Vec<Group> = self.in_flight.drain(..).collect();
         for batch in groups.iter().filter(|group| !group.stood()).flat_map(|group| &*group.batches) {
-            if let Some(line) = self.lines.get_mut(&batch.shard) {
-                line.seq = line.seq.min(Seq(batch.seq.0 - 1));
-            }
+            self.take_back_number(batch);
         }
         let mut units: Vec<(Unit, bool, bool)> = Vec::with_capacity(fates.len());
         for mut group in groups {

@@ -16,7 +16,7 @@ use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
 use crate::actors::network::Loaded;
 use crate::actors::{Applied, reserve, unproved};
 use crate::core::types::NetworkId;
-use crate::store::{CommitError, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token};
+use crate::store::{Batch, CommitError, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token};
 
 impl Group {
     /// Is there no time for another attempt?
@@ -118,6 +118,13 @@ impl Committer {
         }
     }
 
+    /// Certainly nothing of it was written: its number is free again.
+    pub(super) fn take_back_number(&mut self, batch: &Batch) {
+        if let Some(line) = self.lines.get_mut(&batch.shard) {
+            line.seq = line.seq.min(Seq(batch.seq.0 - 1));
+        }
+    }
+
     fn send_again(&mut self, ctx: &mut Context<Self>) {
         self.retrying = false;
         // In order, and the same bytes: a group that was applied after all is recognised by the store.
@@ -151,9 +158,8 @@ impl Committer {
         }
         for batch in groups.iter().flat_map(|group| &*group.batches) {
             shards.insert(batch.shard);
-            if !retake && let Some(line) = self.lines.get_mut(&batch.shard) {
-                // Certainly nothing of it was written: its number is free again.
-                line.seq = line.seq.min(Seq(batch.seq.0 - 1));
+            if !retake {
+                self.take_back_number(batch);
             }
         }
         let queued = self.queue.take_all();

@@ -47,16 +47,7 @@ pub struct UnitPart {
 impl UnitPart {
     /// Nothing of a network, but of this shard: its owner must be proved before the answers of the unit leave.
     pub fn proof(shard: ShardId) -> Self {
-        let lane = Arc::new(Lane::new(NetworkId(0), shard));
-        Self {
-            lane,
-            incarnation: 0,
-            changes: 0,
-            bytes: 0,
-            acts: Vec::new(),
-            claimed: Claimed::default(),
-            tally: Tally::default(),
-        }
+        Self::new(Arc::new(Lane::new(NetworkId(0), shard)), 0, Vec::new())
     }
 
     /// What it counts for where it is a part of what could be asked for in parts.

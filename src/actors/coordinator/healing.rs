@@ -46,10 +46,13 @@ impl Coordinator {
         }
         let mut done = Healing::default();
         for claim in claims {
-            done += match renewal_of(&claim, &renewed) {
-                renewal if is_dynamic => self.heal_dynamic(&route, &view, claim, renewal).await?,
-                renewal if is_astray(&claim) => self.heal_astray(&route, &view, claim, renewal).await?,
-                renewal => self.heal_one(&route, claim, renewal, false).await?,
+            let renewal = renewal_of(&claim, &renewed);
+            done += if is_dynamic {
+                self.heal_dynamic(&route, &view, claim, renewal).await?
+            } else if is_astray(&claim) {
+                self.heal_astray(&route, &view, claim, renewal).await?
+            } else {
+                self.heal_one(&route, claim, renewal, false).await?
             };
         }
         Ok(Done::Outcome(Outcome::Healed(done)))

@@ -195,6 +195,12 @@ pub(super) async fn commit(
     Ok(())
 }
 
+/// What a network refuses as a whole is told by the first item that is asked of it.
+pub(super) fn of_first_item(ask: &Acquire, refusal: Refusal) -> Refusal {
+    let index = ask.items.first().map_or(0, |item| item.index);
+    Refusal::OfItem { index, refusal: Box::new(refusal) }
+}
+
 /// Is the network no more once this is durable?
 fn ends_network(part: &UnitPart) -> bool {
     let steps = part.acts.iter().flat_map(|act| &act.steps);
@@ -259,12 +265,12 @@ impl Coordinator {
         for part in parts {
             let Some(route) = self.shared.routes.find(&part.network) else {
                 let refusal = Refusal::not_found(Missing::Network, part.network);
-                let Some(first) = part.ask.items.first() else {
+                if part.ask.items.is_empty() {
                     // Nothing is asked of it: what is wrong with an item comes first.
                     missing.get_or_insert_with(|| refusal.into());
                     continue;
-                };
-                let refused: Box<Fault> = Refusal::OfItem { index: first.index, refusal: Box::new(refusal) }.into();
+                }
+                let refused: Box<Fault> = of_first_item(&part.ask, refusal).into();
                 if missing.as_ref().is_none_or(|before| rank(&refused) < rank(before)) {
                     missing = Some(refused);
                 }

@@ -159,12 +159,10 @@ struct Coordinator {
 
 impl Coordinator {
     async fn run(&self, job: Job, tell: &mut Tell) {
-        let _nothing_moves = match job.goes_through_networks().then(|| self.nothing_moves()) {
-            Some(still) => match still.await {
-                Ok(still) => Some(still),
-                Err(fault) => return tell.tell(Err(fault)),
-            },
-            None => None,
+        let still = if job.goes_through_networks() { self.nothing_moves().await.map(Some) } else { Ok(None) };
+        let _nothing_moves = match still {
+            Ok(still) => still,
+            Err(fault) => return tell.tell(Err(fault)),
         };
         let answer = match job {
             Job::Create { input, if_absent } => return self.create(&input, if_absent, tell).await,

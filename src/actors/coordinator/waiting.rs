@@ -14,7 +14,8 @@
 //! gives decides nothing else until it has tried (`network::holding`): so nobody behind it, and no newcomer, takes what
 //! it could have. It is listed before its holds end, so that nothing that comes free in between is missed.
 //!
-//! Ended by an answer, by its time, by whoever lets go of all that its owner has, or because nobody waits for it any more: [`Listed`] takes it off every list.
+//! Ended by an answer, by its time, by whoever lets go of all that its owner has, or because nobody waits for it any more:
+//! [`Listed`] takes it off every list.
 //!
 //! A network that cannot be asked (it is loaded, contested) counts as one without room, and nobody else waits for it:
 //! every attempt ends in all networks, also in those that it did not come to, and only time brings the next one. One that
@@ -29,7 +30,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::joint::{ByNetwork, Holds, NotHeld, SeenMemories, acquired, lost_before, rank, seen_of};
+use super::joint::{ByNetwork, Holds, NotHeld, SeenMemories, acquired, lost_before, of_first_item, rank, seen_of};
 use super::{AcquirePart, Coordinator, Outcomes, Tell};
 use crate::actors::committer::UnitPart;
 use crate::actors::network::{DEFERRED_MS_MAX, Rooms, Several, Unlist, Waiting};
@@ -282,15 +283,7 @@ impl Coordinator {
             }
         }
     }
-}
 
-/// What a network refuses as a whole is told by the first item that is asked of it.
-fn of_first_item(ask: &Acquire, refusal: Refusal) -> Refusal {
-    let index = ask.items.first().map_or(0, |item| item.index);
-    Refusal::OfItem { index, refusal: Box::new(refusal) }
-}
-
-impl Coordinator {
     /// All that its owner has was let go of: it is told so, with what the last attempt found.
     async fn end_with_owner(&self, listed: Listed, lacks: Lacks) -> Box<Fault> {
         let waited_ms = listed.place.waited_ms(self.shared.clock.boot_ms());

@@ -124,8 +124,9 @@ impl<'a> Scan<'a> {
 
     async fn piece(&mut self, recorded: Vec<RecordedBatch>) -> Result<Piece, Box<Fault>> {
         let begin = self.cursor.clone();
-        let left = self.stretches(|_| Some((Seq(0), Seq(u64::MAX))));
-        let recorded = order::leaving_first(&*self.shared.store, self.filter, recorded, left).await.map_err(unread)?;
+        let behind = self.stretches(|_| Some((Seq(0), Seq(u64::MAX))));
+        let recorded =
+            order::leaving_first(&*self.shared.store, self.filter, recorded, behind).await.map_err(unread)?;
         let mut events: Vec<(WallTime, Happened)> = Vec::new();
         let mut latest: HashMap<u16, WallTime> = HashMap::new();
         // When what goes to another network had left.

@@ -59,13 +59,13 @@ impl NetworkActor {
                 Ok(decision) => decision,
                 Err(fault) => return Ok(Err(self.naming_where(fault, moment.mac_elsewhere))),
             };
-            if let Some(Err(refusal)) = acquire.map(|_| self.little_enough(bytes_of(&decision.steps))) {
+            if acquire.is_some()
+                && let Err(refusal) = self.little_enough(bytes_of(&decision.steps))
+            {
                 return Ok(Err(refusal.into()));
             }
-            let room =
-                if command.lets_go() { self.taken_by_store(&decision.steps, dry_run) } else { Ok(Claimed::default()) };
-            let room = match room {
-                Ok(room) => room,
+            let room = match command.lets_go().then(|| self.taken_by_store(&decision.steps, dry_run)).transpose() {
+                Ok(room) => room.unwrap_or_default(),
                 Err(fault) => return Ok(Err(fault)),
             };
             let MacChanges { gained, .. } = self.mac_changes(&decision.steps);

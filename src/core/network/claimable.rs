@@ -151,7 +151,8 @@ impl Network {
         Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by), used_in: None }
     }
 
-    /// Refuses a block of which somebody else, or another slot, holds any, or was promised any, or another member of the same request took any.
+    /// Refuses a block of which somebody else, or another slot, holds any, or was promised any, or another member of the same
+    /// request took any.
     pub(super) fn in_the_way(
         &self,
         draft: &Draft<'_>,

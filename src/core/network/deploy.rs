@@ -216,7 +216,7 @@ impl Network {
             self.holdings.slot(&holder).filter(serves).or_else(left)
         };
         // A repeat moves nobody twice. Whoever has committed the plan knows what it gave, and wishes for another address now.
-        let repeats = ask.again && ask.open;
+        let repeats = ask.is_repeat();
         if self.config.kind == NetworkKind::Dynamic {
             // What is held when the same plan comes again was written down since.
             return Ok(own(&|_| !wish.fresh || repeats));
@@ -268,11 +268,10 @@ impl Network {
     /// the next deploy, so it goes with those.
     fn stays_unlisted(&self, ask: &Deploy, held: &Reservation) -> bool {
         let missed = held.planned.as_ref().and_then(|planned| planned.unlisted);
-        let is_next = ask.again && !ask.open;
         held.transient
             && held.obsolete.is_none()
             && !ask.listed.contains(&held.holder.owner)
-            && missed.is_none_or(|plan| plan > ask.plan || plan == ask.plan && !is_next)
+            && missed.is_none_or(|plan| plan > ask.plan || plan == ask.plan && !ask.is_behind_commit())
     }
 
     fn wished_twice(&self, address: Address, taker: &SlotKey, held: &Reservation) -> Refusal {
@@ -313,7 +312,7 @@ impl Network {
                     draft.fills(&held.holder);
                 }
                 // Its lease ends with a commit, and that plan had its own.
-                changed |= held.lease.is_some() && ask.again && !ask.open;
+                changed |= held.lease.is_some() && ask.is_behind_commit();
                 EventKind::Updated
             } else if held.obsolete.is_some() {
                 planned.unlisted = before.unlisted;
@@ -321,7 +320,7 @@ impl Network {
             } else if self.stays_unlisted(ask, held) {
                 planned.unlisted = before.unlisted.or(Some(ask.plan));
                 // An ended plan misses nobody: what it is noted under must tell a repeat from the next deploy.
-                changed |= before.unlisted.is_none() && ask.again && !ask.open;
+                changed |= before.unlisted.is_none() && ask.is_behind_commit();
                 EventKind::Obsolete
             } else if fates.awaiting.contains(&(held.holder.owner.clone(), held.holder.slot.clone())) {
                 planned.leaving = before.leaving.or(Some(ask.plan));
@@ -377,7 +376,7 @@ impl Network {
                     // It was counted when it became current.
                     self.within_limits(draft, &holder, 0)?;
                 }
-                let new = ask.again && ask.open && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
+                let new = ask.is_repeat() && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
                 let view = draft.view(*address, Arc::new(held_on(held, wish.named().is_some())));
                 let replaces = if new { left_by_plan(ask, &holder, fates, let_go) } else { None };
                 let state = if new { SlotState::New } else { SlotState::Kept };
@@ -477,7 +476,7 @@ fn differences(one: &DeployWish, other: &DeployWish) -> Vec<&'static str> {
 fn left_by_plan(ask: &Deploy, holder: &SlotKey, fates: &Fates, let_go: &LetGo<'_>) -> Option<Address> {
     let left_by_it = |(at, held): &Holding<'_>| {
         let by_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
-        ask.again && ask.open && by_it && !fates.stays.contains_key(at)
+        ask.is_repeat() && by_it && !fates.stays.contains_key(at)
     };
     let left = let_go.of(holder).filter(left_by_it);
     left.max_by_key(|(_, held)| held.generation).map(|(address, _)| address)

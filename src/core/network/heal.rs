@@ -54,13 +54,13 @@ impl Network {
             let range = covered(address, late.prefix_length);
             let asked_before = taken.iter().any(|other| other.overlaps(range)) || slots.contains(&late.holder);
             let fate = if asked_before { Fate::Contested(None) } else { self.fate_of(address, late, ask, context) };
+            if !matches!(fate, Fate::Contested(_)) {
+                // Nothing is left of it to be decided.
+                conflicts.retain(|known| !known.is_of(address, late));
+            }
             match fate {
-                Fate::Stands => {
-                    conflicts.retain(|known| !known.is_of(address, late));
-                    done.standing += 1;
-                }
+                Fate::Stands => done.standing += 1,
                 Fate::Longer(held) => {
-                    conflicts.retain(|known| !known.is_of(address, late));
                     let held = lengthened.get(&address).unwrap_or(held);
                     if let Some(lease) = self.longer(held, late, context) {
                         let longer = Reservation { lease, ..Reservation::clone(held) };
@@ -78,7 +78,6 @@ impl Network {
                     draft.put(address, replaced, Some(Entry::Held(Arc::new(as_it_was(late, context)))), Some(event));
                     taken.push(range);
                     slots.insert(&late.holder);
-                    conflicts.retain(|known| !known.is_of(address, late));
                     done.healed += 1;
                 }
                 Fate::Contested(_) if conflicts.iter().any(|known| known.is_of(address, late)) => done.conflicts += 1,
