@@ -115,6 +115,8 @@ pub struct Store {
     pub redis_heal_bytes: u64,
     /// In which format records are to be written; 0: in that of the register.
     pub record_format: u64,
+    /// Seconds between two self-checks; 0: none is made.
+    pub self_check_seconds: u64,
     /// `--accept-restored`: said once, for one start, so it is no key of a file.
     #[serde(skip)]
     pub accept_restored: bool,
@@ -147,6 +149,7 @@ impl Default for Store {
             redis_degrade: false,
             redis_heal_bytes: 64 << 20,
             record_format: 0,
+            self_check_seconds: 86_400,
             accept_restored: false,
             accept_new_store: false,
             accept_rollback: false,

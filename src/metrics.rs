@@ -39,6 +39,10 @@ pub struct Metrics {
     pub commit_failures: IntCounterVec,
     /// Networks loaded again.
     pub restarts: IntCounter,
+    /// Shards that the self-check looked at, by what it found.
+    pub self_checks: IntCounterVec,
+    /// What the last self-check could not read again: shards, and the history.
+    pub unreadable_shards: IntGauge,
     /// Panics caught.
     pub panics: IntCounter,
     /// Turns that a request over several networks did not take.
@@ -240,6 +244,15 @@ impl Metrics {
                 "allod_network_reloads_total",
                 "Networks loaded again after a panic or a commit in doubt. Any rise needs a look at the log.",
             ),
+            self_checks: make.counters(
+                "allod_self_checks_total",
+                "Shards that the self-check compared with what the store has of them, by outcome. differs: a network is stopped; unreadable: the next start will be refused; put_off: looked at again next time, as too much was decided meanwhile, or the store was not reached.",
+                &["outcome"],
+            ),
+            unreadable_shards: make.gauge(
+                "allod_unreadable_shards",
+                "Shards of which the last self-check found that what the store has cannot be read, and one more where that is so of the history. What is served goes on, from memory; the next start will be refused.",
+            ),
             turns_missed: make.counter(
                 "allod_turns_missed_total",
                 "Turns that a waiting request over several networks had and did not take in two seconds, in which its network decided nothing else. Any rise is a bug, or a server that stands still.",
@@ -272,7 +285,7 @@ impl Metrics {
     /// Makes the rows of what should not happen. Who asks for a rise (`increase`) does not see the first of a row that comes
     /// with it.
     fn begin_at_zero(&self) {
-        let rows: [(&IntCounterVec, &[&str]); 5] = [
+        let rows: [(&IntCounterVec, &[&str]); 6] = [
             (
                 &self.clients.connections_closed,
                 &["done", "reset", "slow", "idle", "unfinished_line", "line_too_long", "http", "limit", "not_served"],
@@ -281,6 +294,7 @@ impl Metrics {
             (&self.clients.http_refused, &["connections", "bodies", "bytes", "streams", "unfinished", "slow"]),
             (&self.clients.watches_ended, &["lagged", "cursor_lost"]),
             (&self.late_claims, &["healed", "standing", "conflict", "gone"]),
+            (&self.self_checks, &["same", "differs", "unreadable", "put_off"]),
         ];
         for (counters, labels) in rows {
             for label in labels {

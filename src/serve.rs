@@ -350,6 +350,7 @@ async fn bring_up(
     }
     let mut keeper = Keeper::new(Arc::clone(&server), store, hooks, peers);
     keeper.place = opening::place(&config);
+    keeper.self_check = Some(Duration::from_secs(config.store.self_check_seconds)).filter(|every| !every.is_zero());
     keeper.introduce(card.clone());
     keeper.begin().await.map_err(|cannot| CannotStart::register(cannot, config.store.kind))?;
     match open(&server, &mut keeper, (card, &config), networks, (tcp, http), &http_thread).await {

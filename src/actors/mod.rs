@@ -45,6 +45,7 @@ pub mod reactor;
 pub mod recorded;
 pub mod reserve;
 pub mod routes;
+pub mod self_check;
 pub mod service;
 pub mod standby;
 pub mod sweeps;

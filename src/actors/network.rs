@@ -8,7 +8,7 @@
 //! Serving ◀──┴─────────────────────────┘
 //!   │  ▲  └──▶ Turn: the turn of a waiter over several networks, see `holding`
 //!   │  └──────Loaded────── Loading ◀── its incarnation was given up (commit in doubt), or a panic
-//!   └──3 panics in a minute──▶ Stopped ◀──what is stored does not load── Loading
+//!   └──3 panics in a minute, or it is not what is stored──▶ Stopped ◀──what is stored does not load── Loading
 //!
 //! Serving ──network is no more──▶ Gone
 //! ```
@@ -29,6 +29,7 @@
 //! | `holding` | its part in what several networks decide together |
 //! | `listing` | lists that take several looks |
 //! | `sweeping`, `uses` | first misses of sweeps; MACs, which are unique beyond it |
+//! | `comparing` | its part in the self-check |
 //! | `messages`, `end`, `recall` | what it is sent; its end; what of it is durable, where the store cannot tell |
 //!
 //! Here is what it is, and how it comes to be loaded, woken and retired.
@@ -36,6 +37,7 @@
 //! Review notes: what if the actor is held, loading or stopped when a new message comes? Is `settled` read before
 //! `incarnation`? What happens when the client hung up (nothing: its outlet is closed, and who waits is given up)?
 
+mod comparing;
 mod deciding;
 mod end;
 mod holding;
@@ -59,6 +61,7 @@ use actix::prelude::*;
 use hashbrown::HashSet;
 use tokio::sync::oneshot;
 
+pub use self::comparing::{Compare, Seen, StopAsOdd};
 use self::listing::{FORGOTTEN_MAX, LISTS_LOOKED_AT_EVERY_MS};
 use self::messages::ServeWaiters;
 pub use self::messages::{

@@ -30,6 +30,7 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("store.redis_replicas", 0, 16),
     ("store.redis_heal_bytes", 0, 4 << 30),
     ("store.record_format", 0, limits::RECORD_FORMAT_NEWEST as u64),
+    ("store.self_check_seconds", 0, 366 * 86_400),
     ("metrics.networks_max", 0, 1_000_000),
     ("history.keep_seconds", 0, 100 * 366 * 86_400),
     ("history.keep_bytes", 0, 1 << 44),

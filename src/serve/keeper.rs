@@ -47,6 +47,7 @@ use super::meeting::{MEETS_EVERY, meet_others, node};
 use super::peers::Peers;
 use super::warm::Warm;
 use crate::actors::committer::chain;
+use crate::actors::self_check;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, RegisterMemory, Shared};
 use crate::actors::standby::Standby;
 use crate::actors::{Fatal, NotReadyReason, outlet};
@@ -68,6 +69,8 @@ pub struct Keeper {
     pub(super) server: Arc<Server>,
     pub(super) store: Arc<dyn Store>,
     hooks: Hooks,
+    /// How often what is served is compared with what is stored.
+    pub(super) self_check: Option<Duration>,
     /// The ways to other nodes; none where this one cannot ask them.
     pub(super) peers: Option<Peers>,
     /// Where the register is, for people.
@@ -139,6 +142,7 @@ impl Keeper {
             server,
             store,
             hooks,
+            self_check: None,
             peers,
             place: String::new(),
             chapters,
@@ -222,6 +226,7 @@ impl Keeper {
                 self.server.metrics.owner.set(1);
                 shared.serves();
                 super::opened::say(&shared, &self.place);
+                self_check::start(&shared, self.hooks.self_check_every.or(self.self_check));
                 self.server.seat.become_role(Role::Owner(shared));
                 Ok(())
             }

@@ -280,12 +280,13 @@ pub trait Store: Send + Sync + 'static {
     /// the store cannot be reached or read, which may be tried again.
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>>;
 
-    /// Loads a shard beside its owner, whoever that is: all that was committed up to the head of the image.
+    /// Loads a shard beside its owner, whoever that is, and beside its commits: all that was committed up to the head of the
+    /// image. Nothing is mended in the store by it.
     ///
     /// # Errors
-    /// As [`Store::load`]; [`StoreError::Invalid`] where a store has one owner as long as it is open.
+    /// As [`Store::load`]; [`StoreError::Invalid`] where a store cannot be read so.
     fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
-        let text = format!("shard {} cannot be read beside its owner: nobody else opens this store", shard.0);
+        let text = format!("shard {} cannot be read beside its owner", shard.0);
         Box::pin(std::future::ready(Err(StoreError::Invalid(text.into()))))
     }
 
@@ -422,6 +423,16 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Damaged`] if a record cannot be trusted, [`StoreError::Invalid`] for a shard that does not exist.
     fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>>;
+
+    /// Reads a piece of what the next start reads as well and [`Store::beside`] does not: the first from 0 on, then from what was
+    /// answered on; none: there is no more. What is damaged is told by [`Store::damage`] from then on, too.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], or others if it cannot be read.
+    fn reread(&self, from: u64) -> Later<Result<Option<u64>, StoreError>> {
+        let _ = from;
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Batches of a shard behind `after`, oldest first, at most `limit`; the head tells where the line ends.
     ///

@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use allod::core::address::Address;
+use allod::core::network::Entries;
 use allod::store::history::{RecordedBatch, Stretch};
 use allod::store::late::Late;
 use allod::store::{
@@ -81,6 +83,10 @@ pub struct FaultyStore {
     pub image_takes_ms: std::sync::atomic::AtomicU64,
     /// Each reading of the past takes so long.
     pub past_takes_ms: std::sync::atomic::AtomicU64,
+    /// How often a shard was read beside its owner.
+    pub read_beside: std::sync::atomic::AtomicU64,
+    /// What is read beside the owner lacks this address.
+    pub beside_lacks: Mutex<Option<Address>>,
     /// The past cannot be read, but for the first batch somewhere, by which it is seen whether a place is there.
     pub past_is: Mutex<Option<StoreError>>,
 }
@@ -111,6 +117,8 @@ impl FaultyStore {
             no_room_to_take: false.into(),
             image_takes_ms: 0.into(),
             past_takes_ms: 0.into(),
+            read_beside: 0.into(),
+            beside_lacks: Mutex::default(),
             past_is: Mutex::default(),
         })
     }
@@ -238,6 +246,23 @@ impl Store for FaultyStore {
         })
     }
 
+    fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
+        let (image, lacks) = (self.inner.beside(shard), *self.beside_lacks.lock().unwrap());
+        self.read_beside.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            let mut image = image.await?;
+            for network in &mut image.networks {
+                let all = std::mem::take(&mut network.entries).into_iter();
+                network.entries = Entries::of_any_order(all.filter(|(at, _)| Some(*at) != lacks).collect());
+            }
+            Ok(image)
+        })
+    }
+
+    fn reread(&self, from: u64) -> Later<Result<Option<u64>, StoreError>> {
+        self.inner.reread(from)
+    }
+
     fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
         let fault = {
             let mut state = self.state.lock().unwrap();
@@ -284,10 +309,6 @@ impl Store for FaultyStore {
                 _ => Err(CommitError::Unknown { cause: io_error() }),
             }
         })
-    }
-
-    fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
-        self.inner.beside(shard)
     }
 
     fn follow(&self, shard: ShardId, from: Head) -> Later<Result<Option<Followed>, StoreError>> {

@@ -58,6 +58,7 @@ mod restart;
 mod retention;
 mod room;
 mod rules;
+mod self_check;
 mod spread;
 mod standby;
 mod stop;

@@ -51,6 +51,9 @@ impl TestServer {
         options.clock = Arc::new(RealLeases(Arc::clone(&clock)));
         options.config.server.threads = 1;
         change(&mut options);
+        if let Ok(ms) = std::env::var("ALLOD_TEST_SELF_CHECK_MS") {
+            options.hooks.self_check_every.get_or_insert(Duration::from_millis(ms.parse().unwrap()));
+        }
         Self { running: start(options).unwrap(), store, clock, _files: files }
     }
 

@@ -339,6 +339,38 @@ fn a_closed_segment_that_rots_while_it_is_served_is_told_and_grants_go_on() {
     assert!(matches!(open(&disk), Err(StoreError::Damaged(text)) if text.contains("00000002.seg is damaged")));
 }
 
+/// Nobody asks for it, and the next start would.
+#[test]
+fn history_and_state_that_rot_while_they_are_served_are_found_by_whoever_reads_them_again() {
+    let reread = |store: &EmbeddedStore| {
+        let mut from = Some(0);
+        while let Some(at) = from {
+            from = wait(store.reread(at))?;
+        }
+        Ok::<(), StoreError>(())
+    };
+    let disk = killed().0.after_kill();
+    let store = open(&disk).unwrap();
+    let files = || disk.files().into_iter().map(|(path, _)| path);
+    let snapshot = files().find(|path| path.extension().is_some_and(|end| end == "snap")).unwrap();
+    let covered = files().filter(|path| path.extension().is_some_and(|end| end == "seg")).min().unwrap();
+    reread(&store).unwrap();
+    assert_eq!(store.damage(), None);
+    disk.edit(&covered, |bytes| bytes[1_000] ^= 1);
+    let told = reread(&store).unwrap_err().to_string();
+    assert!(told.contains("is damaged at offset"), "{told}");
+    let damage = store.damage().unwrap();
+    assert!(damage.starts_with(&*covered.display().to_string()), "{damage}");
+    disk.edit(&covered, |bytes| bytes[1_000] ^= 1);
+    disk.edit(&snapshot, |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+    });
+    let found: Vec<_> = (0..SHARDS).map(|shard| wait(store.beside(ShardId(shard)))).collect();
+    assert!(found.iter().any(|image| matches!(image, Err(StoreError::Damaged(_)))), "none of them reads {snapshot:?}");
+    assert!(store.damage().is_some_and(|damage| damage.contains("snap")), "{:?}", store.damage());
+}
+
 /// It is the next start that does not get past it. What is refused for want of a descriptor, say, may be there then.
 #[test]
 fn a_closed_segment_that_the_disk_gives_back_no_more_is_told_and_what_may_pass_is_not() {

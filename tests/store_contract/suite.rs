@@ -94,6 +94,30 @@ fn what_was_committed_is_loaded(subject: &impl Subject) {
     check(&*store, &run, 0x200, "same process");
 }
 
+fn what_is_read_beside_the_owner_is_what_it_would_load(subject: &impl Subject) {
+    let Some(store) = subject.open() else { return };
+    let mut head = wait(store.take(ShardId(1), token(1))).unwrap();
+    let of = |image: ShardImage| {
+        let networks = image.networks.into_iter();
+        let all = |network: NetworkImage| (network.config, network.subnets, network.entries.into_iter().collect());
+        (image.head, networks.map(all).collect::<Vec<(_, _, Vec<_>)>>())
+    };
+    assert!(wait(store.beside(ShardId(1))).unwrap().networks.is_empty());
+    for steps in [vec![config_step(network(2))], vec![grant(7, 9, None)]] {
+        let next = batch(&head, 1, steps);
+        let committed = wait(store.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &committed[0]);
+        let beside = of(wait(store.beside(ShardId(1))).unwrap());
+        assert_eq!(beside, of(wait(store.load(ShardId(1), token(1))).unwrap()));
+        assert_eq!((beside.0.seq, beside.0.digest), (head.seq, head.digest));
+    }
+    let mut from = Some(0);
+    while let Some(at) = from {
+        from = wait(store.reread(at)).unwrap();
+    }
+    assert!(wait(store.beside(ShardId(SHARDS))).is_err());
+}
+
 /// Written, rewritten and taken away, beside networks and together with them.
 fn the_record_of_a_deployment_is_kept_as_what_networks_have(subject: &impl Subject) {
     let Some(store) = subject.open() else { return };
@@ -374,7 +398,7 @@ macro_rules! store_suite {
     ($($store:ident: $subject:expr),* $(,)?) => {
         $(store_suite!($store, $subject,
             the_record_of_a_deployment_is_kept_as_what_networks_have,
-            a_new_register_is_empty, what_was_committed_is_loaded, a_take_over_fences_the_owner_before,
+            a_new_register_is_empty, what_was_committed_is_loaded, what_is_read_beside_the_owner_is_what_it_would_load, a_take_over_fences_the_owner_before,
             taking_twice_with_one_token_is_taking_once, a_batch_sent_again_is_applied_once,
             other_content_under_a_used_seq_is_refused, a_gap_is_refused_and_named, the_digest_chains_the_line,
             calls_take_effect_in_their_order, a_joint_commit_is_all_or_nothing, what_cannot_be_read_back_is_refused,

@@ -34,7 +34,7 @@ impl NetworkActor {
     fn durable(&self) -> Option<Vec<(Key, State)>> {
         let is_whole = match self.phase {
             Phase::Serving | Phase::Gone | Phase::Loading { .. } | Phase::Turn { .. } => true,
-            Phase::Stopped(StopReason::Crashes) => true,
+            Phase::Stopped(StopReason::Crashes | StopReason::Differs) => true,
             // Whoever holds it does not know yet what becomes of it.
             Phase::Held { .. } | Phase::Stopped(StopReason::Unloadable) => false,
         };

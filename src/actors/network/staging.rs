@@ -19,6 +19,8 @@ pub(super) enum StopReason {
     Crashes,
     /// What the store has of it cannot be loaded.
     Unloadable,
+    /// The self-check found that memory and store differ.
+    Differs,
 }
 
 /// What is answered from then on.
@@ -28,6 +30,10 @@ pub(super) fn stopped(name: &Name, why: StopReason) -> Fault {
         StopReason::Unloadable => (
             "as what the store has of it cannot be loaded",
             "what is wrong with it, and while it is so a restart is refused: bring a backup back",
+        ),
+        StopReason::Differs => (
+            "as its self-check found that the server and its store know different things of it",
+            "where they differ; a restart of the server goes by the store",
         ),
     };
     let problem =

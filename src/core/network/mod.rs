@@ -20,6 +20,7 @@
 
 mod cells;
 mod claimable;
+mod compare;
 mod configure;
 mod counting;
 mod deal;
@@ -53,6 +54,7 @@ mod tests_sequences;
 mod waiting;
 mod way_back;
 
+pub use compare::{Compared, Odd};
 pub use configure::{create, pool_differs_from, subnet_differs_from, subnets_taken_by};
 pub use holdings::Entries;
 pub use waiting::{Opened, Reach};

@@ -143,6 +143,17 @@ impl PoolSpace {
         space
     }
 
+    /// Does what lies at a range count as taken in every space in which it should? Cost: O(log).
+    pub(super) fn has_taken(&self, range: Range, entry: &Entry) -> bool {
+        let Some(part) = range.intersection(self.range) else { return true };
+        let spaces = [Some(&self.free), self.fresh.as_ref(), self.yielding.as_ref()];
+        let mut is_taken_in = spaces.into_iter().zip(taken_in(Some(entry)));
+        is_taken_in.all(|(space, is_taken)| {
+            let free = |space: &Space| space.free_in(part.first().bits(), part.last().bits());
+            !is_taken || space.is_none_or(|space| free(space) == 0)
+        })
+    }
+
     /// Puts in what lies here, ascending. What lies side by side is taken at once: most of what is held does.
     fn add_all<'a>(&mut self, entries: impl Iterator<Item = (Address, &'a Entry)>) {
         let mut taken: [Option<(u128, u128)>; 3] = [None; 3];

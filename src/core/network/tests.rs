@@ -1,6 +1,7 @@
 //! Facts about grants, releases and what follows them.
 
 mod cells;
+mod compare;
 mod corners;
 mod ends;
 mod heal;

@@ -9,9 +9,9 @@
 use std::io::ErrorKind;
 
 use super::frame::{self, Frame, FrameEntry};
-use super::problem;
 use super::segment::{self, Segment};
 use super::shared::{EmbeddedShared, HistorySegment, KeptSegment};
+use super::{problem, replay};
 use crate::store::history::{RecordedBatch, Stretch, is_full};
 use crate::store::{StoreError, codec, fence};
 
@@ -77,6 +77,28 @@ fn read_of(
         reading.segment(kept).inspect_err(|error| shared.note_damage(error, Some(number)))?;
     }
     Ok(Some(reading.recorded))
+}
+
+/// Reads a segment that a snapshot covers, from this number on, whole; and tells from which to go on. Nothing but history is made
+/// of these, but a start reads them.
+pub(super) fn reread(shared: &EmbeddedShared, from: u64) -> Result<Option<u64>, StoreError> {
+    let found = {
+        let catalog = shared.catalog();
+        catalog.history.iter().find(|of| of.segment.header.number >= from).cloned()
+    };
+    let Some(HistorySegment { segment, end }) = found else { return Ok(None) };
+    let number = segment.header.number;
+    let read = match shared.disk.open(&segment.path) {
+        Ok(file) => {
+            let kept = KeptSegment { segment, file, end };
+            replay::segment_frames(&kept, segment::HEADER_BYTES as u64, &mut Vec::new(), |_| Ok(()))
+        }
+        // It was let go just now.
+        Err(error) if error.kind() == ErrorKind::NotFound && !is_kept(shared, &segment) => Ok(()),
+        Err(error) => Err(problem::io("opening", &segment.path)(error)),
+    };
+    read.inspect_err(|error| shared.note_damage(error, Some(number)))?;
+    Ok(Some(number + 1))
 }
 
 fn is_kept(shared: &EmbeddedShared, segment: &Segment) -> bool {

@@ -370,7 +370,15 @@ impl Store for EmbeddedStore {
     }
 
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
-        self.ask(|reply| reader::ReadJob::Load(shard, token, reply))
+        self.ask(|reply| reader::ReadJob::Load(shard, Some(token), reply))
+    }
+
+    fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
+        self.ask(|reply| reader::ReadJob::Load(shard, None, reply))
+    }
+
+    fn reread(&self, from: u64) -> Later<Result<Option<u64>, StoreError>> {
+        self.ask(|reply| reader::ReadJob::Reread(from, reply))
     }
 
     fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {

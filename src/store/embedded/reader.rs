@@ -36,8 +36,10 @@ const PIECES_WAITING: usize = 4;
 
 /// What the reader is asked for.
 pub(super) enum ReadJob {
-    Load(ShardId, Token, oneshot::Sender<Result<ShardImage, StoreError>>),
+    /// Of its owner; without a token of whoever asks.
+    Load(ShardId, Option<Token>, oneshot::Sender<Result<ShardImage, StoreError>>),
     Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<RecordedBatch>, StoreError>>),
+    Reread(u64, oneshot::Sender<Result<Option<u64>, StoreError>>),
 }
 
 type Load = (ShardId, Head, oneshot::Sender<Result<ShardImage, StoreError>>);
@@ -57,6 +59,7 @@ pub(super) fn run(shared: &EmbeddedShared, jobs: &Receiver<ReadJob>) {
                 ReadJob::Recorded(stretches, bytes, reply) => {
                     drop(reply.send(history::read(shared, stretches, bytes)));
                 }
+                ReadJob::Reread(from, reply) => drop(reply.send(history::reread(shared, from))),
             }
         }
         load_all(shared, &view, loads);
@@ -70,10 +73,10 @@ fn view(shared: &EmbeddedShared) -> (LogView, Vec<Head>) {
     (view, catalog.heads.clone())
 }
 
-fn check_owner(heads: &[Head], shard: ShardId, token: Token) -> Result<Head, StoreError> {
+fn check_owner(heads: &[Head], shard: ShardId, token: Option<Token>) -> Result<Head, StoreError> {
     match heads.get(usize::from(shard.0)) {
         None => Err(super::unknown_shard(shard, heads.len())),
-        Some(head) if head.token == token && head.epoch.0 > 0 => Ok(*head),
+        Some(head) if token.is_none_or(|token| head.token == token && head.epoch.0 > 0) => Ok(*head),
         Some(head) => Err(StoreError::Fenced { shard, current: head.epoch }),
     }
 }
@@ -124,6 +127,8 @@ fn load_some(shared: &EmbeddedShared, view: &LogView, loads: Vec<Load>) {
             }
             image(view, (shard, head), overlay)
         });
+        // Whoever serves has it in memory, and goes on; the next start would not.
+        let image = image.inspect_err(|error| shared.note_damage(error, None));
         drop(reply.send(image));
     }
 }

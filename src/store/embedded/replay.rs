@@ -158,7 +158,7 @@ impl LogView {
 }
 
 /// Shows every frame of a segment from a place on, each compared with its checksum.
-fn segment_frames(
+pub(super) fn segment_frames(
     KeptSegment { segment, file, end }: &KeptSegment,
     begin: u64,
     buffer: &mut Vec<u8>,

@@ -61,6 +61,8 @@ impl Operator<'_> {
             }
             word.replace("127.0.0.1:7401", &http).replace("/var/lib/allod", &self.data.display().to_string())
         };
+        // What would go into a file is what is printed.
+        let command = command.split(" > ").next().unwrap_or_default();
         let words: Vec<String> = command.split(' ').map(word).collect();
         let (program, arguments) = words.split_first().unwrap();
         let mut run = match program.as_str() {

@@ -121,3 +121,47 @@ pub fn run_back() -> BTreeSet<&'static str> {
     scene.stops("AllodStoreHealed", "");
     scene.end()
 }
+
+/// Somebody deletes records in Redis by hand: one that is missed by nobody, and a key that others vouch for.
+pub fn run_touched() -> BTreeSet<&'static str> {
+    let directory = tempfile::tempdir().unwrap();
+    let redis = redis_in(directory.path(), "redis", &[]);
+    let file = directory.path().join("node.toml");
+    std::fs::write(&file, "[store]\nself_check_seconds = 1\n").unwrap();
+    let mut cluster = Cluster::alone(directory.path(), &redis.url(), &["--config", &file.display().to_string()]);
+    let seen = Seen::at(cluster.address(0), cluster.http(0));
+    let data = directory.path().join("node-0");
+    let scene = Scene::of(&[&seen]);
+    for (name, subnet) in [("lan", "10.0.0.0/24"), ("dmz", "10.0.1.0/24")] {
+        cluster.allod(0, &["network", "create", name, "--subnet", subnet]);
+    }
+    let mut caller = Caller::to(cluster.address(0)).unwrap();
+    let held = ["a", "b"].map(|owner| caller.granted("lan", owner));
+    // `HGET KEY FIELD`, as the command has it.
+    let command = cluster.allod(0, &["cluster", "key", "lan", &held[0]]);
+    let words: Vec<&str> = command.split_whitespace().map(|word| word.trim_matches('\'')).collect();
+    let at = words.iter().position(|word| *word == "HGET").unwrap_or_else(|| panic!("{command}"));
+    let (key, field) = (words[at + 1], words[at + 2]);
+
+    scene.provoked("AllodNetworkStopped", "", || redis.ask(&["HDEL", key, field]));
+    caller.granted("dmz", "a");
+    let operator = Operator { rpc: cluster.address(0), http: cluster.http(0), redis: redis.port(), data: &data };
+    let told = operator.follows("AllodNetworkStopped", &[], &mut |verb, unit| {
+        assert_eq!((verb, unit), ("restart", "allod"));
+    });
+    assert!(told.contains("memory and store differ") && told.contains("held by `a`"), "{told}");
+    seen.moved(cluster.restart(0), cluster.http(0));
+    scene.stops("AllodNetworkStopped", "");
+    // It is as the page says: by the store nobody holds it, and whoever does claims it.
+    cluster.allod(0, &["ip", "claim", "lan", &held[0], "--owner", "a"]);
+
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let copy: Vec<u8> = redis::cmd("DUMP").arg(key).query(&mut connection).unwrap();
+    scene.provoked("AllodUnreadable", "", || redis.ask(&["DEL", key]));
+    let operator = Operator { rpc: cluster.address(0), http: cluster.http(0), redis: redis.port(), data: &data };
+    let told = operator.follows("AllodUnreadable", &[], &mut no_unit);
+    assert!(told.contains(&held[1]) && told.contains(key), "{told}");
+    redis::cmd("RESTORE").arg(key).arg(0).arg(copy).query::<()>(&mut connection).unwrap();
+    scene.stops("AllodUnreadable", "");
+    scene.end()
+}

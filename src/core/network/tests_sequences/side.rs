@@ -7,7 +7,7 @@ use super::asks::{Dice, everything};
 use super::lists::Lists;
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::*;
-use crate::core::network::{Network, WayBack, create};
+use crate::core::network::{Compared, Network, WayBack, create};
 use crate::core::outcome::Decision;
 use crate::core::refusal::Refusal;
 use crate::core::state::*;
@@ -193,6 +193,8 @@ impl Side {
         self.reloaded = load(&self.stored, Generation(self.network.next_generation().0 - 1));
         assert_eq!(self.reloaded.next_generation(), self.network.next_generation());
         assert_eq!(self.reloaded.counts(), self.network.counts(), "after {command:?}");
+        let compared = self.network.compare(&self.reloaded, None, usize::MAX);
+        assert_eq!(compared, Compared::default(), "after {command:?}");
         let list = ListSlice { filter: Filter::default(), after: None, limit: 50, count_only: false };
         for read in [
             Command::Show,

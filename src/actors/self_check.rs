@@ -1,0 +1,150 @@
+//! The self-check: is what is served what the next start would load? Asked every so often, shard after shard, beside all else.
+//!
+//! A memory that went wrong, a record that somebody changed in Redis by hand, a byte that a disk changed: each is silent until a
+//! restart or another node goes by the store, and gives away what somebody holds. So the shard is read as a start reads it, made
+//! networks of, and each network in memory is compared with its own (`core::network::compare`).
+//!
+//! ```text
+//! read the shard ──▶ compare, slice by slice ──▶ what is odd ──▶ wait until all of it is durable ──▶ what was decided meanwhile
+//!  (as of a head)     (as of later moments)                                                        is not odd: read the log from
+//!                                                                                                  that head on
+//! ```
+//!
+//! What is odd twice, over two readings, is so: the network is stopped, the others go on, and the log says where and what. Nothing
+//! is mended by itself: nobody knows which of both is right.
+//!
+//! A thread of its own with a low priority. A shard takes its memory twice while it is looked at. Where more is decided than can
+//! be told apart, a network is left for the next time.
+//!
+//! Neighbours: `shard` looks at one of them. `network::comparing` is the part of the actors.
+//!
+//! Review notes: does a network that is made, deleted or loaded meanwhile count as odd? Does everything end with its tenure?
+
+mod shard;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use self::shard::{Look, OddNetwork};
+use super::committer::chain;
+use super::service::Shared;
+use crate::store::{ShardId, Store, StoreError};
+
+/// So much nicer than the others.
+const NICE: i32 = 15;
+/// The first is made so soon after the tenure began, if it is not to be sooner anyhow.
+const FIRST_AFTER: Duration = Duration::from_secs(3_600);
+/// Between two readings of a shard, of which the first found something odd.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// So often a network is asked to stop: it may be held just then.
+const STOP_TRIES: u32 = 50;
+const STOP_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Starts it for a tenure, which it does not keep alive; of no interval it is never made.
+pub fn start(shared: &Arc<Shared>, every: Option<Duration>) {
+    let Some(every) = every else { return };
+    let shared = Arc::downgrade(shared);
+    let spawned = std::thread::Builder::new().name("self-check".to_owned()).spawn(move || {
+        if let Err(error) = rustix::process::nice(NICE) {
+            tracing::debug!(%error, "the self-check has the priority of the others");
+        }
+        match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+            Ok(runtime) => runtime.block_on(run(&shared, every)),
+            Err(error) => tracing::warn!(%error, "no self-check is made"),
+        }
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "no self-check is made");
+    }
+}
+
+async fn run(shared: &Weak<Shared>, every: Duration) {
+    // What an earlier tenure found, the next owner finds.
+    if let Some(shared) = shared.upgrade() {
+        shared.metrics.unreadable_shards.set(0);
+    }
+    let mut wait = every.min(FIRST_AFTER);
+    loop {
+        let Some(closing) = shared.upgrade().map(|shared| shared.feed.closing()) else { return };
+        let round = async {
+            tokio::time::sleep(wait).await;
+            if let Some(shared) = shared.upgrade() {
+                check(&shared).await;
+            }
+        };
+        if closing.run_until_cancelled(round).await.is_none() {
+            return;
+        }
+        wait = every;
+    }
+}
+
+/// Looks at every shard, and at what the next start reads beside them.
+async fn check(shared: &Arc<Shared>) {
+    let mut unreadable = 0;
+    for shard in (0..shared.info.shards).map(ShardId) {
+        let outcome = match check_shard(shared, shard).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                unread(&error, format_args!("shard {}", shard.0));
+                unreadable += i64::from(error.is_unreadable());
+                if error.is_unreadable() { "unreadable" } else { "put_off" }
+            }
+        };
+        shared.metrics.self_checks.with_label_values(&[outcome]).inc();
+    }
+    if let Err(error) = reread(&*shared.store).await {
+        unread(&error, format_args!("the history"));
+        unreadable += i64::from(error.is_unreadable());
+    }
+    shared.metrics.unreadable_shards.set(unreadable);
+}
+
+/// What no shard is made of, and a start reads.
+async fn reread(store: &dyn Store) -> Result<(), StoreError> {
+    let mut from = Some(0);
+    while let Some(at) = from {
+        from = store.reread(at).await?;
+    }
+    Ok(())
+}
+
+fn unread(error: &StoreError, what: std::fmt::Arguments<'_>) {
+    if error.is_unreadable() {
+        tracing::error!(
+            error = chain(error),
+            "self-check: {what} cannot be read; what is served goes on, and the next start will be refused"
+        );
+    } else {
+        tracing::debug!(error = chain(error), "self-check: {what} is left for the next time");
+    }
+}
+
+/// How it ended, as `/metrics` has it.
+async fn check_shard(shared: &Arc<Shared>, shard: ShardId) -> Result<&'static str, StoreError> {
+    let first = shard::look(shared, shard).await?;
+    if first.odd.is_empty() {
+        return Ok(if first.skipped == 0 { "same" } else { "put_off" });
+    }
+    tokio::time::sleep(AGAIN_AFTER).await;
+    let Look { odd, skipped } = shard::look(shared, shard).await?;
+    let twice: Vec<OddNetwork> = odd.into_iter().filter_map(|again| again.also_in(&first.odd)).collect();
+    for network in &twice {
+        stop(network).await;
+    }
+    Ok(match (twice.is_empty(), skipped) {
+        (false, _) => "differs",
+        (true, 0) => "same",
+        (true, _) => "put_off",
+    })
+}
+
+async fn stop(odd: &OddNetwork) {
+    for _ in 0..STOP_TRIES {
+        if odd.is_stopped().await {
+            return;
+        }
+        tokio::time::sleep(STOP_AGAIN_AFTER).await;
+    }
+    tracing::warn!(network = %odd.id, "self-check: loaded again, or no more, before it could be stopped");
+}

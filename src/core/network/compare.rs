@@ -1,0 +1,155 @@
+//! A network in memory beside what the store has of it, and beside itself: what the self-check looks at, slice by slice.
+//!
+//! Both are networks, so that what is derived is compared as well: a count that is wrong in memory is none that loading makes.
+//! Whether a difference is wrong this cannot tell: what was decided since the store was read differs, too.
+//!
+//! Neighbours: `actors::self_check` reads the store and judges; `Network::check` compares everything at once, for tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::Network;
+use super::holdings::covered;
+use crate::core::address::{Address, Range};
+use crate::core::state::{Entry, Key};
+
+/// Something that is not as it should be, if nothing was decided meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Odd {
+    /// What stands at this key in memory is another thing than in the store.
+    Record(Key),
+    /// The counts of a pool or a subnet are not those that its records make.
+    Counts(Range),
+    /// An index leads elsewhere than to the record at this address, or its space counts as free: whatever the store has.
+    Index(Address),
+}
+
+/// What a slice showed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Compared {
+    /// What is odd, in no order.
+    pub odd: Vec<Odd>,
+    /// Behind which address the next slice begins. None: this was the last one.
+    pub next: Option<Address>,
+}
+
+impl Odd {
+    /// Where it is.
+    pub fn place(self) -> String {
+        match self {
+            Odd::Record(Key::Config) => "the configuration".to_owned(),
+            Odd::Record(Key::Deployment) => "the record of a deployment".to_owned(),
+            Odd::Record(Key::Subnet(id)) => format!("subnet {id}"),
+            Odd::Record(Key::Address(address)) => address.to_string(),
+            Odd::Counts(range) => format!("the counts of {range}"),
+            Odd::Index(address) => format!("what leads to {address}"),
+        }
+    }
+
+    /// What one side has there, for whoever has to decide between two; none: it has no such network.
+    pub fn in_words(self, side: Option<&Network>) -> String {
+        match (self, side) {
+            (Odd::Record(key), Some(network)) => network.in_words(key),
+            (_, None) => "no such network".to_owned(),
+            (Odd::Counts(_), Some(_)) => "another sum of what lies there".to_owned(),
+            (Odd::Index(address), Some(network)) => network.in_words(Key::Address(address)),
+        }
+    }
+}
+
+impl Network {
+    /// Compares the records behind an address with what is stored, at most so many; with the first slice (behind none) the
+    /// configuration and the subnets, and with the last one the counts.
+    ///
+    /// Cost: O(log) for each record; with the last slice O(subnets and pools).
+    pub fn compare(&self, stored: &Self, after: Option<Address>, limit: usize) -> Compared {
+        let mut odd = Vec::new();
+        if after.is_none() {
+            self.compare_configured(stored, &mut odd);
+        }
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut here = self.holdings.ascending(behind).peekable();
+        let mut there = stored.holdings.ascending(behind).peekable();
+        let mut looked_at = 0;
+        let mut last = after;
+        while let Some(address) = [here.peek(), there.peek()].into_iter().flatten().map(|(address, _)| *address).min() {
+            if looked_at == limit {
+                return Compared { odd, next: last };
+            }
+            let mine = here.next_if(|(at, _)| *at == address).map(|(_, entry)| entry);
+            let theirs = there.next_if(|(at, _)| *at == address).map(|(_, entry)| entry);
+            if mine != theirs {
+                odd.push(Odd::Record(Key::Address(address)));
+            }
+            if mine.is_some_and(|entry| !self.leads_to(address, entry)) {
+                odd.push(Odd::Index(address));
+            }
+            (looked_at, last) = (looked_at + 1, Some(address));
+        }
+        self.compare_counts(stored, &mut odd);
+        Compared { odd, next: None }
+    }
+
+    /// What stands at a key, for whoever has to decide between two.
+    fn in_words(&self, key: Key) -> String {
+        match key {
+            Key::Config => format!("version {}", self.config.version.0),
+            Key::Deployment => "no deployment".to_owned(),
+            Key::Subnet(id) => match self.subnets.iter().find(|subnet| subnet.id == id) {
+                Some(subnet) => format!("{}, version {}", subnet.cidr, subnet.version.0),
+                None => "no such subnet".to_owned(),
+            },
+            Key::Address(address) => match self.holdings.at(address) {
+                Some(Entry::Held(held)) => {
+                    format!("/{} held by {}, generation {}", held.prefix_length, held.holder, held.generation.0)
+                }
+                Some(Entry::Released(released)) => format!("let go by {}", released.last),
+                Some(Entry::Declined(_)) => "declined".to_owned(),
+                None => "nothing".to_owned(),
+            },
+        }
+    }
+
+    fn compare_configured(&self, stored: &Self, odd: &mut Vec<Odd>) {
+        if self.config != stored.config {
+            odd.push(Odd::Record(Key::Config));
+        }
+        // Few networks have many, and those differ in few.
+        if self.subnets == stored.subnets {
+            return;
+        }
+        let of = |network: &Self| network.subnets.iter().map(|subnet| (subnet.id, Arc::clone(subnet))).collect();
+        let (mine, theirs): (BTreeMap<_, _>, BTreeMap<_, _>) = (of(self), of(stored));
+        let ids: BTreeSet<_> = mine.keys().chain(theirs.keys()).copied().collect();
+        let differ = ids.into_iter().filter(|id| mine.get(id) != theirs.get(id));
+        odd.extend(differ.map(|id| Odd::Record(Key::Subnet(id))));
+    }
+
+    fn compare_counts(&self, stored: &Self, odd: &mut Vec<Odd>) {
+        let (mine, theirs) = (&self.layout, &stored.layout);
+        // With other pools or subnets they say nothing, and that is odd already.
+        if mine.pools.len() != theirs.pools.len() || mine.subnets.len() != theirs.subnets.len() {
+            return;
+        }
+        let pools = mine.pools.iter().zip(&theirs.pools);
+        let pools = pools.filter(|(mine, theirs)| {
+            (mine.range, mine.counts, mine.free.free()) != (theirs.range, theirs.counts, theirs.free.free())
+        });
+        odd.extend(pools.map(|(mine, _)| Odd::Counts(mine.range)));
+        let subnets = self.subnets.iter().zip(mine.subnets.iter().zip(&theirs.subnets));
+        let subnets = subnets.filter(|(_, (mine, theirs))| mine.counts != theirs.counts);
+        odd.extend(subnets.map(|(subnet, _)| Odd::Counts(subnet.cidr.range())));
+    }
+
+    /// Does whoever asks for its holder, or for free space, find this record?
+    fn leads_to(&self, address: Address, entry: &Entry) -> bool {
+        let of_slot = |holder| self.holdings.slot(holder).map(|(found, _)| found);
+        let is_found = match entry {
+            Entry::Held(held) => held.obsolete.is_some() || of_slot(&held.holder) == Some(address),
+            Entry::Released(_) | Entry::Declined(_) => true,
+        };
+        let range = covered(address, entry.prefix_length());
+        is_found && self.layout.pools_over(range).all(|pool| self.layout.pools[pool].has_taken(range, entry))
+    }
+}
