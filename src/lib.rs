@@ -180,7 +180,7 @@
 //!     - `what_cannot_be_given_back_is_a_conflict_that_puts_nobody_out_and_is_noted_once`
 //!     - `what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_restart`
 //!
-//! Why that takes what it does where processes pause and stores fail over: [`consistency`], its rules.
+//! Why that takes what it does where processes pause and stores fail over: [`consistency`], its rules.
 //!
 //! Queues are bounded ([`actors`] has the table) and waits are limited; the bounds that clients and operators meet have their
 //! names in [`limits`].

@@ -179,6 +179,8 @@ async fn load(
     shared.sound()?;
     shared.line(shard, |_| ())?;
     let begun = Instant::now();
+    // Whoever owns it has it in memory.
+    let is_served = token.is_none() && !shared.owned().is_empty();
     let mut is_trimmed = false;
     for _ in 0..TRIES {
         let connection = heal::ready(shared, link).await.map_err(Failed::into_error)?.1;
@@ -188,7 +190,7 @@ async fn load(
             // Its owner sees to it.
             None => None,
         };
-        let (mut networks, astray) = read_networks(shared, link, shard).await?;
+        let (mut networks, astray) = read_networks(shared, link, (shard, is_served)).await?;
         if let Some(token) = token.filter(|_| !astray.is_empty()) {
             astray::place(shared, link, (shard, token), &astray).await?;
         }
@@ -196,7 +198,7 @@ async fn load(
             surplus::cut(shared, link, &before, &surplus, &marks(&networks)).await?;
         }
         if head(shared, link, shard, token).await?.seq > before.seq {
-            read_cuts(shared, link, shard, &mut networks).await?;
+            read_cuts(shared, link, (shard, is_served), &mut networks).await?;
         }
         let after = head(shared, link, shard, token).await?;
         let whole = match after.seq.cmp(&before.seq) {
@@ -257,12 +259,12 @@ fn image(head: Head, networks: BTreeMap<NetworkId, Partial>) -> Result<ShardImag
 async fn read_networks(
     shared: &RedisShared,
     link: &mut Link,
-    shard: ShardId,
+    (shard, is_served): (ShardId, bool),
 ) -> Result<(BTreeMap<NetworkId, Partial>, Vec<Astray>), StoreError> {
     let mut command = Cmd::new();
     command.arg("HGETALL").arg(shared.keys.networks(shard));
     let mut pairs = list(shared, link.ask(command, PIECE_WITHIN).await?)?.into_iter();
-    let mut empty = Empty::new(shard);
+    let mut empty = Empty::new(shard, is_served);
     if pairs.len() == 0 {
         empty.networks(shared.keys.networks(shard));
     }
@@ -400,12 +402,12 @@ async fn read_hashes(
 async fn read_cuts(
     shared: &RedisShared,
     link: &mut Link,
-    shard: ShardId,
+    (shard, is_served): (ShardId, bool),
     networks: &mut BTreeMap<NetworkId, Partial>,
 ) -> Result<(), StoreError> {
     let mut ids: Vec<NetworkId> =
         networks.iter().filter(|(_, partial)| !partial.read.is_empty()).map(|(&id, _)| id).collect();
-    let mut empty = Empty::new(shard);
+    let mut empty = Empty::new(shard, is_served);
     while !ids.is_empty() {
         let mut unread = Vec::new();
         for &id in &ids {

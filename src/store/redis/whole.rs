@@ -32,12 +32,14 @@ enum Voucher {
 #[derive(Debug)]
 pub(super) struct Empty {
     shard: ShardId,
+    /// It is read by whoever serves it, who has it in memory.
+    is_served: bool,
     keys: Vec<(Voucher, String)>,
 }
 
 impl Empty {
-    pub(super) fn new(shard: ShardId) -> Self {
-        Self { shard, keys: Vec::new() }
+    pub(super) fn new(shard: ShardId, is_served: bool) -> Self {
+        Self { shard, is_served, keys: Vec::new() }
     }
 
     pub(super) fn shard(&self) -> ShardId {
@@ -63,7 +65,7 @@ impl Empty {
 
     /// Refuses a key that is gone although it is vouched for.
     pub(super) async fn check(self, shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
-        let Self { shard, keys } = self;
+        let Self { shard, is_served, keys } = self;
         for (voucher, key) in keys {
             let (by, kind, field) = match &voucher {
                 Voucher::Head => (shared.keys.head(shard), "hash", b"networks".to_vec()),
@@ -77,7 +79,9 @@ impl Empty {
             let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
             let strange = || failed::strange(&shared.place, "the script answered something else");
             match scripts::vouched(answer).ok_or_else(strange)? {
-                Vouched::Gone(Some(said)) if vouches(&voucher, &said) => return Err(shared.lost(&key)),
+                Vouched::Gone(Some(said)) if vouches(&voucher, &said) => {
+                    return Err(if is_served { shared.lacks(&key) } else { shared.lost(&key) });
+                }
                 Vouched::There | Vouched::Gone(_) => {}
             }
         }

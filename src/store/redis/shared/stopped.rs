@@ -157,6 +157,11 @@ impl RedisShared {
         ))
     }
 
+    /// The same, found by whoever serves the register from memory: it goes on, until something is to be written there.
+    pub(in crate::store::redis) fn lacks(&self, key: &str) -> StoreError {
+        StoreError::Damaged(format!("Redis at {} lost `{key}`, which is part of the register", self.place).into())
+    }
+
     /// Is it stopped because the register is somewhere else? Whoever moved it saw to what was acknowledged.
     pub(in crate::store::redis) fn has_moved_away(&self) -> bool {
         self.moved_away.load(Ordering::Acquire)
