@@ -13,8 +13,8 @@
 //! Serving ──network is no more──▶ Gone
 //! ```
 //!
-//! Owns the only `Network` of its id in memory. A message is all that one socket read brought for this network. Nothing
-//! is awaited between decide and apply; requests that arrive while it is held or loading wait, in order, bounded by the
+//! Owns the only `Network` of its id in memory. A message is all that one socket read brought for this network; what takes
+//! long of it goes on in a later turn, before anything that came behind it. Nothing is awaited between decide and apply; requests that arrive while it is held or loading wait, in order, bounded by the
 //! network's permits and by [`DEFERRED_MS_MAX`].
 //!
 //! **The reply barrier** (invariant I-7) is stated here and kept by `committer`: an answer leaves directly only if its
@@ -25,6 +25,7 @@
 //! | --- | --- |
 //! | `working` | requests, one after the other, and the way out for what comes of them |
 //! | `deciding`, `staging` | decides and applies behind a wall that catches panics; what one turn brings together |
+//! | `pace` | when the others of its thread have their turn |
 //! | `waiting`, `queue` | requests that wait for capacity, and whose turn it is |
 //! | `holding` | its part in what several networks decide together |
 //! | `listing` | lists that take several looks |
@@ -43,6 +44,7 @@ mod end;
 mod holding;
 mod listing;
 mod messages;
+mod pace;
 mod queue;
 mod recall;
 mod staging;
@@ -68,6 +70,7 @@ pub use self::messages::{
     DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, ListOn, Loaded, Retire, Rooms, Several, Tick, Unlist,
     Waiting, Work, refuse,
 };
+use self::pace::TURN_REQUESTS_MAX;
 use self::queue::WaitQueue;
 pub use self::recall::Recall;
 use self::staging::{Staging, StopReason, loading, stopped};
@@ -92,8 +95,6 @@ use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 pub const DEFERRED_MS_MAX: u64 = 2_000;
 /// Room in its mailbox: twice the permits, so that control messages find some even where requests fill theirs.
 pub const MAILBOX_MESSAGES: usize = NETWORK_QUEUE_REQUESTS_MAX * 2;
-/// Requests after which the other networks and connections of the thread have their turn: some 0.3 ms.
-const TURN_REQUESTS_MAX: usize = 64;
 /// So many panics within [`PANIC_WINDOW`] stop a network.
 const PANICS_MAX: usize = 3;
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
@@ -186,7 +187,7 @@ pub struct NetworkActor {
     scope_noted: Option<Scope>,
     /// What the timers were asked for since the last tick.
     asked: Cell<Option<TimersAsked>>,
-    /// Requests since the others of this thread had their turn.
+    /// Requests since the others of this thread had their turn, or what took as long.
     turn: usize,
     /// Claimants that a sweep missed.
     misses: Misses,
@@ -378,7 +379,6 @@ impl Handler<Work> for NetworkActor {
         }
         match self.phase {
             Phase::Serving if self.deferred.is_empty() && !self.behind => {
-                self.turn += work.items.len();
                 self.work(work, ctx);
                 self.let_others_on(ctx);
             }

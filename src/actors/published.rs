@@ -176,8 +176,6 @@ impl Refusals {
 pub struct Published {
     /// Counts: there before the route is, and anew after each tick.
     pub figures: ArcSwapOption<Figures>,
-    /// Requests decided.
-    pub decided: AtomicU64,
     /// Times that its memory was loaded again.
     pub reloads: AtomicU64,
     /// What it refused.

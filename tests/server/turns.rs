@@ -15,30 +15,39 @@ use crate::support::{Client, TestServer, line};
 
 /// Those who wait, or ask: several turns of each network and connection of the thread.
 const MANY: usize = 300;
+/// Fewer than there are in a turn of what does not take long.
+const FEW: usize = 40;
 /// What each of them takes, when it is said.
 const EACH: Duration = Duration::from_millis(5);
 
-/// Counts decisions of one kind, each of which takes its time once that is said.
+/// Counts decisions of one kind, each of which takes its time once that is said: the first of them until somebody has asked another
+/// network.
 struct Slow {
     server: TestServer,
     decided: Arc<AtomicUsize>,
     is_slow: Arc<AtomicBool>,
+    has_asked: Arc<AtomicBool>,
 }
 
 impl Slow {
     fn at(which: impl Fn(&Command) -> bool + Send + Sync + 'static) -> Self {
         let (decided, is_slow) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
-        let (counts, takes_long) = (Arc::clone(&decided), Arc::clone(&is_slow));
+        let has_asked = Arc::<AtomicBool>::default();
+        let (counts, takes_long, asked) = (Arc::clone(&decided), Arc::clone(&is_slow), Arc::clone(&has_asked));
         let before_decide = move |command: &Command| {
             if takes_long.load(Ordering::SeqCst) && which(command) {
-                counts.fetch_add(1, Ordering::SeqCst);
+                let is_first = counts.fetch_add(1, Ordering::SeqCst) == 0;
+                let end = Instant::now() + Duration::from_secs(60);
+                while is_first && !asked.load(Ordering::SeqCst) && Instant::now() < end {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 std::thread::sleep(EACH);
             }
         };
         let mut hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
         // Nobody ends it.
         Patience::of(&mut hooks);
-        Self { server: TestServer::hooked(hooks), decided, is_slow }
+        Self { server: TestServer::hooked(hooks), decided, is_slow, has_asked }
     }
 
     /// Once some are decided somebody asks another network, on the same thread: how many are when it has answered.
@@ -49,24 +58,27 @@ impl Slow {
             std::thread::sleep(Duration::from_millis(1));
         }
         // Nothing of it has to become durable.
-        bystander.ok("network.usage", json!({"network": network}));
+        bystander.send("network.usage", json!({"network": network}));
+        self.has_asked.store(true, Ordering::SeqCst);
+        let answer = bystander.answer();
+        assert!(answer["result"].is_object(), "{answer}");
         self.decided.load(Ordering::SeqCst)
     }
 
-    /// A full network, those who wait there, and one that has nothing to do with it.
-    fn waiting(&self, requests: impl Fn(usize) -> (&'static str, Value)) -> (Client, Client) {
+    /// A full network, so many who wait there, and one that has nothing to do with it.
+    fn waiting(&self, count: usize, requests: impl Fn(usize) -> (&'static str, Value)) -> (Client, Client) {
         let (mut client, mut waiters) = (self.server.client(), self.server.client());
         client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}]}));
         client.ok("network.create", json!({"name": "beside", "subnets": [{"cidr": "10.9.0.0/30"}]}));
         for owner in ["a", "b"] {
             client.ok("ip.allocate", json!({"network": "lan", "owner": owner}));
         }
-        let lines = (0..MANY).map(|at| {
+        let lines = (0..count).map(|at| {
             let (method, params) = requests(at);
             line(at as u64, method, &params)
         });
         waiters.raw(lines.collect::<String>());
-        self.server.until_waits("lan", MANY);
+        self.server.until_waits("lan", count);
         (client, waiters)
     }
 }
@@ -76,19 +88,21 @@ fn while_many_who_wait_have_their_turn_the_other_networks_of_the_thread_answer()
     if stores::not_over_redis(stores::PROOF_WAITS) {
         return;
     }
-    let slow = Slow::at(|command| matches!(command, Command::Acquire(_)));
-    // Each of them is to be told that it waits for nothing any more.
-    let (mut client, mut waiters) = slow.waiting(|at| {
-        let ips = json!([{"network": "lan"}]);
-        ("ip.acquire", json!({"owner": format!("o{at}"), "ips": ips, "wait_seconds": 3_600}))
-    });
-    slow.is_slow.store(true, Ordering::SeqCst);
-    let mut bystander = slow.server.client();
-    client.send("network.delete", json!({"network": "lan", "force": true}));
-    let decided = slow.decided_when_another_answers(&mut bystander, "beside");
-    assert!(decided < MANY, "all had their turn before anybody else");
-    for _ in 0..MANY {
-        assert_eq!(waiters.answer()["error"]["data"]["kind"], "in_use");
+    for count in [MANY, FEW] {
+        let slow = Slow::at(|command| matches!(command, Command::Acquire(_)));
+        // Each of them is to be told that it waits for nothing any more.
+        let (mut client, mut waiters) = slow.waiting(count, |at| {
+            let ips = json!([{"network": "lan"}]);
+            ("ip.acquire", json!({"owner": format!("o{at}"), "ips": ips, "wait_seconds": 3_600}))
+        });
+        slow.is_slow.store(true, Ordering::SeqCst);
+        let mut bystander = slow.server.client();
+        client.send("network.delete", json!({"network": "lan", "force": true}));
+        let decided = slow.decided_when_another_answers(&mut bystander, "beside");
+        assert!(decided < count, "all {count} had their turn before anybody else");
+        for _ in 0..count {
+            assert_eq!(waiters.answer()["error"]["data"]["kind"], "in_use");
+        }
     }
 }
 
@@ -97,17 +111,45 @@ fn while_many_waits_end_together_the_other_networks_of_the_thread_answer() {
     if stores::not_over_redis(stores::PROOF_WAITS) {
         return;
     }
-    let slow = Slow::at(|command| matches!(command, Command::Allocate(_)));
-    let ask = |at| json!({"network": "lan", "owner": format!("o{at}"), "wait_seconds": 60});
-    let (_client, mut waiters) = slow.waiting(|at| ("ip.allocate", ask(at)));
-    slow.is_slow.store(true, Ordering::SeqCst);
-    let mut bystander = slow.server.client();
-    slow.server.clock.advance_ms(61_000);
-    let decided = slow.decided_when_another_answers(&mut bystander, "beside");
-    assert!(decided < MANY, "all ended before anybody else had a turn");
-    for _ in 0..MANY {
-        assert_eq!(waiters.answer()["error"]["data"]["kind"], "not_enough_capacity");
+    for count in [MANY, FEW] {
+        let slow = Slow::at(|command| matches!(command, Command::Allocate(_)));
+        let ask = |at| json!({"network": "lan", "owner": format!("o{at}"), "wait_seconds": 60});
+        let (_client, mut waiters) = slow.waiting(count, |at| ("ip.allocate", ask(at)));
+        slow.is_slow.store(true, Ordering::SeqCst);
+        let mut bystander = slow.server.client();
+        slow.server.clock.advance_ms(61_000);
+        let decided = slow.decided_when_another_answers(&mut bystander, "beside");
+        assert!(decided < count, "all {count} ended before anybody else had a turn");
+        for _ in 0..count {
+            assert_eq!(waiters.answer()["error"]["data"]["kind"], "not_enough_capacity");
+        }
     }
+}
+
+/// One message brings requests that each take long, as blocks do where there are thousands of pools that are nearly full.
+#[test]
+fn while_one_client_asks_at_once_for_what_takes_long_the_other_networks_of_the_thread_answer_and_its_order_stays() {
+    if stores::not_over_redis(stores::PROOF_WAITS) {
+        return;
+    }
+    let slow = Slow::at(|command| matches!(command, Command::Allocate(_)));
+    let (mut client, mut bystander) = (slow.server.client(), slow.server.client());
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/20"}]}));
+    client.ok("network.create", json!({"name": "beside", "subnets": [{"cidr": "10.9.0.0/30"}]}));
+    slow.is_slow.store(true, Ordering::SeqCst);
+    let ask = |at| json!({"network": "lan", "owner": format!("o{at}"), "prefix_length": 29});
+    let lines = (0..FEW).map(|at| line(at as u64, "ip.allocate", &ask(at)));
+    client.raw(lines.collect::<String>());
+    let decided = slow.decided_when_another_answers(&mut bystander, "beside");
+    assert!(decided < FEW, "all was decided before anybody else had a turn");
+    let mut blocks = Vec::new();
+    for at in 0..FEW {
+        let answer = client.answer();
+        assert_eq!(answer["id"], at, "{answer}");
+        let block: std::net::Ipv4Addr = answer["result"]["address"].as_str().expect("a block").parse().unwrap();
+        blocks.push(block);
+    }
+    assert!(blocks.is_sorted(), "the lowest goes to who asked first: {blocks:?}");
 }
 
 /// One of two networks has much to do when somebody asks for both.

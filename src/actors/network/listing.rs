@@ -7,8 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use actix::prelude::*;
 
+use super::NetworkActor;
 use super::messages::ListOn;
-use super::{NetworkActor, TURN_REQUESTS_MAX};
+use super::pace::TURN_REQUESTS_MAX;
 use crate::core::command::{self, Command};
 use crate::core::outcome::Outcome;
 

@@ -19,12 +19,13 @@
 //! Review notes: is every waiter answered in every path? Does a new path that applies steps end in serving who waits?
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::prelude::*;
 use compact_str::CompactString;
 
 use super::messages::{GiveAway, GiveUp, ServeWaiters, Several};
+use super::pace::{PERHAPS_LONG, Pace};
 use super::queue::{WaitTime, Waiter};
 use super::staging::{Staging, refused_by_store};
 use super::uses::Claims;
@@ -42,7 +43,7 @@ use crate::store::StoreHealth;
 /// What was decided, behind the wall that catches panics.
 type Decided = Result<Result<(Decision, Claims), Box<Fault>>, ()>;
 
-/// Waiters that are decided before the other networks and connections of the thread have their turn.
+/// Waiters that are decided before the other networks and connections of the thread have their turn; fewer where they take long.
 const TRIES_A_TURN: usize = 64;
 /// When to come again where the server stops or the network moves.
 const RETRY_AFTER_MS: u64 = 200;
@@ -175,11 +176,11 @@ impl NetworkActor {
         if self.network.config().purged {
             return self.refuse_waiters_as_gone();
         }
-        let mut tries = 0;
+        let (mut tries, mut pace) = (0, Pace::new(Instant::now()));
         while matches!(self.phase, Phase::Serving)
             && let Some(arrival) = self.waiting.next(&self.network)
         {
-            if tries == TRIES_A_TURN {
+            if tries == TRIES_A_TURN || (tries > 0 && pace.is_enough_after(PERHAPS_LONG, Instant::now)) {
                 return self.rest(ctx);
             }
             tries += 1;
@@ -290,12 +291,16 @@ impl NetworkActor {
             return self.end_waits_unasked(&refused_by_store(health, &*self.shared.store));
         }
         let now = self.shared.clock.boot_ms();
+        let mut pace = Pace::new(Instant::now());
         for _ in 0..TRIES_A_TURN {
             if !matches!(self.phase, Phase::Serving) {
                 return;
             }
             let Some(arrival) = self.waiting.over(now) else { return };
             self.have_turn(arrival, true);
+            if pace.is_enough_after(PERHAPS_LONG, Instant::now) {
+                break;
+            }
         }
         self.tick_again(ctx);
     }

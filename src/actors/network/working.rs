@@ -12,6 +12,7 @@ use std::time::Instant;
 use actix::prelude::*;
 
 use super::messages::{Work, refuse};
+use super::pace::{PERHAPS_LONG, Pace, weight};
 use super::staging::{Staging, refused_by_store};
 use super::uses::Claims;
 use super::{Deferred, NetworkActor, Phase};
@@ -24,13 +25,15 @@ use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
 use crate::store::StoreHealth;
 
 impl NetworkActor {
+    /// The requests of a message, or what is left of one. Where they take long the others of the thread have their turn, which
+    /// [`NetworkActor::let_others_on`] sees to, and what is then left goes on behind that.
     pub(super) fn work(&mut self, mut work: Work, ctx: &mut Context<Self>) {
         if !self.stands() {
             self.deferred.push_front(Deferred::Work(work));
             return self.reload(ctx);
         }
-        self.published.decided.fetch_add(work.items.len() as u64, Ordering::Relaxed);
-        let begun = Instant::now();
+        let (begun, there) = (Instant::now(), work.items.len());
+        let mut pace = Pace::new(begun);
         self.shared.metrics.queue_seconds.observe((begun - work.received).as_secs_f64());
         let misnamed = work.by_name && work.route.name.as_ref() != Some(&self.network.config().name);
         let health = self.shared.store.health();
@@ -63,7 +66,8 @@ impl NetworkActor {
                 continue;
             }
             let moment = command::Context { entropy: self.draws.draw(), ..moment };
-            if !self.one(item, moment, &mut unit, ctx) {
+            let Some(weight) = self.one(item, moment, &mut unit, ctx) else { break };
+            if pace.is_enough_after(weight, Instant::now) {
                 break;
             }
             if unit.changes >= UNIT_CHANGES_MAX || unit.bytes >= UNIT_BYTES_MAX {
@@ -72,9 +76,10 @@ impl NetworkActor {
             }
         }
         self.send(unit);
+        self.turn += pace.requests(there - work.items.len());
         match self.phase {
             _ if work.items.is_empty() => {}
-            // It is loaded again, or those who wait come first.
+            // It is loaded again, those who wait come first, or the others of the thread do.
             Phase::Loading { .. } | Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } => {
                 self.deferred.push_front(Deferred::Work(work));
             }
@@ -84,9 +89,16 @@ impl NetworkActor {
         self.after(ctx);
     }
 
-    /// Decides one request and carries it out. False: the decision panicked, and the turn is over.
-    fn one(&mut self, mut item: Item, moment: command::Context, unit: &mut Staging, ctx: &Context<Self>) -> bool {
+    /// Decides one request and carries it out. Answers what it counts for; none: the decision panicked, and the turn is over.
+    fn one(
+        &mut self,
+        mut item: Item,
+        moment: command::Context,
+        unit: &mut Staging,
+        ctx: &Context<Self>,
+    ) -> Option<usize> {
         self.still_missed(&mut item.command);
+        let mut weight = weight(&item.command, self.network.config());
         match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
             Ok(Ok((Decision { steps, mut outcome }, Claims { room, .. }))) => {
                 tracing::trace!(network = %self.id(), ticket = item.ticket, steps = steps.len(), "decided");
@@ -97,7 +109,7 @@ impl NetworkActor {
                 if wrote {
                     if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {
                         self.panicked(unit, Some(item.ticket));
-                        return false;
+                        return None;
                     }
                     self.tell_of_broken_promises(&steps);
                     if let Outcome::Accepted(accepted) = &outcome {
@@ -114,6 +126,8 @@ impl NetworkActor {
             Ok(Err(fault)) => {
                 tracing::trace!(network = %self.id(), ticket = item.ticket, kind = ?fault, "refused");
                 self.undecide();
+                // Of all pools it may tell what takes their space.
+                weight = PERHAPS_LONG;
                 // Whoever purges gives up, and nobody else does it: it goes on by itself where that is taken.
                 self.left_over |= matches!(item.command, Command::Purge { .. }) && !item.dry_run;
                 if item.wait.is_some() && !item.dry_run && fault.is_no_capacity() {
@@ -127,10 +141,10 @@ impl NetworkActor {
             }
             Err(()) => {
                 self.panicked(unit, Some(item.ticket));
-                return false;
+                return None;
             }
         }
-        true
+        Some(weight)
     }
 
     /// Who was told that an address is his has it no more: whoever asks for it later finds in the log who decided that, and why.
@@ -222,7 +236,6 @@ impl NetworkActor {
             match next {
                 Deferred::Work(work) if gone => self.refuse_as_gone(work, ctx),
                 Deferred::Work(work) => {
-                    self.turn += work.items.len();
                     self.work(work, ctx);
                     self.let_others_on(ctx);
                 }
