@@ -8,6 +8,7 @@ use arc_swap::ArcSwapOption;
 
 use super::Fault;
 use super::trend::Trend;
+use super::waits::{self, Arrival};
 use crate::core::address::Family;
 use crate::core::network::Network;
 use crate::core::outcome::{Counts, Grantable, PoolUsage};
@@ -183,7 +184,8 @@ pub struct Published {
     /// How fast its addresses of IPv4, and of IPv6, are used up.
     trends: Mutex<[Trend; 2]>,
     waiting: AtomicUsize,
-    waiting_since_ms: AtomicU64,
+    /// 0: nobody waits.
+    waiting_began_ms: AtomicU64,
     stopped: AtomicBool,
     scopes: RwLock<HashSet<Scope>>,
 }
@@ -195,16 +197,21 @@ impl Published {
         self.scopes.read().unwrap_or_else(PoisonError::into_inner).contains(scope)
     }
 
-    /// So many requests wait for capacity, the oldest since then (boot time).
-    pub(super) fn note_waiting(&self, count: usize, since_ms: Option<u64>) {
+    /// So many requests wait for capacity, and this one came first.
+    pub(super) fn note_waiting(&self, count: usize, first: Option<Arrival>) {
         self.waiting.store(count, Ordering::Relaxed);
-        self.waiting_since_ms.store(since_ms.unwrap_or(0), Ordering::Relaxed);
+        self.waiting_began_ms.store(first.map_or(0, waits::began_ms), Ordering::Relaxed);
     }
 
-    /// How many requests wait for capacity, and since when the oldest of them does (boot time).
-    pub fn waiting(&self) -> (usize, Option<u64>) {
-        let since = self.waiting_since_ms.load(Ordering::Relaxed);
-        (self.waiting.load(Ordering::Relaxed), (since > 0).then_some(since))
+    /// How many requests wait for capacity, and for how long the oldest of them has. `now_ms` is boot time.
+    pub fn waiting(&self, now_ms: u64) -> (usize, Option<u64>) {
+        let began_ms = self.waiting_began_ms.load(Ordering::Relaxed);
+        (self.waits(), (began_ms > 0).then(|| waits::waited_ms(began_ms, now_ms)))
+    }
+
+    /// How many requests wait for capacity.
+    pub fn waits(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// What it holds now. `now_ms` is boot time.

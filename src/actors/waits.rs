@@ -57,6 +57,16 @@ pub type Arrival = u128;
 /// Added to boot time: who began to wait elsewhere did so before this machine was started, perhaps.
 const BEFORE_BOOT_MS: u64 = 1 << 40;
 
+/// When whoever has this place began to wait, here or at an owner before: what [`waited_ms`] asks for. Never 0.
+pub fn began_ms(arrival: Arrival) -> u64 {
+    (arrival >> 64) as u64
+}
+
+/// For how long one that began then has waited, in all.
+pub fn waited_ms(began_ms: u64, boot_ms: u64) -> u64 {
+    (boot_ms + BEFORE_BOOT_MS).saturating_sub(began_ms)
+}
+
 /// For how long a request had waited at the owners before this one.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitedBefore {
@@ -139,12 +149,12 @@ impl Waits {
         }
         // Who comes later has the higher number, whichever network it waits for.
         let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
-        let began_ms = (boot_ms + BEFORE_BOOT_MS).saturating_sub(wait.waited_ms());
+        let began_ms = (boot_ms + BEFORE_BOOT_MS).saturating_sub(wait.waited_ms()).max(1);
         let arrival = Arrival::from(began_ms) << 64 | Arrival::from(number);
         let (WaitsFor { scope, owner, networks }, ended) = (of, CancellationToken::new());
         let known = Known { owner, networks, ended: ended.clone() };
         self.by_scope().entry(scope.clone()).or_default().insert(arrival, known);
-        Ok(WaitingPlace { arrival, began_ms, caller: Arc::clone(caller), ended, scope, waits: Arc::clone(self) })
+        Ok(WaitingPlace { arrival, caller: Arc::clone(caller), ended, scope, waits: Arc::clone(self) })
     }
 
     /// Ends what waits for a scope, or an owner of it, in one network, or in any: from now on it is granted nothing, and is told
@@ -176,8 +186,6 @@ pub(super) fn full(problem: &str) -> Box<Fault> {
 pub struct WaitingPlace {
     /// In the order of all that wait on this node.
     pub arrival: Arrival,
-    /// When it began to wait, here or at an owner before.
-    began_ms: u64,
     /// For whom.
     pub caller: Arc<Caller>,
     ended: CancellationToken,
@@ -198,7 +206,7 @@ impl WaitingPlace {
 
     /// For how long it has waited, in all.
     pub fn waited_ms(&self, boot_ms: u64) -> u64 {
-        (boot_ms + BEFORE_BOOT_MS).saturating_sub(self.began_ms)
+        waited_ms(began_ms(self.arrival), boot_ms)
     }
 }
 

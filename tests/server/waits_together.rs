@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use crate::figures::scrape;
+use crate::figures::{scrape, shows};
 use crate::support::{Client, TestServer};
 
 /// Networks of two addresses each, those of the given ones held by `a` and `b`.
@@ -47,6 +47,31 @@ fn addresses(answer: &Value) -> Vec<&str> {
 
 fn held_by(client: &mut Client, owner: &str) -> u64 {
     client.ok("ip.list", json!({"owner": owner, "count_only": true}))["count"].as_u64().unwrap()
+}
+
+#[test]
+fn a_request_that_waits_for_several_networks_counts_as_the_oldest_in_each() {
+    let server = TestServer::new();
+    let mut client = networks(&server, &["dmz", "lan"], &["dmz", "lan"]);
+    let (mut both, mut one) = (server.client(), server.client());
+    both.send("ip.acquire", acquire("w", &["dmz", "lan"], 600));
+    server.until_waits("dmz", 1);
+    server.until_waits("lan", 1);
+    server.clock.advance_ms(5_000);
+    one.send("ip.allocate", allocate("lan", "later", 600));
+    server.until_waits("lan", 2);
+    let of =
+        |what: &str, network: &str| format!("allod_network_waiting_{what}{{network=\"{network}\",realm=\"default\"}}");
+    let shown = [
+        (&of("requests", "dmz"), 1.0),
+        (&of("oldest_seconds", "dmz"), 5.0),
+        (&of("oldest_seconds", "lan"), 5.0),
+    ];
+    shows(&server, &shown);
+    release(&mut client, "dmz", "a");
+    release(&mut client, "lan", "a");
+    assert_eq!(addresses(&both.answer()).len(), 2);
+    shows(&server, &[(&of("oldest_seconds", "lan"), 0.0)]);
 }
 
 /// It has to be told, behind what the networks have told others; they must not give it the turn again for that, and wait for it.

@@ -217,7 +217,7 @@ impl Coordinator {
         if wait.caller.has_left() {
             return Err(stopping());
         }
-        if holds.routes().iter().any(|route| route.published.waiting().0 >= NETWORK_WAITING_REQUESTS_MAX) {
+        if holds.routes().iter().any(|route| route.published.waits() >= NETWORK_WAITING_REQUESTS_MAX) {
             return Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests wait for one of the networks already")));
         }
         let begun = self.shared.clock.boot_ms();

@@ -378,11 +378,10 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
     let (Some(name), realm) = (&route.name, route.realm.as_str()) else { return };
     let (name, published) = (name.as_str(), &route.published);
     families.put("allod_network_queue_requests", &[name, realm], route.permits.waiting() as f64);
-    let (waiting, since_ms) = published.waiting();
+    let (waiting, waited_ms) = published.waiting(now_ms);
     families.put("allod_network_waiting_requests", &[name, realm], waiting as f64);
-    if let Some(since_ms) = since_ms {
-        let waited = now_ms.saturating_sub(since_ms) as f64 / 1_000.0;
-        families.put("allod_network_waiting_oldest_seconds", &[name, realm], waited);
+    if let Some(waited_ms) = waited_ms {
+        families.put("allod_network_waiting_oldest_seconds", &[name, realm], waited_ms as f64 / 1_000.0);
     }
     families.put("allod_network_grants_total", &[name, realm], route.lane.deeds.grants() as f64);
     for (reason, count) in route.lane.deeds.ends() {

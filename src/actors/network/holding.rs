@@ -246,7 +246,7 @@ impl NetworkActor {
             Waiting::Begins { .. } if matches!(self.phase, Phase::Stopped(_) | Phase::Gone) => {}
             Waiting::Begins { arrival, command, several } => {
                 if self.waiting.get(arrival).is_none() {
-                    let waiter = Waiter { command, time: None, of: Asker::Several(SeveralEntry(several)) };
+                    let waiter = Waiter { command, until_ms: None, of: Asker::Several(SeveralEntry(several)) };
                     self.waiting.add(&self.network, arrival, waiter);
                 } else {
                     self.waiting.failed(arrival);

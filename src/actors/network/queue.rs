@@ -23,20 +23,13 @@ use crate::core::network::{Network, Opened, Reach};
 use crate::core::state::Step;
 use crate::core::types::SlotKey;
 
-/// From when until when a request waits: boot time.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WaitTime {
-    pub(super) since_ms: u64,
-    pub(super) until_ms: u64,
-}
-
 /// One request that waits.
 #[derive(Debug)]
 pub(super) struct Waiter<W> {
     /// What it asks for.
     pub(super) command: Command,
-    /// None: somebody else looks after its time.
-    pub(super) time: Option<WaitTime>,
+    /// Until when it waits: boot time. None: somebody else looks after that.
+    pub(super) until_ms: Option<u64>,
     /// Whose it is.
     pub(super) of: W,
 }
@@ -118,9 +111,9 @@ impl<W> WaitQueue<W> {
         !self.is_empty() && (!self.opened.is_empty() || !self.singled_out.is_empty())
     }
 
-    /// When the first of them began to wait.
-    pub(super) fn oldest_ms(&self) -> Option<u64> {
-        self.waiters.values().filter_map(|waiter| waiter.time).map(|time| time.since_ms).next()
+    /// Who came first: nobody waits for longer, for this network alone or for several.
+    pub(super) fn first(&self) -> Option<Arrival> {
+        self.waiters.first_key_value().map(|(arrival, _)| *arrival)
     }
 
     /// When the next one's time is over.
@@ -159,7 +152,7 @@ impl<W> WaitQueue<W> {
         for slot in Network::slots_of(command) {
             self.slots.entry(slot).or_default().insert(arrival);
         }
-        self.ends.extend(waiter.time.map(|time| (time.until_ms, arrival)));
+        self.ends.extend(waiter.until_ms.map(|until| (until, arrival)));
         self.waiters.insert(arrival, waiter);
     }
 
@@ -182,8 +175,8 @@ impl<W> WaitQueue<W> {
             }
         }
         self.singled_out.remove(&arrival);
-        if let Some(time) = waiter.time {
-            self.ends.remove(&(time.until_ms, arrival));
+        if let Some(until) = waiter.until_ms {
+            self.ends.remove(&(until, arrival));
         }
         Some(waiter)
     }

@@ -26,7 +26,7 @@ use compact_str::CompactString;
 
 use super::messages::{GiveAway, GiveUp, ServeWaiters, Several};
 use super::pace::{PERHAPS_LONG, Pace};
-use super::queue::{WaitTime, Waiter};
+use super::queue::Waiter;
 use super::staging::{Staging, refused_by_store};
 use super::uses::Claims;
 use super::{NetworkActor, Phase};
@@ -150,10 +150,8 @@ impl NetworkActor {
             }
         });
         begins();
-        let since = now.saturating_sub(wait.waited_ms());
         let one = One { ticket, outlet: Some(outlet), by, reason, place, _watch: TaskGuard(watch) };
-        let time = WaitTime { since_ms: since, until_ms: now.saturating_add(wait.ms) };
-        let waiter = Waiter { command, time: Some(time), of: Asker::One(one) };
+        let waiter = Waiter { command, until_ms: Some(now.saturating_add(wait.ms)), of: Asker::One(one) };
         self.waiting.add(&self.network, arrival, waiter);
     }
 
@@ -348,9 +346,9 @@ impl NetworkActor {
         self.waiting.next_end_ms().map(|end| end.saturating_sub(self.shared.clock.boot_ms()))
     }
 
-    /// Tells the world how many wait, and since when.
+    /// Tells the world how many wait, and which came first.
     pub(super) fn tell_waiting(&self) {
-        self.published.note_waiting(self.waiting.len(), self.waiting.oldest_ms());
+        self.published.note_waiting(self.waiting.len(), self.waiting.first());
     }
 }
 

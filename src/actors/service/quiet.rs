@@ -22,7 +22,7 @@ impl Shared {
         self.jobs.close();
         loop {
             // Jobs may wait in the queue of a network.
-            for route in self.routes.all().iter().filter(|route| route.published.waiting().0 > 0) {
+            for route in self.routes.all().iter().filter(|route| route.published.waits() > 0) {
                 // A full mailbox is one that is busy, and is told again; a closed one has answered whom it left behind.
                 let _ = route.addr.try_send(GiveAway);
             }

@@ -50,7 +50,7 @@ impl Shared {
         self.jobs.close();
         // A job may have been told that something is durable, and not have brought it to where it is kept.
         while tokio::time::timeout(TOLD_EVERY, self.jobs.wait()).await.is_err() {
-            for route in self.routes.all().iter().filter(|route| route.published.waiting().0 > 0) {
+            for route in self.routes.all().iter().filter(|route| route.published.waits() > 0) {
                 // A full mailbox is one that is busy, and is told again; of a closed one nothing is to be had.
                 let _ = route.addr.try_send(GiveAway);
             }

@@ -342,8 +342,8 @@ impl World {
                     if is_no_capacity(&refusal) {
                         self.arrivals += 1;
                         self.waited += 1;
-                        let time = Some(WaitTime { since_ms: self.now, until_ms: self.now + 1_000_000 });
-                        self.queue.add(&self.network, self.arrivals, Waiter { command, time, of: () });
+                        let until_ms = Some(self.now + 1_000_000);
+                        self.queue.add(&self.network, self.arrivals, Waiter { command, until_ms, of: () });
                     }
                 }
             }
@@ -366,6 +366,7 @@ impl World {
         let of_groups: BTreeSet<Arrival> = queue.groups.values().flat_map(|group| &group.waiters).copied().collect();
         assert_eq!(of_groups, queue.waiters.keys().copied().collect());
         assert_eq!(queue.ends.len(), queue.len());
+        assert_eq!(queue.first(), queue.arrivals().first().copied());
         let slots: BTreeSet<Arrival> = queue.slots.values().flatten().copied().collect();
         assert_eq!(slots, of_groups);
         assert!(queue.singled_out.is_empty() && !queue.is_open());
@@ -438,7 +439,7 @@ fn a_release_tries_nobody_whom_it_cannot_fit() {
     }
     for arrival in 0..500 {
         let command = allocate(&format!("w{arrival}"), v6.clone());
-        world.queue.add(&world.network, arrival, Waiter { command, time: None, of: () });
+        world.queue.add(&world.network, arrival, Waiter { command, until_ms: None, of: () });
     }
     let release = |owner: &Owner| {
         let target = Target { owner: Some(owner.clone()), ..Target::default() };
@@ -468,7 +469,7 @@ fn each_of_those_who_wait_alike_is_told_that_their_network_is_closed() {
     }
     for arrival in 0..5 {
         let command = allocate(&format!("w{arrival}"), Wish::default());
-        world.queue.add(&world.network, arrival, Waiter { command, time: None, of: () });
+        world.queue.add(&world.network, arrival, Waiter { command, until_ms: None, of: () });
     }
     let change = Configure::Delete { force: true, purge: false };
     let decision = world.decide(&Command::Configure { change: Box::new(change), if_version: None }).unwrap();
