@@ -157,6 +157,11 @@ impl Waits {
         Ok(WaitingPlace { arrival, caller: Arc::clone(caller), ended, scope, waits: Arc::clone(self) })
     }
 
+    /// How many wait, each of them counted once, however many networks it waits for.
+    pub fn count(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Ends what waits for a scope, or an owner of it, in one network, or in any: from now on it is granted nothing, and is told
     /// so by whoever has it.
     pub fn end(&self, scope: &Scope, owner: Option<&Owner>, network: Option<NetworkId>) {

@@ -50,7 +50,7 @@ fn held_by(client: &mut Client, owner: &str) -> u64 {
 }
 
 #[test]
-fn a_request_that_waits_for_several_networks_counts_as_the_oldest_in_each() {
+fn a_request_that_waits_for_several_networks_counts_once_among_all_and_as_the_oldest_in_each() {
     let server = TestServer::new();
     let mut client = networks(&server, &["dmz", "lan"], &["dmz", "lan"]);
     let (mut both, mut one) = (server.client(), server.client());
@@ -63,6 +63,7 @@ fn a_request_that_waits_for_several_networks_counts_as_the_oldest_in_each() {
     let of =
         |what: &str, network: &str| format!("allod_network_waiting_{what}{{network=\"{network}\",realm=\"default\"}}");
     let shown = [
+        ("allod_waiting_requests", 2.0),
         (&of("requests", "dmz"), 1.0),
         (&of("oldest_seconds", "dmz"), 5.0),
         (&of("oldest_seconds", "lan"), 5.0),
@@ -71,7 +72,7 @@ fn a_request_that_waits_for_several_networks_counts_as_the_oldest_in_each() {
     release(&mut client, "dmz", "a");
     release(&mut client, "lan", "a");
     assert_eq!(addresses(&both.answer()).len(), 2);
-    shows(&server, &[(&of("oldest_seconds", "lan"), 0.0)]);
+    shows(&server, &[("allod_waiting_requests", 1.0), (&of("oldest_seconds", "lan"), 0.0)]);
 }
 
 /// It has to be told, behind what the networks have told others; they must not give it the turn again for that, and wait for it.

@@ -162,7 +162,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_network_waiting_requests",
         ONE,
-        "Requests that wait for capacity of the network; one that waits for several counts in each. A rise means it is full: add a pool, or look at who holds.",
+        "Requests that wait for capacity of the network; one that waits for several counts in each, and once in allod_waiting_requests. A rise means it is full: add a pool, or look at who holds.",
     ),
     gauge(
         "allod_network_waiting_oldest_seconds",

@@ -1,4 +1,5 @@
-//! The shards and the deployments of the register, and how its store stands for the node that owns it.
+//! The shards and the deployments of the register, how many requests wait for capacity of its networks, and how its store
+//! stands for the node that owns it.
 
 use super::families::{Families, MetricSpec, gauge};
 use crate::actors::service::Shared;
@@ -24,6 +25,12 @@ pub(super) const METRICS: &[MetricSpec] = &[
         "allod_deployments_uncommitted_oldest_seconds",
         &[],
         "Since when the oldest of them is not. Hours mean a deploy that died: deployment.list names it, commit or revert it.",
+    ),
+    gauge(
+        "allod_waiting_requests",
+        &[],
+        "Requests that wait for capacity, each counted once, however many networks it waits for. Near 32768 no more may: \
+         overloaded. A rise means that networks are full: allod_network_waiting_requests says which.",
     ),
     gauge(
         "allod_store_ready",
@@ -65,6 +72,7 @@ pub(super) fn fill(families: &mut Families, shared: &Shared) {
     families.put("allod_deployments_uncommitted", &[], uncommitted as f64);
     let oldest_ms = since.map_or(0, |since| shared.clock.wall().0.saturating_sub(since.0));
     families.put("allod_deployments_uncommitted_oldest_seconds", &[], oldest_ms as f64 / 1_000.0);
+    families.put("allod_waiting_requests", &[], shared.waits.count() as f64);
     let figures = shared.store.figures();
     let is_ready = shared.unwilling().is_none();
     if let Some(appends) = figures.appends {

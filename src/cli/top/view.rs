@@ -56,7 +56,7 @@ pub struct View {
     pub grant_seconds: Quantiles,
     /// How long commits took.
     pub commit_seconds: Quantiles,
-    /// Requests that wait for capacity.
+    /// Requests that wait for capacity, each counted once, however many networks it waits for.
     pub waiting: u64,
     /// Requests that wait to be decided.
     pub queued: u64,
@@ -119,7 +119,7 @@ pub struct Network {
     pub released_per_second: f64,
     /// Refused, by kind.
     pub refused_per_second: BTreeMap<String, f64>,
-    /// Requests that wait for capacity.
+    /// Requests that wait for capacity: also those that wait for other networks as well.
     pub waiting: u64,
     /// How long the oldest of them waits.
     pub waiting_oldest_seconds: Option<f64>,
@@ -296,13 +296,15 @@ impl View {
                 view.store_ready = looks.now.one("allod_store_ready").map(|ready| ready > 0.0);
                 view.networks_left_out = looks.now.one("allod_metrics_networks_dropped").unwrap_or(0.0) as u64;
                 view.networks = networks(looks);
+                // A server from before it was told has only the sum, in which one that waits for several networks counts in each.
+                let of_networks = || view.networks.iter().map(|network| network.waiting).sum();
+                view.waiting = looks.now.one("allod_waiting_requests").map_or_else(of_networks, |count| count as u64);
             }
         }
         view.grant_seconds = grants.quantiles();
         view.commit_seconds = commits.quantiles();
         view.granted_per_second = view.networks.iter().map(|network| network.granted_per_second).sum();
         view.released_per_second = view.networks.iter().map(|network| network.released_per_second).sum();
-        view.waiting = view.networks.iter().map(|network| network.waiting).sum();
         view.queued = view.networks.iter().map(|network| network.queued).sum();
         view
     }
@@ -443,7 +445,8 @@ mod tests {
     #[test]
     fn counters_become_rates_refusals_are_told_from_failures_and_the_fullest_family_counts() {
         let begun = Instant::now();
-        let owner = "allod_owner 1\nallod_store_ready 1\n";
+        // One of them waits for both networks.
+        let owner = "allod_owner 1\nallod_store_ready 1\nallod_waiting_requests 5\n";
         let before = format!("{owner}{}{}{}", requests(100, 10, 0), network("a", 50, 0, 4), network("b", 60, 5, 0));
         let now = format!("{owner}{}{}{}", requests(300, 30, 2), network("a", 10, 100, 24), network("b", 59, 505, 0));
         let (before, now) = (scrape(&before, begun, 0), scrape(&now, begun, 10));
@@ -453,7 +456,7 @@ mod tests {
         assert_eq!((view.seconds, view.requests_per_second), (10.0, (200.0 + 20.0 + 2.0 + 50.0) / 10.0));
         assert_eq!(view.refused_per_second, [("quota_exceeded".to_owned(), 2.0)].into());
         assert_eq!(view.failed_per_second, [("overloaded".to_owned(), 0.2)].into());
-        assert_eq!((view.granted_per_second, view.waiting, view.store_ready), (60.0, 6, Some(true)));
+        assert_eq!((view.granted_per_second, view.waiting, view.store_ready), (60.0, 5, Some(true)));
         let mut networks = view.networks.clone();
         Sort::Fill.sort(&mut networks);
         let names = |networks: &[Network]| networks.iter().map(|n| n.network.clone()).collect::<Vec<_>>();
