@@ -10,8 +10,9 @@ use std::sync::Arc;
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
+use super::pace::TURN_REQUESTS_MAX;
 use super::staging::StopReason;
-use super::{NetworkActor, Phase, TURN_REQUESTS_MAX};
+use super::{NetworkActor, Phase};
 use crate::core::address::Address;
 use crate::core::network::{Compared, Network, Odd};
 use crate::core::state::Key;
