@@ -4,7 +4,8 @@
 //! the table of `wire::methods` does not compile until it is decided here.
 //!
 //! Review notes: does a new method that touches names or space of a network go through the coordinator, with the names
-//! it touches in `touches`? Does one over several networks take [`Errand::All`], so that it is a barrier?
+//! it touches in `touches`? Does it give space of its realm back, or take some (`session::unfinished`)? Does one over several
+//! networks take [`Errand::All`], so that it is a barrier?
 
 mod ip;
 mod network;
@@ -33,7 +34,8 @@ use crate::wire::{Method, Request, RpcError};
 pub enum Errand {
     /// One command for one network.
     One(NetworkRef, Command),
-    /// A job that touches these networks and no others: later requests that name them wait for it. Boxed: it is long, and rare.
+    /// A job that touches these networks and no others: later requests that name them wait for it, and acts that take space which
+    /// it may give back. Boxed: it is long, and rare.
     Act(Vec<CompactString>, Box<Job>),
     /// A job over several networks: it waits for all earlier requests, and all later ones wait for it.
     All(Box<Job>),

@@ -5,8 +5,8 @@
 //!
 //! **Order** (invariant I-8). Requests for one network go to its actor in the order they were read. A job over several
 //! networks is a barrier: it waits until everything before it is answered, and everything behind it waits for it. A job
-//! that touches names or space of one network blocks only those behind it that name the same network. Whatever is blocked
-//! waits in `queue`, and everything read later waits behind it.
+//! that touches names or space of one network blocks only those behind it that name the same network, and those that take
+//! space which it may give back. Whatever is blocked waits in `queue`, and everything read later waits behind it.
 //!
 //! All requests that one read brought for one network leave as one message ([`Session::flush`]).
 //!
@@ -18,7 +18,8 @@
 //! is answered; then what waited goes the new way. Between two owners everything is held, and whoever has the session tells
 //! it when that ends ([`Session::waits_for_role`]).
 //!
-//! How requests go to whom they are for is in `sending`; how answers become bytes in `answering`; how a session learns what the node is by now, in `seeing`.
+//! How requests go to whom they are for is in `sending`, what must wait for what in `unfinished`; how answers become bytes in
+//! `answering`; how a session learns what the node is by now, in `seeing`.
 //!
 //! Review notes: does every request that was read end in exactly one `finish`? What if the client hangs up (the session is
 //! dropped: what was sent is carried out, what waits is given up)?
@@ -28,6 +29,7 @@ mod groups;
 mod room;
 mod seeing;
 mod sending;
+mod unfinished;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -46,6 +48,7 @@ use self::room::Room;
 pub use self::room::{AnswersShare, AnswersTogether, OUT_BYTES_MAX};
 #[cfg(test)]
 pub(crate) use self::seeing::tests::server as idle_server;
+use self::unfinished::Unfinished;
 use self::waiting::{Patience, Resumes};
 use super::Server;
 use super::dispatch::{self, ReadyRequest};
@@ -123,8 +126,8 @@ pub struct Session {
     queue: VecDeque<Queued>,
     /// What waits for capacity and is not at an owner just now.
     resumes: Resumes,
-    /// Tickets of jobs that block what they touch, and what that is.
-    unfinished: Vec<(u32, Vec<CompactString>)>,
+    /// Acts that keep back what must come behind them.
+    unfinished: Vec<Unfinished>,
     barrier: Option<u32>,
     groups: RequestGroups,
     /// Whom it asked last.
@@ -337,7 +340,7 @@ impl Session {
                 if self.barrier == Some(ticket) {
                     self.barrier = None;
                 }
-                self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
+                self.unfinished.retain(|act| act.ticket != ticket);
                 self.share.was_answered(now);
                 self.job_done(ticket, answer, now);
             }

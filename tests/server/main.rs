@@ -21,6 +21,7 @@ mod answers;
 mod asked_again;
 mod barrier;
 mod begun;
+mod behind;
 mod bounds;
 mod claimers;
 mod conflicts;

@@ -1,4 +1,4 @@
-//! To whom a request goes, and what must wait for what is under way.
+//! To whom a request goes. What must wait for what is under way is in `unfinished`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,6 @@ use super::groups::{AskedOn, RequestGroup, To};
 use super::waiting::Patience;
 use super::{Pending, Queued, Session};
 use crate::actors::coordinator::{self, Order};
-use crate::actors::routes::Route;
 use crate::actors::waits::Wait;
 use crate::actors::{Fault, Item, NotReadyReason, Reply, answer_all};
 use crate::core::refusal::{Missing, Refusal};
@@ -84,11 +83,10 @@ impl Session {
             Errand::Act(touches, job) => {
                 // What came before for the same network must be in its mailbox first.
                 self.flush();
-                let touches = self.aliases(touches);
                 let waits = pending.waits;
                 let ticket = self.ticket(pending);
                 if !waits {
-                    self.unfinished.push((ticket, touches));
+                    self.begins(ticket, touches, &job, dry_run);
                 }
                 self.spawn(ticket, Order { job: *job, by: self.by.clone(), reason, deadline, dry_run, wait });
             }
@@ -155,42 +153,6 @@ impl Session {
             NetworkRef::Id(_) => false,
         };
         Ok(To::Here { route, by_name })
-    }
-
-    /// Must it wait for something that is under way?
-    fn must_wait(&self, errand: &Errand) -> bool {
-        let touched = |text: &str| self.unfinished.iter().any(|(_, touches)| touches.iter().any(|t| t == text));
-        match errand {
-            Errand::Here(_) | Errand::Node(_) => false,
-            Errand::All(_) => self.sent > self.waiting,
-            _ if self.unfinished.is_empty() => false,
-            // Another node knows which names are one network's.
-            _ if self.role.actors().is_none() => true,
-            Errand::One(network, _) => {
-                let text = network.to_string();
-                touched(&text)
-                    || self.find(&text).is_some_and(|route| {
-                        touched(&route.id.to_string()) || route.name.as_ref().is_some_and(|name| touched(name.as_str()))
-                    })
-            }
-            Errand::Act(touches, _) => self.aliases(touches.clone()).iter().any(|text| touched(text)),
-        }
-    }
-
-    pub(super) fn find(&self, text: &str) -> Option<Arc<Route>> {
-        self.role.actors()?.routes.find(text)
-    }
-
-    /// What a network is called: as it was named, by its name and by its id.
-    fn aliases(&self, touches: Vec<CompactString>) -> Vec<CompactString> {
-        let mut all = touches;
-        for at in 0..all.len() {
-            if let Some(route) = self.find(&all[at]) {
-                all.push(CompactString::from(route.id.to_string()));
-                all.extend(route.name.as_ref().map(|name| CompactString::from(name.as_str())));
-            }
-        }
-        all
     }
 
     /// Sends what was read, one message for each network, and tells the metrics what was answered.

@@ -199,7 +199,7 @@ impl Session {
         if self.barrier == Some(ticket) {
             self.barrier = None;
         }
-        self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
+        self.unfinished.retain(|act| act.ticket != ticket);
     }
 
     /// Keeps a request that waits, where it can go on waiting elsewhere; or gives it back to be answered.

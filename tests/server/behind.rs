@@ -1,0 +1,48 @@
+//! What a request finds that stands behind another one: what that one did, under the names that are then.
+
+use serde_json::{Value, json};
+
+use crate::support::{TestServer, line};
+
+/// Who moves space from one network to another need not wait for the answer in between.
+#[test]
+fn space_that_a_request_gives_back_is_there_for_the_one_behind_it_whichever_network_asks() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = |cidr: &str| json!([{"cidr": cidr}]);
+    let modify =
+        |network: &str, subnet: &str, cidr: &str| json!({"network": network, "subnet": subnet, "set": {"cidr": cidr}});
+    let mut steps: Vec<(&str, Value)> = Vec::new();
+    for at in 0..10 {
+        let (here, there) = (format!("here-{at}"), format!("there-{at}"));
+        let [whole, low, high] = [".0.0/16", ".0.0/24", ".128.0/17"].map(|end| format!("10.{at}{end}"));
+        let (cidrs, update) = (subnets(&high), "network.update");
+        steps.extend([
+            ("network.create", json!({"name": here, "subnets": subnets(&whole)})),
+            ("network.create", json!({"name": there})),
+            ("subnet.modify", modify(&here, &whole, &low)),
+            ("subnet.add", json!({"network": there, "cidr": high})),
+            ("subnet.remove", json!({"network": here, "subnet": low})),
+            ("subnet.modify", modify(&there, &high, &whole)),
+            (update, json!({"network": there, "set": {"subnets": []}})),
+            (update, json!({"network": here, "set": {"subnets": cidrs}})),
+            ("ip.allocate", json!({"network": here, "owner": "a"})),
+            ("network.delete", json!({"network": here, "purge": true})),
+            ("network.create", json!({"name": format!("new-{at}"), "subnets": cidrs})),
+        ]);
+    }
+    client.raw(steps.iter().zip(0..).map(|((method, params), id)| line(id, method, params)).collect::<String>());
+    for _ in &steps {
+        let answer = client.answer();
+        let (method, params) = &steps[answer["id"].as_u64().unwrap() as usize];
+        assert!(answer["error"].is_null(), "{method} {params}: {answer}");
+    }
+    let call = |(method, params): (&str, Value)| json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let batch = [
+        call(("network.delete", json!({"network": "new-0"}))),
+        call(("network.create", json!({"name": "newer", "subnets": subnets("10.0.128.0/17")}))),
+    ];
+    client.raw(format!("{}\n", json!(batch)));
+    let answer = client.answer();
+    assert!(answer.as_array().unwrap().iter().all(|member| member["error"].is_null()), "{answer}");
+}
