@@ -1,8 +1,12 @@
 //! What a request finds that stands behind another one: what that one did, under the names that are then.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::support::{TestServer, line};
+
+const MOMENT: Duration = Duration::from_millis(150);
 
 /// Who moves space from one network to another need not wait for the answer in between.
 #[test]
@@ -45,4 +49,25 @@ fn space_that_a_request_gives_back_is_there_for_the_one_behind_it_whichever_netw
     client.raw(format!("{}\n", json!(batch)));
     let answer = client.answer();
     assert!(answer.as_array().unwrap().iter().all(|member| member["error"].is_null()), "{answer}");
+}
+
+#[test]
+fn a_network_that_is_only_emptied_and_gone_meanwhile_is_named_and_no_item_is() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    let mut other = server.client();
+    server.store.hold();
+    client.send("network.delete", json!({"network": "n"}));
+    assert!(client.silent_for(MOMENT));
+    other.send("ip.acquire", json!({"owner": "a", "ips": [{"network": "m"}], "network": "n", "exact": true}));
+    assert!(other.silent_for(MOMENT));
+    server.store.let_go();
+    client.answer();
+    let error = other.answer()["error"].clone();
+    let said = error["message"].as_str().unwrap();
+    assert!(error["data"]["kind"] == "not_found" && said.starts_with("network `n`"), "{error}");
+    assert_eq!(error["data"].get("index"), None, "{error}");
 }

@@ -195,10 +195,13 @@ pub(super) async fn commit(
     Ok(())
 }
 
-/// What a network refuses as a whole is told by the first item that is asked of it.
+/// What a network refuses as a whole is told by the first item that is asked of it. Of one that is only emptied, as `exact` has
+/// it, no item is: the refusal names the network by itself.
 pub(super) fn of_first_item(ask: &Acquire, refusal: Refusal) -> Refusal {
-    let index = ask.items.first().map_or(0, |item| item.index);
-    Refusal::OfItem { index, refusal: Box::new(refusal) }
+    match ask.items.first() {
+        Some(item) => Refusal::OfItem { index: item.index, refusal: Box::new(refusal) },
+        None => refusal,
+    }
 }
 
 /// Is the network no more once this is durable?
