@@ -151,6 +151,13 @@ pub struct Route {
     pub published: Arc<Published>,
 }
 
+impl Route {
+    /// Is this its name? A client may name it by its id as well.
+    pub fn is_called(&self, text: &str) -> bool {
+        self.name.as_ref().is_some_and(|name| name.as_str() == text)
+    }
+}
+
 #[derive(Debug)]
 struct Striped<K> {
     stripes: Vec<ArcSwap<HashMap<K, Arc<Route>, Hasher>>>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{TestServer, line};
+use crate::support::{Client, TestServer, line};
 
 const MOMENT: Duration = Duration::from_millis(150);
 
@@ -49,6 +49,49 @@ fn space_that_a_request_gives_back_is_there_for_the_one_behind_it_whichever_netw
     client.raw(format!("{}\n", json!(batch)));
     let answer = client.answer();
     assert!(answer.as_array().unwrap().iter().all(|member| member["error"].is_null()), "{answer}");
+}
+
+/// A network has a name until it is renamed: whoever waits for that meanwhile asks for nothing by the old one.
+#[test]
+fn what_stands_behind_a_rename_is_done_to_nothing_by_the_old_name() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    client.ok("ip.allocate", json!({"network": "n", "owner": "a", "slot": "old"}));
+    client.ok("ip.allocate", json!({"network": "n", "owner": "gone"}));
+    server.store.hold();
+    client.send("network.update", json!({"network": "n", "set": {"name": "renamed"}}));
+    assert!(client.silent_for(MOMENT));
+    let wish = |network: &str| json!({"network": network});
+    let instance = json!({"id": "w", "networks": [wish("m"), wish("n")]});
+    let asks = [
+        ("ip.acquire", json!({"owner": "a", "ips": [wish("n")]})),
+        ("ip.acquire", json!({"owner": "a", "ips": [wish("m"), wish("n")]})),
+        ("ip.acquire", json!({"owner": "a", "ips": [wish("m"), wish("n")], "dry_run": true})),
+        ("ip.acquire", json!({"owner": "a", "ips": [wish("m")], "network": "n", "exact": true})),
+        ("deployment.plan", json!({"deployment": "shop", "instances": [instance]})),
+        ("deployment.apply", json!({"deployment": "shop", "instances": [instance]})),
+        ("owner.release", json!({"owner": "gone", "network": "n"})),
+        ("ip.bind", json!({"network": "n", "owner": "gone", "address": "10.0.0.2", "claimant": "vm"})),
+    ];
+    let mut others: Vec<Client> = asks.iter().map(|_| server.client()).collect();
+    for (other, (method, ask)) in others.iter_mut().zip(&asks) {
+        other.send(method, ask.clone());
+        assert!(other.silent_for(Duration::from_millis(50)), "{method}");
+    }
+    server.store.let_go();
+    assert_eq!(client.answer()["result"]["name"], "renamed");
+    for (other, (method, ask)) in others.iter_mut().zip(&asks) {
+        // As whoever asks once more is told.
+        let (error, again) = (other.answer()["error"].clone(), client.call(method, ask.clone())["error"].clone());
+        assert_eq!(error["data"]["kind"], "not_found", "{method} {ask}: {error}");
+        assert_eq!(error, again, "{method} {ask}");
+    }
+    let listed = client.ok("ip.list", json!({}))["reservations"].clone();
+    let held: Vec<&Value> = listed.as_array().unwrap().iter().map(|held| &held["owner"]).collect();
+    assert_eq!(held, ["a", "gone"], "{listed}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::core::types::{Claimant, SubnetId};
 impl Coordinator {
     pub(super) async fn bind(&self, network: &str, (target, claimant): (Target, Claimant)) -> Outcomes {
         let route = self.route(network)?;
-        let Outcome::Network(view) = self.ask_item(&route, self.item(Command::Show, false)).await? else {
+        let Outcome::Network(view) = self.ask_named(&route, network, self.item(Command::Show, false)).await? else {
             return Err(lost());
         };
         // With a generation it is one that is there, and nothing is written down.

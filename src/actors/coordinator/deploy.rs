@@ -27,7 +27,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use self::record::Conclusion;
-use super::joint::{Holds, rank, seen_of};
+use super::joint::{Holds, NotHeld, rank, seen_of};
 use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes};
 use crate::actors::Fault;
@@ -99,6 +99,8 @@ pub struct DeployedAll {
 struct Wished {
     route: Arc<Route>,
     name: Name,
+    /// What it is asked for by, where that is its name.
+    named: Option<Name>,
     wishes: Vec<DeployWish>,
     lists: Vec<StaticList>,
 }
@@ -123,6 +125,29 @@ struct AllWished {
     networks: Vec<Wished>,
     /// The first in the request that does not exist: its place, and what is answered if nothing comes before it.
     missing: Option<(usize, Box<Fault>)>,
+}
+
+impl AllWished {
+    /// What is answered where one of them was not to be had: where it is gone, or called otherwise by now, as where it was never
+    /// found.
+    fn not_held(self, fault: Fault, at: usize) -> Box<Fault> {
+        let refused = match fault {
+            Fault::Refused(refusal) => of_first_wish(&self.networks[at].wishes, refusal),
+            fault => return Box::new(fault),
+        };
+        self.missing.filter(|(place, _)| *place < refused.0).unwrap_or(refused).1
+    }
+}
+
+/// What a network refuses as a whole is told by the first of what is wished of it, if anything is; and the place of that.
+fn of_first_wish(wishes: &[DeployWish], refusal: Refusal) -> (usize, Box<Fault>) {
+    match wishes.iter().min_by_key(|wish| wish.place) {
+        Some(wish) => {
+            let (instance, refusal) = (wish.owner.clone(), Box::new(refusal));
+            (wish.place, Refusal::OfInstance { instance, refusal }.into())
+        }
+        None => (0, refusal.into()),
+    }
 }
 
 /// What networks decided about one plan.
@@ -166,9 +191,13 @@ impl Coordinator {
         let routes: Vec<Arc<Route>> = wished.networks.iter().map(|network| Arc::clone(&network.route)).collect();
         self.together(&routes, "deployment")?;
         let seen = seen_of(&routes);
-        let holds = match Holds::of(&self.shared, &routes).await {
+        let names: Vec<Option<Name>> = wished.networks.iter().map(|network| network.named.clone()).collect();
+        let holds = match Holds::in_turn(&self.shared, &routes, &names, None).await {
             Ok(holds) => holds,
-            Err(fault) => return Err(self.seen_durably(seen, fault).await),
+            Err(NotHeld { fault, at, holds }) => {
+                drop(holds);
+                return Err(self.seen_durably(seen, wished.not_held(*fault, at)).await);
+            }
         };
         self.begin()?;
         let before = seat.known.record.as_ref();
@@ -253,13 +282,7 @@ impl Coordinator {
         for part in &order.parts {
             let Some(route) = self.shared.routes.find(&part.network) else {
                 let refusal = Refusal::not_found(Missing::Network, &part.network);
-                missing.get_or_insert_with(|| match part.wishes.first() {
-                    Some(wish) => {
-                        let (instance, refusal) = (wish.owner.clone(), Box::new(refusal));
-                        (wish.place, Refusal::OfInstance { instance, refusal }.into())
-                    }
-                    None => (0, refusal.into()),
-                });
+                missing.get_or_insert_with(|| of_first_wish(&part.wishes, refusal));
                 continue;
             };
             let name = match held.remove(&route.id) {
@@ -269,16 +292,21 @@ impl Coordinator {
             let network = networks.entry(route.id).or_insert_with(|| Wished {
                 route,
                 name,
+                named: None,
                 wishes: Vec::new(),
                 lists: Vec::new(),
             });
+            if network.route.is_called(&part.network) {
+                network.named.clone_from(&network.route.name);
+            }
             // Two names of one network: its lists are numbered on.
             let lists = network.lists.len();
             network.wishes.extend(part.wishes.iter().cloned().map(|wish| wish.behind(lists)));
             network.lists.extend(part.lists.iter().cloned());
         }
         for (id, (route, name)) in held {
-            networks.entry(id).or_insert_with(|| Wished { route, name, wishes: Vec::new(), lists: Vec::new() });
+            let (named, wishes, lists) = (None, Vec::new(), Vec::new());
+            networks.entry(id).or_insert_with(|| Wished { route, name, named, wishes, lists });
         }
         Ok(AllWished { networks: networks.into_values().collect(), missing })
     }

@@ -21,7 +21,7 @@ use crate::core::forms;
 use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::Key;
-use crate::core::types::{NetworkId, Slot};
+use crate::core::types::{Name, NetworkId, Slot};
 use crate::store::TransactionId;
 
 /// Networks that decide nothing else until this is finished or dropped.
@@ -42,19 +42,21 @@ pub(super) struct NotHeld {
 impl Holds {
     /// Holds networks, which must be in order of their ids.
     pub(super) async fn of(shared: &Shared, routes: &[Arc<Route>]) -> Result<Self, Box<Fault>> {
-        Self::in_turn(shared, routes, None).await.map_err(|not_held| not_held.fault)
+        Self::in_turn(shared, routes, &[], None).await.map_err(|not_held| not_held.fault)
     }
 
     /// Holds networks, which must be in order of their ids, for a request whose turn it is: it waits since `turn`. They begin again
-    /// where it is the turn of somebody else who waits, or a network is loaded, for as long as anybody waits for one that is.
+    /// where it is the turn of somebody else who waits, or a network is loaded, for as long as anybody waits for one that is. One
+    /// that has a place in `names` is refused where it is called otherwise by now.
     pub(super) async fn in_turn(
         shared: &Shared,
         routes: &[Arc<Route>],
+        names: &[Option<Name>],
         turn: Option<Arrival>,
     ) -> Result<Self, NotHeld> {
         let begun = Instant::now();
         loop {
-            let (refused, at, holds) = match Self::try_all(shared, routes, turn).await {
+            let (refused, at, holds) = match Self::try_all(shared, routes, names, turn).await {
                 Ok(holds) => return Ok(holds),
                 Err(refused) => refused,
             };
@@ -75,21 +77,30 @@ impl Holds {
     async fn try_all(
         shared: &Shared,
         routes: &[Arc<Route>],
+        names: &[Option<Name>],
         turn: Option<Arrival>,
     ) -> Result<Self, (HoldRefused, usize, Self)> {
         let mut holds = Holds { hold: HoldId(shared.clock.entropy()), held: Vec::with_capacity(routes.len()) };
         for (at, route) in routes.iter().enumerate() {
-            if let Err(refused) = holds.add(shared, route, turn).await {
+            let named = names.get(at).cloned().flatten();
+            if let Err(refused) = holds.add(shared, route, named, turn).await {
                 return Err((refused, at, holds));
             }
         }
         Ok(holds)
     }
 
-    async fn add(&mut self, shared: &Shared, route: &Arc<Route>, turn: Option<Arrival>) -> Result<(), HoldRefused> {
+    async fn add(
+        &mut self,
+        shared: &Shared,
+        route: &Arc<Route>,
+        named: Option<Name>,
+        turn: Option<Arrival>,
+    ) -> Result<(), HoldRefused> {
         let (granted, answer) = oneshot::channel();
         let beside = !self.held.is_empty();
-        super::post(shared, route, Hold { hold: self.hold, turn, beside, granted }).map_err(HoldRefused::Fault)?;
+        super::post(shared, route, Hold { hold: self.hold, named, turn, beside, granted })
+            .map_err(HoldRefused::Fault)?;
         // From here on it is ours to end, also if it is granted after we gave up.
         self.held.push(Arc::clone(route));
         answer.await.map_err(|_| HoldRefused::Fault(lost_before()))?
@@ -153,6 +164,8 @@ pub(super) struct ByNetwork {
     pub(super) asks: Vec<AskOf>,
     /// Which network each part of the request is for.
     pub(super) meant: Vec<NetworkId>,
+    /// Those that are asked for by their names.
+    pub(super) by_name: BTreeSet<NetworkId>,
     /// What is to be answered because a network does not exist.
     pub(super) missing: Option<Box<Fault>>,
 }
@@ -198,8 +211,16 @@ pub(super) async fn commit(
 /// What a network refuses as a whole is told by the first item that is asked of it. Of one that is only emptied, as `exact` has
 /// it, no item is: the refusal names the network by itself.
 pub(super) fn of_first_item(ask: &Acquire, refusal: Refusal) -> Refusal {
-    match ask.items.first() {
-        Some(item) => Refusal::OfItem { index: item.index, refusal: Box::new(refusal) },
+    of_item(first_item(ask), refusal)
+}
+
+pub(super) fn first_item(ask: &Acquire) -> Option<usize> {
+    ask.items.first().map(|item| item.index)
+}
+
+pub(super) fn of_item(index: Option<usize>, refusal: Refusal) -> Refusal {
+    match index {
+        Some(index) => Refusal::OfItem { index, refusal: Box::new(refusal) },
         None => refusal,
     }
 }
@@ -263,7 +284,7 @@ impl Coordinator {
     /// Of a network that does not exist that is told last: what is wrong elsewhere may come before it.
     pub(super) fn by_network(&self, parts: Vec<AcquirePart>, slot_prefix: &str) -> Result<ByNetwork, Box<Fault>> {
         let mut found: Vec<(Arc<Route>, AcquirePart)> = Vec::with_capacity(parts.len());
-        let mut meant = Vec::with_capacity(parts.len());
+        let (mut meant, mut by_name) = (Vec::with_capacity(parts.len()), BTreeSet::new());
         let mut missing: Option<Box<Fault>> = None;
         for part in parts {
             let Some(route) = self.shared.routes.find(&part.network) else {
@@ -280,6 +301,9 @@ impl Coordinator {
                 continue;
             };
             meant.push(route.id);
+            if route.is_called(&part.network) {
+                by_name.insert(route.id);
+            }
             match found.iter_mut().find(|(present, _)| present.id == route.id) {
                 Some((_, present)) => present.join(part, slot_prefix)?,
                 None => found.push((route, part)),
@@ -287,7 +311,7 @@ impl Coordinator {
         }
         let asks: Vec<AskOf> = found.into_iter().map(|(route, part)| (route, part.ask)).collect();
         mac_once_in_a_realm(&asks)?;
-        Ok(ByNetwork { asks, meant, missing })
+        Ok(ByNetwork { asks, meant, by_name, missing })
     }
 
     /// What is answered where a network does not exist: that, or what another one refuses that comes before it.
@@ -360,7 +384,7 @@ pub(super) fn rank(fault: &Fault) -> (u8, usize) {
     }
 }
 
-pub(super) fn acquired(outcomes: Vec<(Option<crate::core::types::Name>, Outcome)>, exact: bool) -> Done {
+pub(super) fn acquired(outcomes: Vec<(Option<Name>, Outcome)>, exact: bool) -> Done {
     let mut all = Vec::new();
     let mut let_go = Vec::new();
     for (name, outcome) in outcomes {

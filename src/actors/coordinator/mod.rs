@@ -281,19 +281,29 @@ impl Coordinator {
     }
 
     async fn ask_item(&self, route: &Arc<Route>, item: Item) -> Answer {
-        self.ask_and_wait_telling(route, item, || {}).await
+        self.ask_and_wait_telling((route, false), item, || {}).await
     }
 
-    /// Asks one network what may wait for capacity, and waits until the answer may leave. Whoever asked is told that it
-    /// waits.
-    async fn ask_and_wait(&self, route: &Arc<Route>, item: Item, tell: &Tell) -> Answer {
-        self.ask_and_wait_telling(route, item, || tell.waits(vec![route.id])).await
+    /// Asks the network that was found under what a client called it: refused where it is called otherwise by now.
+    async fn ask_named(&self, route: &Arc<Route>, text: &str, item: Item) -> Answer {
+        self.ask_and_wait_telling((route, route.is_called(text)), item, || {}).await
     }
 
-    async fn ask_and_wait_telling(&self, route: &Arc<Route>, item: Item, waits: impl Fn()) -> Answer {
+    /// Asks one network, by its name or not, what may wait for capacity, and waits until the answer may leave. Whoever asked is
+    /// told that it waits.
+    async fn ask_and_wait(&self, (route, by_name): (&Arc<Route>, bool), item: Item, tell: &Tell) -> Answer {
+        self.ask_and_wait_telling((route, by_name), item, || tell.waits(vec![route.id])).await
+    }
+
+    async fn ask_and_wait_telling(
+        &self,
+        (route, by_name): (&Arc<Route>, bool),
+        item: Item,
+        waits: impl Fn(),
+    ) -> Answer {
         let (outlet, mut answers) = crate::actors::outlet();
         let begins = self.begins.reads || !(item.dry_run || item.command.is_read());
-        send(&self.shared, route, false, vec![item], &outlet, Instant::now());
+        send(&self.shared, route, by_name, vec![item], &outlet, Instant::now());
         drop(outlet);
         let answer = loop {
             break match answers.recv().await {

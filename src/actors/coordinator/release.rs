@@ -68,7 +68,7 @@ impl Coordinator {
         let route = self.route(text)?;
         let name = self.name_of(&route).await?;
         self.end_waits(scope, owner, Some(route.id));
-        self.release_in(&route, &name, command, released).await
+        self.release_in((&route, &name), route.is_called(text), command, released).await
     }
 
     async fn release_in_each(
@@ -85,7 +85,7 @@ impl Coordinator {
             if released.len() >= RELEASE_RECORDS_MAX {
                 return Ok(true);
             }
-            match self.release_in(&route, &listing.name, command, released).await {
+            match self.release_in((&route, &listing.name), false, command, released).await {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 // Deleted while we walked: nothing is held there.
@@ -96,10 +96,11 @@ impl Coordinator {
         Ok(false)
     }
 
+    /// Asked by its name, it is refused where it is called otherwise by now; what was begun goes on whatever it is called.
     async fn release_in(
         &self,
-        route: &Arc<Route>,
-        name: &Name,
+        (route, name): (&Arc<Route>, &Name),
+        mut by_name: bool,
         command: &impl Fn(usize) -> Command,
         released: &mut Vec<(Name, Address)>,
     ) -> Result<bool, Box<Fault>> {
@@ -110,7 +111,8 @@ impl Coordinator {
                 return Ok(true);
             }
             let limit = if self.dry_run { room } else { room.min(slice) };
-            let answer = match self.ask(route, command(limit)).await {
+            let item = self.item(command(limit), self.dry_run);
+            let answer = match self.ask_and_wait_telling((route, by_name), item, || {}).await {
                 Err(fault) if limit > 1 && self.is_too_much(&fault) => {
                     slice = limit / 2;
                     continue;
@@ -119,6 +121,7 @@ impl Coordinator {
             };
             match answer {
                 Outcome::LetGo { released: addresses, more } => {
+                    by_name = false;
                     released.extend(addresses.into_iter().map(|address| (name.clone(), address)));
                     if !more || self.dry_run {
                         return Ok(more);

@@ -30,7 +30,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::joint::{ByNetwork, Holds, NotHeld, SeenMemories, acquired, lost_before, of_first_item, rank, seen_of};
+use super::joint::{
+    ByNetwork, Holds, NotHeld, SeenMemories, acquired, first_item, lost_before, of_first_item, of_item, rank, seen_of,
+};
 use super::{AcquirePart, Coordinator, Outcomes, Tell};
 use crate::actors::committer::UnitPart;
 use crate::actors::network::{DEFERRED_MS_MAX, Rooms, Several, Unlist, Waiting};
@@ -93,23 +95,31 @@ impl Coordinator {
     /// `ip.acquire`: of several refusals the first in the protocol's order.
     pub(super) async fn acquire(&self, parts: Vec<AcquirePart>, slot_prefix: &str, tell: &mut Tell) -> Outcomes {
         let exact = parts.iter().any(|part| part.ask.exact);
-        let ByNetwork { mut asks, meant, missing } = self.by_network(parts, slot_prefix)?;
+        let ByNetwork { mut asks, meant, by_name, missing } = self.by_network(parts, slot_prefix)?;
         if let Some(missing) = missing {
             return Err(self.before_missing(missing, asks).await);
         }
         if asks.len() == 1
             && let Some((route, ask)) = asks.pop()
         {
-            let name = route.name.clone();
+            let (name, first) = (route.name.clone(), first_item(&ask));
             let mut item = self.item(Command::Acquire(Box::new(ask)), self.dry_run);
             item.wait.clone_from(&self.wait);
-            let outcome = self.ask_and_wait(&route, item, tell).await?;
+            let answer = self.ask_and_wait((&route, by_name.contains(&route.id)), item, tell).await;
+            let outcome = answer.map_err(|fault| match *fault {
+                // It is gone, or called otherwise by now.
+                Fault::Refused(refusal @ Refusal::NotFound { .. }) => of_item(first, refusal).into(),
+                fault => Box::new(fault),
+            })?;
             return Ok(acquired(vec![(name, outcome)], exact));
         }
         asks.sort_by_key(|(route, _)| route.id);
         let routes: Vec<Arc<Route>> = asks.iter().map(|(route, _)| Arc::clone(route)).collect();
         self.together(&routes, "ips")?;
-        let outcomes = match self.attempt(&asks, None).await {
+        let is_by_name = |route: &Route| by_name.contains(&route.id);
+        let names: Vec<Option<Name>> =
+            routes.iter().map(|route| route.name.clone().filter(|_| is_by_name(route))).collect();
+        let outcomes = match self.attempt(&asks, &names, None).await {
             Ok(outcomes) => outcomes,
             Err(Lacks::Refused { fault, seen }) => return Err(self.seen_durably(seen, fault).await),
             Err(Lacks::NotAsked { fault, .. }) => return Err(fault),
@@ -134,14 +144,20 @@ impl Coordinator {
         asks.iter().map(find).collect()
     }
 
-    /// Holds all networks, lets each decide, and if all do, makes one unit of it.
-    async fn attempt(&self, asks: &Asks, listed: Option<&Listed>) -> Result<Vec<(Option<Name>, Outcome)>, Lacks> {
+    /// Holds all networks, lets each decide, and if all do, makes one unit of it. One that has a place in `names` must be called
+    /// so still.
+    async fn attempt(
+        &self,
+        asks: &Asks,
+        names: &[Option<Name>],
+        listed: Option<&Listed>,
+    ) -> Result<Vec<(Option<Name>, Outcome)>, Lacks> {
         let unseen = |fault| Lacks::Refused { fault, seen: Vec::new() };
         let routes = self.routes_of(asks).map_err(unseen)?;
         let seen = seen_of(&routes);
         let turn = listed.map(|listed| listed.place.arrival);
         let mut there = vec![true; asks.len()];
-        let holds = match Holds::in_turn(&self.shared, &routes, turn).await {
+        let holds = match Holds::in_turn(&self.shared, &routes, names, turn).await {
             Ok(holds) => holds,
             Err(NotHeld { fault, at, holds }) => match *fault {
                 Fault::Refused(refusal) => {
@@ -251,7 +267,8 @@ impl Coordinator {
                 continue;
             }
             again = false;
-            match self.attempt(asks, Some(&listed)).await {
+            // Whatever its networks are called by now.
+            match self.attempt(asks, &[], Some(&listed)).await {
                 Ok(outcomes) => return Ok(outcomes),
                 Err(lacks) if ended.is_cancelled() => return Err(self.end_with_owner(listed, lacks).await),
                 Err(Lacks::Refused { fault, seen }) => {

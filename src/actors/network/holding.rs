@@ -34,6 +34,7 @@ use crate::actors::waits::Arrival;
 use crate::actors::{Applied, Fault};
 use crate::core::command::Command;
 use crate::core::outcome::{Decision, Outcome};
+use crate::core::refusal::{Missing, Refusal};
 use crate::store::{Act, StoreHealth};
 
 impl NetworkActor {
@@ -62,7 +63,12 @@ impl NetworkActor {
         self.grant(hold);
     }
 
-    fn grant(&mut self, Hold { hold, granted, .. }: Hold) {
+    fn grant(&mut self, hold: Hold) {
+        if let Some(name) = hold.named.as_ref().filter(|name| **name != self.network.config().name) {
+            let refusal = Refusal::not_found(Missing::Network, name);
+            return hold.refuse(Fault::Refused(refusal));
+        }
+        let Hold { hold, granted, .. } = hold;
         if granted.send(Ok(())).is_ok() {
             self.phase = Phase::Held { hold, steps: Vec::new(), claimed: ClaimedMacs::default() };
         }

@@ -16,7 +16,7 @@ use crate::core::address::Address;
 use crate::core::command::{Command, ListRest};
 use crate::core::deployment::Deployment;
 use crate::core::outcome::{Outcome, Slice};
-use crate::core::types::Generation;
+use crate::core::types::{Generation, Name};
 use crate::store::{NetworkImage, TransactionId};
 
 /// The register is about to be given away: whoever waits for capacity here is told to ask the next owner.
@@ -52,6 +52,8 @@ pub struct HoldId(pub u128);
 pub struct Hold {
     /// Whose.
     pub hold: HoldId,
+    /// What it is asked for by, where that is its name: once it is called otherwise, it is not what is meant.
+    pub named: Option<Name>,
     /// Since when it waits, if it does: its place in the order of all waiters.
     pub turn: Option<Arrival>,
     /// Are others held already, which decide nothing while this one is waited for?
