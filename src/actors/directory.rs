@@ -68,6 +68,7 @@ pub fn listing_of(config: &NetworkConfig, subnets: &[Arc<SubnetConfig>]) -> List
         name: config.name.clone(),
         realm: config.realm.clone(),
         closed: config.closed,
+        purged: config.purged,
         subnets: subnets.iter().map(|subnet| (subnet.id, subnet.cidr)).collect::<BTreeMap<SubnetId, Cidr>>(),
     }
 }

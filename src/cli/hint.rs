@@ -332,6 +332,11 @@ fn overlap(method: &str, params: &Value, error: &RpcError) -> String {
     };
     // Nothing but its id names one that is deleted, and holds its space until its last reservation is gone.
     if with.parse::<NetworkId>().is_ok() {
+        if !error.message.contains("network.restore") {
+            return format!(
+                "`allod ip list --network {with}` shows what is held in it still, which goes by itself; then try again"
+            );
+        }
         return format!(
             "`allod ip list --network {with}` shows what is held in it still: release that, or `allod network restore {with}` \
              brings it back"
@@ -490,9 +495,13 @@ mod tests {
             ("subnet.add", json!({"network": "lan"})),
             ("subnet.modify", json!({"network": "lan"})),
         ] {
+            let shows = format!("`allod ip list --network {id}` shows what is held in it");
+            let said = "10.0.0.0/24 overlaps …, bring the network back with network.restore, or …";
+            let told = hint(method, params.clone(), "overlap", said, with.clone());
+            assert!(told.starts_with(&shows) && told.contains(&format!("`allod network restore {id}`")), "{told}");
+            // One that is purged does not come back.
             let told = hint(method, params, "overlap", "10.0.0.0/24 overlaps", with.clone());
-            assert!(told.starts_with(&format!("`allod ip list --network {id}` shows what is held in it")), "{told}");
-            assert!(told.contains(&format!("`allod network restore {id}`")), "{told}");
+            assert!(told.starts_with(&shows) && !told.contains("restore"), "{told}");
         }
     }
 

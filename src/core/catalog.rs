@@ -26,7 +26,7 @@ pub use naming::{ListRow, Naming};
 
 use super::address::{Cidr, Range};
 use super::disjoint::Disjoint;
-use super::refusal::{Missing, Refusal};
+use super::refusal::{Missing, Refusal, Remembered};
 use super::types::{Name, NetworkId, SubnetId};
 
 /// What the catalog keeps of a network.
@@ -40,14 +40,16 @@ pub struct Listing {
     pub realm: Name,
     /// Deleted but remembered: its name is free, its space guarded.
     pub closed: bool,
+    /// Closed for good: what it holds is being released.
+    pub purged: bool,
     /// Its prefixes.
     pub subnets: BTreeMap<SubnetId, Cidr>,
 }
 
 impl Listing {
-    /// Its id, where nothing else names it any more.
-    pub fn remembered(&self) -> Option<NetworkId> {
-        self.closed.then_some(self.id)
+    /// By its id, where nothing else names it any more.
+    pub fn remembered(&self) -> Option<Remembered> {
+        self.closed.then_some(Remembered { id: self.id, purged: self.purged })
     }
 }
 
@@ -182,7 +184,8 @@ impl Catalog {
     /// `not_found` for an id that is not listed, `already_exists` for the name.
     pub fn check_restore(&self, id: NetworkId) -> Result<(), Refusal> {
         let listing = self.get(id).ok_or_else(|| Refusal::not_found(Missing::Network, id))?;
-        self.check_name(&listing.name, Some(id))
+        // Under another name it cannot come back.
+        self.check_name(&listing.name, Some(id)).map_err(|_| Refusal::NameTakenSince { name: listing.name.clone() })
     }
 
     fn check_name(&self, name: &Name, for_network: Option<NetworkId>) -> Result<(), Refusal> {

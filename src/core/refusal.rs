@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::facts::{HeldBy, Missing, NoCapacity, PlanHindrance};
+pub use self::facts::{HeldBy, Missing, NoCapacity, PlanHindrance, Remembered};
 use super::address::{Address, Cidr, Range};
 use super::plural::counted;
 use super::types::{Generation, InvalidText, Mac, Name, NetworkId, Owner, Scope, SlotKey};
@@ -60,8 +60,8 @@ pub enum Refusal {
         with: Cidr,
         /// Whose that is.
         network: Name,
-        /// Its id, where it is deleted and only remembered: its name may be that of another one by now.
-        remembered: Option<NetworkId>,
+        /// Where it is deleted and only remembered.
+        remembered: Option<Remembered>,
     },
     /// Two pools of one subnet.
     #[error("pool {} overlaps pool {} of network `{network}`; pools never overlap, so choose another range", .asked.as_typed(), .with.as_typed())]
@@ -290,6 +290,15 @@ pub enum Refusal {
         /// Members in which they differ.
         differs: Vec<Cow<'static, str>>,
     },
+    /// A deleted network is to come back, and its name is another one's by now.
+    #[error(
+        "network `{name}` already exists: another one has got that name since this one was deleted; give that one another name \
+         with network.update, or delete it, then restore this one"
+    )]
+    NameTakenSince {
+        /// The name of both.
+        name: Name,
+    },
     // What is skipped stands last: between nodes, variants are numbers.
     /// A refusal of what one instance of a deployment wishes. Crosses between nodes by [`super::compact::refusal`].
     #[serde(skip)]
@@ -439,7 +448,10 @@ impl Refusal {
             Refusal::NotOwner { .. } | Refusal::DeclinedByOther { .. } => 6,
             Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } | Refusal::PlanConflict { .. } => 7,
             Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } | Refusal::Cools { .. } => 8,
-            Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } | Refusal::WishedTwice { .. } => 9,
+            Refusal::SlotTaken { .. }
+            | Refusal::NameTaken { .. }
+            | Refusal::NameTakenSince { .. }
+            | Refusal::WishedTwice { .. } => 9,
             Refusal::Reserved { .. } => 10,
             Refusal::QuotaExceeded { .. } => 11,
             Refusal::NotEnoughCapacity(_) => Self::OF_NO_CAPACITY,
@@ -450,11 +462,15 @@ impl Refusal {
 }
 
 /// Whose space somebody else wants, and what to do; also where nobody can name the network by its name any more.
-fn whose_space(network: &Name, remembered: Option<NetworkId>) -> String {
+fn whose_space(network: &Name, remembered: Option<Remembered>) -> String {
     let choose = "choose another range, or a realm of its own";
     match remembered {
         None => format!("network `{network}`; {choose}"),
-        Some(id) => format!(
+        Some(Remembered { id, purged: true }) => format!(
+            "network {id} (deleted for good; it was called `{network}`), of which all is being released; ask again in a moment, or \
+             {choose}"
+        ),
+        Some(Remembered { id, purged: false }) => format!(
             "network {id} (deleted; it was called `{network}`), which is remembered while anything is held in it; release that \
              (ip.list shows it, with the id as `network`), bring the network back with network.restore, or {choose}"
         ),

@@ -110,15 +110,18 @@ pub(super) fn refused(refusal: &Refusal) -> RpcError {
 fn facts(refusal: &Refusal, data: &mut ErrorData) {
     match refusal {
         Refusal::InvalidArgument { field, .. } => data.field = Some(field.clone()),
-        Refusal::NotFound { .. } => {}
+        Refusal::NotFound { .. } | Refusal::NameTakenSince { .. } => {}
         Refusal::WrongKind { address, .. } | Refusal::OutOfRange { address, .. } => {
             data.address = address.map(|address| address.to_string());
         }
         Refusal::Overlap { with, network, remembered, .. } => {
             // The name of one that is deleted may be another's by now: it is reached by its id.
-            let id = remembered.and_then(|id| id.to_string().parse().ok());
+            let id = remembered.and_then(|network| network.id.to_string().parse().ok());
             let network = id.unwrap_or_else(|| network.clone());
             data.with = Some(OverlapWith { network, cidr: with.to_string() });
+            if remembered.is_some_and(|network| network.purged) {
+                data.retry = Retry::Later;
+            }
         }
         Refusal::PoolOverlap { with, network, .. } => {
             data.with = Some(OverlapWith { network: network.clone(), cidr: with.to_string() });

@@ -1,7 +1,10 @@
 //! What refusals say of what stands in the way is so, and what they say to do can be done.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
+use crate::faulty::Fault;
 use crate::support::{Client, TestServer};
 
 /// The error of a refused request.
@@ -201,4 +204,45 @@ fn what_is_to_be_recorded_is_asked_for_with_address_and_owner() {
     // What else is not there needs no recording.
     let unbind = error(&mut client, "ip.unbind", bind(json!({"owner": "x"})));
     assert!(message(&unbind).contains("ip.list shows what is held"), "{unbind}");
+}
+
+#[test]
+fn a_network_whose_name_was_taken_since_says_what_brings_it_back_and_not_another_name() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let id = client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]}))["id"].clone();
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "w"}));
+    client.ok("network.delete", json!({"network": "lan", "force": true}));
+    client.ok("network.create", json!({"name": "lan"}));
+    let refused = error(&mut client, "network.restore", json!({"network": id}));
+    assert_eq!(refused["data"]["kind"], "already_exists", "{refused}");
+    assert!(message(&refused).starts_with("network `lan` already exists"), "{refused}");
+    assert!(!message(&refused).contains("name another one"), "{refused}");
+    assert!(message(&refused).contains("network.update, or delete it, then restore"), "{refused}");
+    client.ok("network.update", json!({"network": "lan", "set": {"name": "new"}}));
+    assert_eq!(client.ok("network.restore", json!({"network": id}))["name"], "lan");
+}
+
+#[test]
+fn an_overlap_with_a_network_that_is_purged_offers_nobody_to_bring_that_back() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let lan = |name: &str| json!({"name": name, "subnets": [{"cidr": "10.8.0.0/24"}]});
+    let id = client.ok("network.create", lan("gone"))["id"].clone();
+    client.ok("ip.allocate", json!({"network": "gone", "owner": "w"}));
+    // It is closed, and what it holds is on its way.
+    server.store.next([Fault::None, Fault::Hang]);
+    client.send("network.delete", json!({"network": "gone", "purge": true}));
+    let mut other = server.client();
+    let end = Instant::now() + Duration::from_secs(60);
+    let refused = loop {
+        let refused = error(&mut other, "network.create", lan("new"));
+        if refused["data"]["with"]["network"] == id {
+            break refused;
+        }
+        assert!(Instant::now() < end, "{refused}");
+    };
+    assert!(message(&refused).contains("(deleted for good; it was called `gone`)"), "{refused}");
+    assert!(!message(&refused).contains("network.restore"), "{refused}");
+    assert_eq!(refused["data"]["retry"], "later", "{refused}");
 }

@@ -186,7 +186,7 @@ mod tests {
 
     fn listing(id: u128, name: &str) -> Listing {
         let (name, realm) = (name.parse().unwrap(), Name::default_realm());
-        Listing { id: NetworkId(id), name, realm, closed: false, subnets: BTreeMap::new() }
+        Listing { id: NetworkId(id), name, realm, closed: false, purged: false, subnets: BTreeMap::new() }
     }
 
     proptest! {

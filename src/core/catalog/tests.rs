@@ -15,7 +15,7 @@ fn cidr(text: &str) -> Cidr {
 
 fn listing(id: u128, text: &str, prefixes: &[&str]) -> Listing {
     let subnets = (0..).zip(prefixes).map(|(n, prefix)| (SubnetId(id * 100 + n), cidr(prefix))).collect();
-    Listing { id: NetworkId(id), name: name(text), realm: name("default"), closed: false, subnets }
+    Listing { id: NetworkId(id), name: name(text), realm: name("default"), closed: false, purged: false, subnets }
 }
 
 fn closed(listing: Listing) -> Listing {
@@ -61,7 +61,7 @@ fn at(network: &str, prefix: &str) -> Option<(String, String)> {
 fn is_taken(result: Result<(), Refusal>) -> bool {
     match result {
         Ok(()) => false,
-        Err(Refusal::NameTaken { .. }) => true,
+        Err(Refusal::NameTaken { .. } | Refusal::NameTakenSince { .. }) => true,
         Err(other) => panic!("not a taken name: {other:?}"),
     }
 }
@@ -436,7 +436,7 @@ impl Pair {
                 }
                 if listed_at_once {
                     let subnets = subnets.into_iter().collect();
-                    self.put(Listing { id: NetworkId(id), name: text, realm, closed: false, subnets });
+                    self.put(Listing { id: NetworkId(id), name: text, realm, closed: false, purged: false, subnets });
                 } else {
                     self.intend(Intent { network: NetworkId(id), realm, name: Some(text), subnets });
                 }
@@ -524,6 +524,7 @@ impl Pair {
             name: intent.name.clone().unwrap_or_else(|| name("unnamed")),
             realm: intent.realm.clone(),
             closed: intent.name.is_none(),
+            purged: false,
             subnets: BTreeMap::new(),
         };
         let mut listing = self.naive.listings.get(&intent.network).cloned().unwrap_or_else(new);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::deployment::Stage;
 use crate::core::outcome::PoolUsage;
 use crate::core::state::Reservation;
-use crate::core::types::{Claimant, Name, ShardTime, SlotKey, WallTime};
+use crate::core::types::{Claimant, Name, NetworkId, ShardTime, SlotKey, WallTime};
 
 /// Who holds what somebody else wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,15 @@ impl HeldBy {
         let (holder, claimant) = (reservation.holder.clone(), reservation.claimant.clone());
         Self { holder, claimant, since: WallTime(reservation.created_at.0) }
     }
+}
+
+/// A network that is deleted, and keeps its space for what it holds still. Its name may be that of another one by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// Its id.
+    pub id: NetworkId,
+    /// What it holds is being released, and with the last of it the network ends.
+    pub purged: bool,
 }
 
 /// Why there is no room: enough to see it pool by pool.

@@ -17,9 +17,9 @@ use crate::core::disjoint::Disjoint;
 use crate::core::forms::{self, edges};
 use crate::core::network::left::in_use;
 use crate::core::outcome::{Decision, Outcome};
-use crate::core::refusal::{Refusal, members};
+use crate::core::refusal::{Refusal, Remembered, members};
 use crate::core::state::{Dns, EventKind, NetworkConfig, NetworkKind, PoolConfig, SubnetConfig};
-use crate::core::types::{Generation, Name, NetworkId, SubnetId, Version};
+use crate::core::types::{Generation, Name, SubnetId, Version};
 use crate::limits;
 
 /// `subnet.add`.
@@ -211,7 +211,7 @@ fn name_or_cidr(subnet: &SubnetConfig) -> String {
 pub(super) struct Neighbours {
     network: Name,
     /// Its id, where it is deleted and nothing else names it.
-    remembered: Option<NetworkId>,
+    remembered: Option<Remembered>,
     names: BTreeMap<Name, Cidr>,
     /// A subnet is named by its id as well.
     ids: BTreeMap<SubnetId, Cidr>,
@@ -234,7 +234,8 @@ impl Neighbours {
 
     /// None yet, of a network that there is.
     pub(super) fn in_network(config: &NetworkConfig) -> Self {
-        Self { remembered: config.closed.then_some(config.id), ..Self::of_none(&config.name) }
+        let remembered = config.closed.then_some(Remembered { id: config.id, purged: config.purged });
+        Self { remembered, ..Self::of_none(&config.name) }
     }
 
     /// Notes what stands against a subnet here, and adds it where nothing does.
