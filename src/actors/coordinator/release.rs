@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::configure::is_gone;
+use super::locked::is_in_doubt;
 use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes};
 use crate::actors::routes::Route;
@@ -21,7 +22,8 @@ use crate::limits::{BATCH_CHANGES_MAX, RELEASE_RECORDS_MAX};
 
 impl Coordinator {
     /// Lets go in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all. What goes wrong after something was let
-    /// go does not make that undone.
+    /// go does not make that undone: where the rest was certainly not done, it is told what was, and that there may be more. Who asks
+    /// for that is told then what stands in its way.
     pub(super) async fn release(
         &self,
         only: Option<&str>,
@@ -36,6 +38,9 @@ impl Coordinator {
         match ended {
             Ok(more) => Ok(Done::Released { released, more }),
             Err(fault) if released.is_empty() || self.dry_run => Err(fault),
+            Err(fault) if !is_in_doubt(&fault) && !matches!(*fault, Fault::Internal { .. }) => {
+                Ok(Done::Released { released, more: true })
+            }
             Err(fault) => {
                 let done =
                     format!("{} released, which stays so (ask again for the rest)", counted(released.len(), "address"));

@@ -113,7 +113,8 @@ object! { open
     ReleaseAllResult {
         /// What was released.
         released: Vec<HeldAt>,
-        /// There is more; call again.
+        /// There is more, or may be: call again. So it is also where something came in between: the next call is told what, if it
+        /// stands in the way still.
         more: bool,
     }
 }
