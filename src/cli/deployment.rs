@@ -173,8 +173,8 @@ pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit
     let name = ask.text("deployment").unwrap_or_default();
     let applied = method == "deployment.apply" && !change.dry_run;
     // A repeat of a plan that is not ended yet keeps all as well.
-    let is_settled = applied && keeps_all(&result) && is_settled(session, name).await;
-    session.say(&words(name, &result, applied, is_settled));
+    let is_left = if applied && keeps_all(&result) { left_of(session, name, &result).await } else { Left::Plan };
+    session.say(&words(name, &result, applied, &is_left));
     doubted.filter(|_| applied).iter().for_each(|words| session.say(words));
     Ok(Exit::Success)
 }
@@ -186,10 +186,44 @@ fn keeps_all(result: &Value) -> bool {
     states.all(|state| matches!(state, "kept" | "none")) && list(result, "obsolete").next().is_none()
 }
 
-/// Is nothing uncommitted, so that no plan is to be ended? False where nobody knows.
-async fn is_settled(session: &mut Session, name: &str) -> bool {
-    let found = session.call("deployment.get", json!({"deployment": name})).await;
-    found.is_ok_and(|found| found.get("plan").is_some() && found.get("uncommitted_since").is_none())
+/// What is left to commit or to revert behind an apply.
+enum Left {
+    /// The plan.
+    Plan,
+    /// Only what the plan noted, as sentences: nothing was granted, promised or made obsolete.
+    Notes(Vec<String>),
+    /// Nothing.
+    Nothing,
+}
+
+/// Behind an apply that keeps all: is anything uncommitted? The plan where nobody knows.
+async fn left_of(session: &mut Session, name: &str, applied: &Value) -> Left {
+    let Ok(found) = session.call("deployment.get", json!({"deployment": name})).await else { return Left::Plan };
+    if found.get("plan").is_none() || found.get("uncommitted_since").is_some() {
+        return Left::Plan;
+    }
+    let notes = notes_of(applied, &found);
+    if notes.is_empty() { Left::Nothing } else { Left::Notes(notes) }
+}
+
+/// What the commit of a plan that changed nothing does all the same. What stands so behind a commit would have been changed by the
+/// apply: a lease of what is kept would have ended, and what is transient and not listed would be obsolete.
+fn notes_of(applied: &Value, found: &Value) -> Vec<String> {
+    let listed: Vec<&Value> = list(applied, "instances").map(|instance| &instance["id"]).collect();
+    let missed = list(found, "instances").filter(|instance| !listed.contains(&&instance["id"]));
+    let missed =
+        missed.flat_map(|instance| list(instance, "reservations")).filter(|held| held["transient"] == true).count();
+    let kept = list(applied, "instances").flat_map(|instance| list(instance, "networks"));
+    let leased = kept.filter(|slot| slot["state"] == "kept" && slot["reservation"].get("expires_at").is_some()).count();
+    let mut notes = Vec::new();
+    if leased > 0 {
+        notes.push(format!("what is kept with a lease ({}) is kept for good then", counted(leased, "reservation")));
+    }
+    if missed > 0 {
+        let missed = counted(missed, "reservation");
+        notes.push(format!("what is transient and not listed ({missed}) is let go with the next deploy behind it"));
+    }
+    notes
 }
 
 /// The params that a text holds.
@@ -222,7 +256,7 @@ pub fn parse(text: &str, form: Form) -> Result<Map<String, Value>, String> {
 }
 
 /// What became of the wishes, in a line; and the commands that end the plan.
-fn words(name: &str, result: &Value, applied: bool, is_settled: bool) -> String {
+fn words(name: &str, result: &Value, applied: bool, is_left: &Left) -> String {
     let slots: Vec<&Value> = list(result, "instances").flat_map(|instance| list(instance, "networks")).collect();
     let of = |state: &str| slots.iter().filter(|slot| slot["state"] == state).count();
     let counts = ["new", "promised", "kept"].map(|state| (of(state), state));
@@ -234,12 +268,16 @@ fn words(name: &str, result: &Value, applied: bool, is_settled: bool) -> String 
         return format!("{counts}; nothing was changed");
     };
     let instances = counted(list(result, "instances").count(), "instance");
-    if is_settled {
-        return format!("plan {plan} of {instances}: {counts}; nothing is left to commit or to revert");
-    }
+    let all_the_same = match is_left {
+        Left::Nothing => {
+            return format!("plan {plan} of {instances}: {counts}; nothing is left to commit or to revert");
+        }
+        Left::Notes(notes) => format!("; commit it all the same: {}", notes.join("; ")),
+        Left::Plan => String::new(),
+    };
     let ends = format!("{} --plan {plan}", shell(name));
     let lines = [
-        format!("plan {plan} of {instances}: {counts}"),
+        format!("plan {plan} of {instances}: {counts}{all_the_same}"),
         format!("once they use what is theirs now: `allod deployment commit {ends}`"),
         format!("to take it back: `allod deployment revert {ends}`"),
     ];

@@ -58,3 +58,29 @@ fn what_instances_swap_is_told_by_the_commit_and_by_the_revert_that_undoes_it() 
     assert_eq!(whole, "this moved:\nADDRESS NETWORK WHAT\n10.20.0.10 lan a → b\n10.20.0.11 lan b → a\n");
     server.stop();
 }
+
+/// Of such a plan the next deploy, and a lease, must know whether it was committed.
+#[test]
+fn a_plan_that_only_noted_something_is_to_be_committed_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("data"));
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.20.0.0/24"]);
+    let wishes = file(directory.path(), "cy.yaml", &[("a", "10.20.0.10")]);
+    server.allod_ok(&["ip", "claim", "lan", "10.20.0.10", "--owner", "a", "--scope", "cy", "--ttl", "1h"]);
+    let words = |said: &str| said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (plan, said) = apply(&server, &wishes);
+    let leased = "1 kept; commit it all the same: what is kept with a lease (1 reservation) is kept for good then";
+    assert!(words(&said).contains(leased) && said.contains("deployment revert cy"), "{said}");
+    ends(&server, "deployment commit cy", &plan);
+    let (_, said) = apply(&server, &wishes);
+    assert!(said.ends_with(": 1 kept; nothing is left to commit or to revert\n"), "{said}");
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "c", "--scope", "cy", "--transient"]);
+    let (plan, said) = apply(&server, &wishes);
+    let missed = "1 kept; commit it all the same: what is transient and not listed (1 reservation) is let go with the next deploy";
+    assert!(words(&said).contains(missed) && said.contains("deployment commit cy"), "{said}");
+    assert_eq!(apply(&server, &wishes), (plan.clone(), said), "the same plan");
+    ends(&server, "deployment commit cy", &plan);
+    let (_, said) = apply(&server, &wishes);
+    assert!(said.contains("1 kept, 1 obsolete\n"), "{said}");
+    server.stop();
+}
