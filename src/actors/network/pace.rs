@@ -4,9 +4,11 @@
 //! One message may bring a thousand requests. As a rule they take a millisecond together, and are worth most as one unit. But
 //! one that looks through thousands of pools, or asks for many addresses, takes as long as hundreds of others, and nobody
 //! knows before. So the clock says when it is enough: it is looked at behind whatever may take long, and behind many that
-//! do not.
+//! do not. It is that of the runtime: where its time is somebody else's (the simulation), so is this.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::core::command::{Command, Wish};
 use crate::core::state::NetworkConfig;

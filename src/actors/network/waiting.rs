@@ -19,10 +19,11 @@
 //! Review notes: is every waiter answered in every path? Does a new path that applies steps end in serving who waits?
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::prelude::*;
 use compact_str::CompactString;
+use tokio::time::Instant;
 
 use super::messages::{GiveAway, GiveUp, ServeWaiters, Several};
 use super::pace::{PERHAPS_LONG, Pace};

@@ -32,9 +32,9 @@ impl NetworkActor {
             self.deferred.push_front(Deferred::Work(work));
             return self.reload(ctx);
         }
-        let (begun, there) = (Instant::now(), work.items.len());
-        let mut pace = Pace::new(begun);
-        self.shared.metrics.queue_seconds.observe((begun - work.received).as_secs_f64());
+        let there = work.items.len();
+        let mut pace = Pace::new(tokio::time::Instant::now());
+        self.shared.metrics.queue_seconds.observe(work.received.elapsed().as_secs_f64());
         let misnamed = work.by_name && work.route.name.as_ref() != Some(&self.network.config().name);
         let health = self.shared.store.health();
         let mut unit = Staging::new(Some(work.outlet.clone()), work.items.len());
@@ -67,7 +67,7 @@ impl NetworkActor {
             }
             let moment = command::Context { entropy: self.draws.draw(), ..moment };
             let Some(weight) = self.one(item, moment, &mut unit, ctx) else { break };
-            if pace.is_enough_after(weight, Instant::now) {
+            if pace.is_enough_after(weight, tokio::time::Instant::now) {
                 break;
             }
             if unit.changes >= UNIT_CHANGES_MAX || unit.bytes >= UNIT_BYTES_MAX {
