@@ -37,23 +37,11 @@ impl Network {
         });
         let Settled { released, decided, earlier } =
             if ask.revert { revert(ask, &all, &mut draft)? } else { commit(ask, &all, &mut draft)? };
-        let open = |held: &Reservation| {
-            let taken_back = || held.planned.as_ref().and_then(|planned| planned.revived).map(|(plan, _)| plan);
-            // What a revert could not make current again is at its end.
-            let by_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
-            let is_left = by_it && ask.was_reverted(&held.holder.owner);
-            !ask.covers(&held.holder.owner)
-                && (held.obsolete.is_some() && !is_left
-                    || held.leaving().is_some()
-                    || granted_by(held, ask.plan) && !ask.was_committed(&held.holder.owner)
-                    || ask.revert && taken_back() == Some(ask.plan))
-        };
-        // What becomes obsolete by a promise that was kept is not covered: then its own commit is to come.
-        let still_open = all.iter().filter(|(address, held)| open(held) && !decided.contains(address));
-        let left = still_open.count() as u64 + draft.displaced;
+        let left = left_open(self, ask, &all, &decided) + draft.displaced;
         // Whoever waits for what is promised to him is meant also where he holds nothing yet.
         let takers = all.iter().filter_map(|(_, held)| Some(&held.promise()?.owner));
-        instances.extend(takers.filter(|owner| ask.names(owner)).cloned());
+        let missing = self.holdings.broken(&ask.scope).map(|(_, _, promise)| &promise.owner);
+        instances.extend(takers.chain(missing).filter(|owner| ask.names(owner)).cloned());
         Ok(self.and_vanish(draft, Outcome::Settled { released, left, earlier, instances }))
     }
 }
@@ -81,6 +69,30 @@ impl Network {
 }
 
 fn granted_by(held: &Reservation, plan: u64) -> bool {
+/// About how much of those that are not covered is to be decided still. `decided`: what went with the others, or stays for good.
+///
+/// As long as there is any the plan is not at its end: what ends by itself then (a lease) would be lost in silence, although
+/// every instance was committed.
+fn left_open(network: &Network, ask: &Settle, all: &[Holding<'_>], decided: &BTreeSet<Address>) -> u64 {
+    let open = |held: &Reservation| {
+        let taken_back = held.planned.as_ref().and_then(|planned| planned.revived).map(|(plan, _)| plan);
+        // What a revert could not make current again is at its end.
+        let by_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
+        let is_left = by_it && ask.was_reverted(&held.holder.owner);
+        held.obsolete.is_some() && !is_left
+            || held.leaving().is_some()
+            || granted_by(held, ask.plan) && !ask.was_committed(&held.holder.owner)
+            || taken_back == Some(ask.plan)
+            || is_kept_by(held, ask.plan) && held.lease.is_some()
+    };
+    // What becomes obsolete by a promise that was kept is not covered: then its own commit is to come.
+    let others = all.iter().filter(|(address, held)| !ask.covers(&held.holder.owner) && !decided.contains(address));
+    let open = others.filter(|(_, held)| open(held)).count();
+    // Who was promised what was declined holds nothing that could tell of it.
+    let without = missing(network, ask).filter(|(_, owner)| !ask.covers(owner)).count();
+    (open + without) as u64
+}
+
     held.granted_by.map(NonZeroU64::get) == Some(plan)
 }
 
@@ -154,7 +166,7 @@ fn keeps_promises(
         );
         return Err(conflict(ask, problem));
     }
-    match misses_it(network, ask) {
+    match missing(network, ask).find(|(_, owner)| ask.covers(owner)) {
         None => Ok(()),
         Some((address, owner)) => {
             let problem = format!(
@@ -167,14 +179,14 @@ fn keeps_promises(
     }
 }
 
-/// What was declined although it was promised to a covered instance that has nothing in its place.
-fn misses_it(network: &Network, ask: &Settle) -> Option<(Address, Owner)> {
-    let mut broken = network.holdings.broken(&ask.scope).filter(|(_, _, promise)| {
+/// What was declined although it was promised, and to which instance that has nothing in its place.
+fn missing<'a>(network: &'a Network, ask: &'a Settle) -> impl Iterator<Item = (Address, &'a Owner)> {
+    let broken = network.holdings.broken(&ask.scope).filter(|(_, _, promise)| {
         let taker = promise.taker(&ask.scope);
         let has_it = || network.holdings.slot(&taker).is_some() || network.holdings.is_promised(&taker);
-        ask.covers(&promise.owner) && !ask.was_reverted(&promise.owner) && !has_it()
+        !ask.was_reverted(&promise.owner) && !has_it()
     });
-    broken.next().map(|(address, _, promise)| (address, promise.owner.clone()))
+    broken.map(|(address, _, promise)| (address, &promise.owner))
 }
 
 /// It is the latest plan, and cannot end so because of a promise.

@@ -7,6 +7,7 @@ mod ends;
 mod large;
 mod let_go;
 mod limits;
+mod parts;
 mod plans;
 mod promises;
 mod refusals;

@@ -76,6 +76,19 @@ impl PlanEnd<'_> {
         Refusal::PlanConflict { deployment, problem, expected: self.plan, actual, hindrance }
     }
 
+    /// How the plan has ended once it was ended for some instances, if nothing is left of it. The last of many such ends it as one
+    /// for all would; where some were committed and some reverted, in whichever order, it is committed: then the commit that
+    /// closes a deploy finds it so.
+    fn stage_by_parts(&self, after: &Deployment, decided: &DecidedEnd) -> Option<Stage> {
+        match self.stage() {
+            _ if decided.left > 0 => None,
+            // Ids that are not there take nothing back.
+            Stage::Reverted if after.settled.is_empty() => None,
+            Stage::Reverted if after.settled.iter().any(|settled| !settled.reverted) => Some(Stage::Committed),
+            stage => Some(stage),
+        }
+    }
+
     /// The record once the networks' parts are durable.
     ///
     /// # Errors
@@ -83,9 +96,9 @@ impl PlanEnd<'_> {
     fn record_after(&self, record: &Deployment, decided: &DecidedEnd) -> Result<Deployment, Refusal> {
         let mut after = record.clone();
         after.settle(&decided.instances, self.revert)?;
-        // The last of many partial ones ends the plan as one for all would.
-        if self.instances.is_none() || decided.left == 0 {
-            after.stage = self.stage();
+        let ends = if self.instances.is_none() { Some(self.stage()) } else { self.stage_by_parts(&after, decided) };
+        if let Some(stage) = ends {
+            after.stage = stage;
             // What an earlier plan left, which was never committed, waits for its commit still.
             after.uncommitted_since = after.uncommitted_since.filter(|_| decided.earlier);
         }

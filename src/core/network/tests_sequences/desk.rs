@@ -238,9 +238,10 @@ impl World {
             book.settled.extend(instances.iter().map(|owner| (owner.clone(), revert)));
         }
         check_released(&seen, &now, &ask, &released);
-        let over = some.is_none() || left == 0;
+        let over = some.is_none() || left == 0 && !(revert && book.settled.is_empty());
         if over {
-            book.stage = if revert { Stage::Reverted } else { Stage::Committed };
+            let mixed = some.is_some() && book.settled.values().any(|reverted| !*reverted);
+            book.stage = if revert && !mixed { Stage::Reverted } else { Stage::Committed };
         }
         if open && !book.touched {
             self.check_ended(&book, &now, &ask, over);

@@ -1,0 +1,124 @@
+//! Plans that are ended for one instance after the other: when they are at their end, and how they ended then.
+
+use serde_json::{Value, json};
+
+use super::{Deployment, is, named, slots};
+use crate::support::{Client, TestServer};
+
+/// Kind of the refusal to end a plan, and what it says.
+fn not_ended(shop: &mut Deployment<'_>, method: &str, plan: &Value, instances: Option<&[&str]>) -> (Value, String) {
+    let mut params = json!({"deployment": shop.name, "plan": plan["plan"]});
+    if let Some(instances) = instances {
+        params["instances"] = json!(instances);
+    }
+    let error = shop.client.call(method, params)["error"].clone();
+    (error["data"]["kind"].clone(), error["message"].as_str().unwrap_or_default().to_owned())
+}
+
+fn is_open(shop: &mut Deployment<'_>) -> bool {
+    shop.get()["uncommitted_since"].is_string()
+}
+
+/// `a` holds .5 with a lease, and the plan keeps that; `b` is new.
+fn kept_with_a_lease<'a>(client: &'a mut Client) -> (Deployment<'a>, Value) {
+    let leased = json!({"network": "lan", "address": "10.0.0.5", "owner": "a", "scope": "shop", "ttl_seconds": 10});
+    client.ok("ip.claim", leased);
+    let mut shop = Deployment::of(client, "shop");
+    let plan = shop.apply(&named(&[("a", "10.0.0.5"), ("b", "10.0.0.6")]));
+    assert_eq!(slots(&plan), [is("kept", "5"), is("new", "6")]);
+    (shop, plan)
+}
+
+/// The end of the lease is something to be decided about.
+#[test]
+fn what_a_plan_keeps_is_held_for_good_also_where_its_instance_is_committed_last() {
+    for method in ["deployment.commit", "deployment.revert"] {
+        for closing in [Some(&["a"][..]), None] {
+            let server = TestServer::new();
+            let mut client = server.with_lan();
+            let (mut shop, plan) = kept_with_a_lease(&mut client);
+            shop.settle(method, &plan, Some(&["b"]));
+            assert!(is_open(&mut shop), "{method} of the other one");
+            assert!(shop.settle("deployment.commit", &plan, closing).is_empty());
+            assert!(!is_open(&mut shop));
+            server.clock.advance_ms(20_000);
+            assert_eq!(shop.held("a").0, ["10.0.0.5"], "{method} of the other one, {closing:?}");
+        }
+    }
+}
+
+#[test]
+fn an_id_that_is_not_there_takes_no_plan_back() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.5")]));
+    shop.commit(&first);
+    let next = shop.apply(&json!([
+        {"id": "a", "networks": [{"network": "lan", "address": "10.0.0.5"}]},
+        {"id": "without", "networks": []},
+    ]));
+    assert_ne!(next["plan"], first["plan"]);
+    assert!(shop.settle("deployment.revert", &next, Some(&["nobody"])).is_empty());
+    assert!(shop.commit(&next).is_empty());
+}
+
+/// It advises to commit the others: that does not make it true that everybody has what was promised.
+#[test]
+fn a_promise_that_was_declined_is_told_also_once_the_others_were_ended() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    for (method, is_undone) in [("deployment.commit", false), ("deployment.revert", true)] {
+        let mut shop = Deployment::of(&mut client, "shop");
+        let first = shop.apply(&named(&[("b", "10.0.0.6")]));
+        shop.commit(&first);
+        let next = shop.apply(&named(&[("a", "10.0.0.6"), ("b", "10.0.0.7")]));
+        let decline = json!({"network": "lan", "address": "10.0.0.6", "scope": "shop", "owner": "b"});
+        shop.client.ok("ip.decline", decline);
+        shop.settle(method, &next, Some(&["b"]));
+        assert!(shop.get()["hindrance"].is_string() && is_open(&mut shop), "{method}");
+        let (kind, message) = not_ended(&mut shop, "deployment.commit", &next, None);
+        assert_eq!(kind, "conflict");
+        assert!(message.contains("instance `a` was to have 10.0.0.6"), "{message}");
+        // Whom it was promised to is taken back like any other.
+        assert!(shop.settle("deployment.revert", &next, Some(&["a"])).is_empty());
+        assert!(!is_open(&mut shop) && shop.get().get("hindrance").is_none());
+        let repeat = shop.client.call("deployment.revert", json!({"deployment": "shop", "plan": next["plan"]}));
+        assert_eq!(repeat["result"].is_object(), is_undone, "{repeat}");
+        shop.client.ok("deployment.delete", json!({"deployment": "shop"}));
+        server.clock.advance_ms(86_401_000);
+    }
+}
+
+#[test]
+fn a_plan_of_which_some_was_committed_and_some_reverted_is_committed_whichever_came_first() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let ends = [("deployment.commit", &["a"][..]), ("deployment.revert", &["b"][..])];
+    for ends in [ends, [ends[1], ends[0]]] {
+        let mut shop = Deployment::of(&mut client, "shop");
+        let plan = shop.apply(&named(&[("a", "10.0.0.5"), ("b", "10.0.0.6")]));
+        for (method, instances) in ends {
+            shop.settle(method, &plan, Some(instances));
+        }
+        assert!(shop.commit(&plan).is_empty(), "{ends:?}: the commit that closes it has nothing to do");
+        assert_eq!((shop.held("a").0.len(), shop.held("b").0.len(), is_open(&mut shop)), (1, 0, false));
+        shop.client.ok("deployment.delete", json!({"deployment": "shop"}));
+    }
+}
+
+#[test]
+fn a_plan_of_which_the_others_were_committed_is_not_over_while_what_it_took_back_can_be_reverted() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.5")]));
+    shop.commit(&first);
+    shop.apply(&named(&[("b", "10.0.0.6")]));
+    let back = shop.apply(&named(&[("a", "10.0.0.5"), ("b", "10.0.0.6"), ("c", "10.0.0.7")]));
+    assert_eq!(slots(&back), [is("kept", "5"), is("kept", "6"), is("new", "7")]);
+    shop.settle("deployment.commit", &back, Some(&["b", "c"]));
+    assert!(is_open(&mut shop));
+    assert!(shop.settle("deployment.revert", &back, Some(&["a"])).is_empty());
+    assert_eq!(shop.held("a"), (vec![], vec!["10.0.0.5".into()]), "as the plan before left it");
+}
