@@ -4,7 +4,8 @@
 //! what was released or renewed meanwhile stays so. Nobody is left with none by a promise: who waits for an address whose
 //! holder was reverted keeps its own. And no promise ends in silence, as long as anything is left that tells of it: where what was promised cannot come any more (it was
 //! declined, its subnet moved, the network is deleted), a commit that covers who waits for it is refused, and so is a revert
-//! that takes from who was committed already what he let his own go for.
+//! that would leave with nothing who was committed already and waits for his address. Nor does a plan that is ended for one
+//! instance after the other end while anything of an instance is undecided, or one misses what was declined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -320,47 +321,37 @@ fn revert(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
     let mut rest = without_the_plan(ask, rest, draft);
     revive(ask, &given, &mut rest, draft);
     let decided = end_vain_waits(ask, &mut rest);
-    leaves_nobody_without(ask, all, &rest, draft)?;
+    leaves_nobody_without(ask, all, (&rest, &given), draft)?;
     let earlier = write_what_stays(ask, rest, draft);
     Ok(Settled { released, decided, earlier })
 }
 
-/// Who was committed by himself and let his own go for what was promised to him is not left with nothing, now that it would not
-/// come: what he let go is another one's, who was committed, too.
-fn leaves_nobody_without<'a>(
+/// Who was committed by himself and has nothing until what was promised to him comes is not left so, now that it would not come:
+/// he had nothing before, or what he let go is another one's, who was committed, too. `given`: slots that got theirs back.
+fn leaves_nobody_without(
     ask: &Settle,
-    all: &'a [Holding<'_>],
-    staying: &'a [Staying<'_>],
+    all: &[Holding<'_>],
+    (staying, given): (&[Staying<'_>], &BTreeSet<SlotKey>),
     draft: &Draft<'_>,
 ) -> Result<(), Refusal> {
     let network = draft.network;
-    // All are of one scope. Looked up only where somebody gave his own: few plans end so.
-    let promised = |held: &'a Reservation| held.promise().map(|promise| (&promise.owner, &promise.slot));
-    let look = || {
-        let waited_for: BTreeSet<(&Owner, &Slot)> = staying.iter().filter_map(|(_, after)| promised(after)).collect();
-        let mut gives: BTreeMap<(&Owner, &Slot), (Address, &Reservation)> = BTreeMap::new();
-        for (address, held) in all {
-            if let Some(slot) = promised(held) {
-                gives.entry(slot).or_insert((*address, held));
-            }
-        }
-        (waited_for, gives)
+    // Looked up only where somebody waits so: few plans end like that.
+    let look = || -> BTreeSet<SlotKey> {
+        staying.iter().filter_map(|(_, after)| Some(taker_of(after, after.promise()?))).collect()
     };
-    let mut looked = None;
-    for (_, has) in all.iter().filter(|_| !network.config.closed) {
-        let back = has.planned.as_ref().and_then(|planned| planned.back.as_ref());
-        let Some(back) = back.filter(|back| back.plan == ask.plan && !ask.covers(&has.holder.owner)) else { continue };
-        if network.holdings.slot(&taker_of(has, back)).is_some() {
+    let mut still_promised = None;
+    for (address, held) in all.iter().filter(|_| !network.config.closed) {
+        let Some(promise) = held.promise().filter(|promise| ask.was_committed(&promise.owner)) else { continue };
+        let taker = taker_of(held, promise);
+        let has_it = network.holdings.slot(&taker).is_some() || given.contains(&taker);
+        if has_it || still_promised.get_or_insert_with(look).contains(&taker) {
             continue;
         }
-        let (waited_for, gives) = looked.get_or_insert_with(look);
-        let giver = (&back.owner, &back.slot);
-        let Some((address, held)) = gives.get(&giver).filter(|_| !waited_for.contains(&giver)) else { continue };
         let problem = format!(
             "plan {} is the latest, but instance `{}` was committed, and has nothing in network `{}` until {address} comes to it, \
              which instance `{}` lets go; commit that one, too, or, where that is refused, apply what is wished now, or delete the \
              deployment",
-            ask.plan, back.owner, network.config.name, held.holder.owner
+            ask.plan, promise.owner, network.config.name, held.holder.owner
         );
         return Err(conflict(ask, problem));
     }

@@ -90,6 +90,26 @@ fn a_promise_that_was_declined_is_told_also_once_the_others_were_ended() {
     }
 }
 
+/// It let nothing go for it: it is new.
+#[test]
+fn a_revert_that_would_leave_a_newcomer_that_was_committed_with_nothing_is_refused() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("b", "10.0.0.6")]));
+    shop.commit(&first);
+    let next = shop.apply(&named(&[("a", "10.0.0.6"), ("b", "10.0.0.7")]));
+    assert_eq!(slots(&next), [is("promised", "6"), is("new", "7")]);
+    assert!(shop.settle("deployment.commit", &next, Some(&["a"])).is_empty());
+    for instances in [None, Some(&["b"][..])] {
+        let (kind, message) = not_ended(&mut shop, "deployment.revert", &next, instances);
+        assert_eq!(kind, "conflict", "{instances:?}: {message}");
+        assert!(message.contains("instance `a`") && message.contains("until 10.0.0.6 comes"), "{message}");
+    }
+    assert!(shop.commit(&next).is_empty());
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.6".into()], vec!["10.0.0.7".into()]));
+}
+
 #[test]
 fn a_plan_of_which_some_was_committed_and_some_reverted_is_committed_whichever_came_first() {
     let server = TestServer::new();

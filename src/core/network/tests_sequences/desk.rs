@@ -262,7 +262,8 @@ impl World {
                     let own = |held: &Reservation| (&held.holder.owner, &held.holder.slot) == (&to.owner, &to.slot);
                     !seen.iter().any(|((of, _), held)| of == at && own(held) && held.obsolete.is_none())
                 };
-                back.is_some_and(|back| book.settled.get(&back.owner) == Some(&false) && is_empty(back))
+                let waits = |to: &Promise| book.settled.get(&to.owner) == Some(&false) && is_empty(to);
+                [back, has.promise()].into_iter().flatten().any(waits)
             })
         };
         let cannot_come = || book.touched && seen.iter().any(|(at, held)| waits_in_vain(seen, *at, held, ask));
