@@ -69,7 +69,6 @@ impl Network {
     }
 }
 
-fn granted_by(held: &Reservation, plan: u64) -> bool {
 /// About how much of those that are not covered is to be decided still. `decided`: what went with the others, or stays for good.
 ///
 /// As long as there is any the plan is not at its end: what ends by itself then (a lease) would be lost in silence, although
@@ -94,6 +93,7 @@ fn left_open(network: &Network, ask: &Settle, all: &[Holding<'_>], decided: &BTr
     (open + without) as u64
 }
 
+fn granted_by(held: &Reservation, plan: u64) -> bool {
     held.granted_by.map(NonZeroU64::get) == Some(plan)
 }
 
@@ -158,12 +158,25 @@ fn keeps_promises(
             (gives().count() as u64, gives().take(STANDING_FIRST_MAX).map(|(address, _)| *address).collect());
         return Err(Refusal::Guarded { problem, count, first });
     }
-    if let Some((address, held)) = covered().find(|(address, _)| stranded.contains(address)) {
+    let mut vain = covered().filter(|(address, _)| stranded.contains(address));
+    let broken = || network.holdings.broken(&ask.scope).filter(|_| !stranded.is_empty());
+    let declined: BTreeMap<SlotKey, Address> =
+        broken().map(|(address, _, promise)| (promise.taker(&ask.scope), address)).collect();
+    // Some wait in vain only because another one does: what that one misses is told.
+    let told = vain.clone().find(|(_, held)| declined.contains_key(&held.holder)).or_else(|| vain.next());
+    if let Some((address, held)) = told {
+        let (holder, name) = (&held.holder, &network.config.name);
+        let what = match declined.get(holder) {
+            Some(at) => format!("{at} of network `{name}` in place of {address}, and {at} was declined"),
+            None => format!(
+                "another address of network `{name}` in place of {address}, and that one was declined, or its subnet was moved, or \
+                 its holder keeps it"
+            ),
+        };
         let problem = format!(
-            "plan {} is the latest, but a promise of it cannot come: instance `{}` was to have another address in place of {address} \
-             of network `{}`, which was declined, or its subnet was moved; apply what is wished now, or delete the deployment (a \
-             revert can be refused, too, where somebody was committed already)",
-            ask.plan, held.holder.owner, network.config.name
+            "plan {} is the latest, but a promise of it cannot come: instance `{}` was to have {what}; apply what is wished now, or \
+             revert (which is refused, too, where it would leave with nothing who was committed already)",
+            ask.plan, holder.owner
         );
         return Err(conflict(ask, problem));
     }

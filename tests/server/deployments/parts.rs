@@ -142,3 +142,23 @@ fn a_plan_of_which_the_others_were_committed_is_not_over_while_what_it_took_back
     assert!(shop.settle("deployment.revert", &back, Some(&["a"])).is_empty());
     assert_eq!(shop.held("a"), (vec![], vec!["10.0.0.5".into()]), "as the plan before left it");
 }
+
+/// Two swap, and what one of them was to get is declined: that is the address that is told, and a revert goes.
+#[test]
+fn who_is_told_that_a_promise_cannot_come_is_told_which_address_was_declined() {
+    for (declined, owner, other) in [("10.0.0.6", "b", "10.0.0.5"), ("10.0.0.5", "a", "10.0.0.6")] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        let mut shop = Deployment::of(&mut client, "shop");
+        let first = shop.apply(&named(&[("a", "10.0.0.5"), ("b", "10.0.0.6")]));
+        shop.commit(&first);
+        let swap = shop.apply(&named(&[("a", "10.0.0.6"), ("b", "10.0.0.5")]));
+        let decline = json!({"network": "lan", "address": declined, "scope": "shop", "owner": owner});
+        shop.client.ok("ip.decline", decline);
+        let (_, message) = not_ended(&mut shop, "deployment.commit", &swap, None);
+        let said = format!("was to have {declined} of network `lan` in place of {other}, and {declined} was declined");
+        assert!(message.contains(&said) && message.contains("or revert"), "{message}");
+        shop.revert(&swap);
+        assert!(!is_open(&mut shop));
+    }
+}
