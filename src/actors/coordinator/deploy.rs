@@ -20,13 +20,14 @@ mod length;
 mod record;
 mod settle;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use self::record::Conclusion;
+use super::configure::is_gone;
 use super::joint::{Holds, NotHeld, rank, seen_of};
 use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes};
@@ -103,6 +104,8 @@ struct Wished {
     named: Option<Name>,
     wishes: Vec<DeployWish>,
     lists: Vec<StaticList>,
+    /// The request names it. Otherwise the deployment only holds something there.
+    is_named: bool,
 }
 
 impl Wished {
@@ -130,9 +133,10 @@ struct AllWished {
 impl AllWished {
     /// What is answered where one of them was not to be had: where it is gone, or called otherwise by now, as where it was never
     /// found.
-    fn not_held(self, fault: Fault, at: usize) -> Box<Fault> {
+    fn not_held(self, fault: Fault, network: NetworkId) -> Box<Fault> {
+        let wished = self.networks.iter().find(|wished| wished.route.id == network);
         let refused = match fault {
-            Fault::Refused(refusal) => of_first_wish(&self.networks[at].wishes, refusal),
+            Fault::Refused(refusal) => of_first_wish(wished.map_or(&[], |wished| &wished.wishes), refusal),
             fault => return Box::new(fault),
         };
         self.missing.filter(|(place, _)| *place < refused.0).unwrap_or(refused).1
@@ -149,6 +153,9 @@ fn of_first_wish(wishes: &[DeployWish], refusal: Refusal) -> (usize, Box<Fault>)
         None => (0, refusal.into()),
     }
 }
+
+/// The networks that a request names, and by which name where it is not by their id.
+type Names = HashMap<NetworkId, Option<Name>>;
 
 /// What networks decided about one plan.
 struct Decided {
@@ -184,6 +191,33 @@ impl Coordinator {
         Ok(found)
     }
 
+    /// Holds networks, in order of their ids, without those that ended since they were found: they hold nothing of the deployment
+    /// any more. One that the request names is to be there, and to be called so. Otherwise tells which is not to be had.
+    async fn hold_what_is_there(
+        &self,
+        mut routes: Vec<Arc<Route>>,
+        names: &Names,
+    ) -> Result<Holds, (Box<Fault>, NetworkId)> {
+        loop {
+            let called: Vec<Option<Name>> = routes.iter().map(|route| names.get(&route.id)?.clone()).collect();
+            let NotHeld { fault, at, holds } = match Holds::in_turn(&self.shared, &routes, &called, None).await {
+                Ok(holds) => return Ok(holds),
+                Err(not_held) => not_held,
+            };
+            drop(holds);
+            let network = routes[at].id;
+            if !is_gone(&fault) || names.contains_key(&network) {
+                return Err((fault, network));
+            }
+            // Only once that is durable: if it came back, so would what it held.
+            match self.ask_item(&routes[at], self.item(Command::Show, false)).await {
+                Err(fault) if is_gone(&fault) => drop(routes.remove(at)),
+                Err(fault) => return Err((fault, network)),
+                Ok(_) => {}
+            }
+        }
+    }
+
     /// `deployment.plan` and `deployment.apply`.
     pub(super) async fn deploy(&self, order: DeployOrder) -> Outcomes {
         let seat = self.seat(&order.name).await?;
@@ -191,14 +225,14 @@ impl Coordinator {
         let routes: Vec<Arc<Route>> = wished.networks.iter().map(|network| Arc::clone(&network.route)).collect();
         self.together(&routes, "deployment")?;
         let seen = seen_of(&routes);
-        let names: Vec<Option<Name>> = wished.networks.iter().map(|network| network.named.clone()).collect();
-        let holds = match Holds::in_turn(&self.shared, &routes, &names, None).await {
+        let named = wished.networks.iter().filter(|network| network.is_named);
+        let names: Names = named.map(|network| (network.route.id, network.named.clone())).collect();
+        let holds = match self.hold_what_is_there(routes, &names).await {
             Ok(holds) => holds,
-            Err(NotHeld { fault, at, holds }) => {
-                drop(holds);
-                return Err(self.seen_durably(seen, wished.not_held(*fault, at)).await);
-            }
+            Err((fault, network)) => return Err(self.seen_durably(seen, wished.not_held(*fault, network)).await),
         };
+        let there: HashSet<NetworkId> = holds.routes().iter().map(|route| route.id).collect();
+        wished.networks.retain(|network| there.contains(&network.route.id));
         self.begin()?;
         let before = seat.known.record.as_ref();
         let wall = self.shared.clock.wall();
@@ -295,6 +329,7 @@ impl Coordinator {
                 named: None,
                 wishes: Vec::new(),
                 lists: Vec::new(),
+                is_named: true,
             });
             if network.route.is_called(&part.network) {
                 network.named.clone_from(&network.route.name);
@@ -306,7 +341,7 @@ impl Coordinator {
         }
         for (id, (route, name)) in held {
             let (named, wishes, lists) = (None, Vec::new(), Vec::new());
-            networks.entry(id).or_insert_with(|| Wished { route, name, named, wishes, lists });
+            networks.entry(id).or_insert_with(|| Wished { route, name, named, wishes, lists, is_named: false });
         }
         Ok(AllWished { networks: networks.into_values().collect(), missing })
     }

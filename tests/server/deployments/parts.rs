@@ -162,3 +162,40 @@ fn who_is_told_that_a_promise_cannot_come_is_told_which_address_was_declined() {
         assert!(!is_open(&mut shop));
     }
 }
+
+/// The request names no network that ends, or wishes something of one that is there: there is nothing to refuse.
+#[test]
+fn a_network_that_ends_meanwhile_of_which_nothing_is_asked_stands_in_no_ones_way() {
+    let server = TestServer::new();
+    let (mut client, mut other) = (server.client(), server.client());
+    for round in 0..96 {
+        let (name, gone, stays) = (format!("shop{round}"), format!("gone{round}"), format!("stays{round}"));
+        for (network, cidr) in [(&gone, "10.0.0.0/29"), (&stays, "10.0.1.0/29")] {
+            let create = json!({"name": network, "realm": name, "subnets": [{"cidr": cidr}]});
+            client.ok("network.create", create);
+        }
+        let wish = |networks: Value| json!({"deployment": name, "instances": [{"id": "a", "networks": networks}]});
+        let first = client.ok("deployment.apply", wish(json!([{"network": gone}, {"network": stays}])));
+        client.ok("deployment.commit", json!({"deployment": name, "plan": first["plan"]}));
+        let moves = wish(json!([{"network": stays, "address": "10.0.1.5"}]));
+        let next = client.ok("deployment.apply", moves.clone());
+        let id = client.ok("network.get", json!({"network": gone}))["id"].clone();
+        client.ok("network.delete", json!({"network": gone, "force": true}));
+        // The last that it holds: it ends with that.
+        let last = json!({"network": id, "address": "10.0.0.1", "force": true});
+        let end = json!({"deployment": name, "plan": next["plan"]});
+        let (method, params) = match round % 4 {
+            0 => ("deployment.commit", end),
+            1 => ("deployment.revert", end),
+            2 => ("deployment.apply", wish(json!([{"network": stays, "address": "10.0.1.6"}]))),
+            _ => ("deployment.plan", wish(json!([{"network": stays, "address": "10.0.1.6"}]))),
+        };
+        let answer = std::thread::scope(|scope| {
+            let ends = scope.spawn(|| other.call("ip.release", last));
+            let answer = client.call(method, params);
+            ends.join().unwrap();
+            answer
+        });
+        assert!(answer["result"].is_object(), "{method}: {answer}");
+    }
+}

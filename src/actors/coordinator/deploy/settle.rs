@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::Names;
 use super::record::Conclusion;
 use crate::actors::Fault;
 use crate::actors::committer::UnitPart;
@@ -141,12 +142,13 @@ impl Coordinator {
         let routes: Vec<Arc<Route>> = networks.values().map(|(route, _)| Arc::clone(route)).collect();
         self.together(&routes, "deployment")?;
         let seen = seen_of(&routes);
-        let holds = match Holds::of(&self.shared, &routes).await {
+        let holds = match self.hold_what_is_there(routes, &Names::new()).await {
             Ok(holds) => holds,
-            Err(fault) => return Err(self.seen_durably(seen, fault).await),
+            Err((fault, _)) => return Err(self.seen_durably(seen, fault).await),
         };
         self.begin()?;
-        let decided = self.decide_end(&end, &record, networks.values(), &holds).await;
+        let there = holds.routes().iter().filter_map(|route| networks.get(&route.id));
+        let decided = self.decide_end(&end, &record, there, &holds).await;
         let decided = decided.and_then(|decided| Ok((end.record_after(&record, &decided)?, decided)));
         let (record, mut decided) = match decided {
             Ok(decided) => decided,
