@@ -435,7 +435,8 @@ fn answered(order: &DeployOrder, outcomes: Vec<(Name, Outcome)>, plan: u64) -> D
         let_go.extend(obsolete);
         for Deployed { place, state, view, replaces } in slots {
             if let Some((_, slot)) = whose.get(&place) {
-                let network = network.clone();
+                // Who held it knows what it is called: it may have been renamed since it was looked for.
+                let network = view.as_ref().map_or_else(|| network.clone(), |view| view.network.name.clone());
                 by_place.insert(place, DeployedSlot { network, slot: (*slot).clone(), state, view, replaces });
             }
         }
