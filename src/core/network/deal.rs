@@ -204,7 +204,7 @@ impl Network {
     ) {
         for (member, wish) in rest.iter_mut().enumerate() {
             let Some(&address) = promised.get(&holder_of(ask, wish)) else { continue };
-            if list.contains(address) && self.serves(address, wish) && list.given.insert(address) {
+            if list.contains(address) && self.may_be_dealt(address, wish) && list.given.insert(address) {
                 wish.wanted = Wanted::Static(address);
                 list.note(self.layout.subnet_of(address), zones.of_wish(wish), member);
             }
@@ -220,6 +220,9 @@ impl Network {
             Undealt::TooFew if !wish.zone.as_ref().is_none_or(serves) => format!(
                 "has no address of network `{name}`{zone}: no subnet of it serves that zone; name the zone in one of them \
                  (subnet.modify), or another zone here"
+            ),
+            Undealt::TooFew if of_group.ranges.iter().any(|range| self.drains_within(range)) => format!(
+                "has too few addresses of network `{name}`{zone} outside of subnets that drain; list one for each instance"
             ),
             Undealt::TooFew => format!("has too few addresses of network `{name}`{zone}; list one for each instance"),
             Undealt::TooMany => format!(
@@ -314,8 +317,9 @@ impl Network {
                     own.map(|(address, _)| (TieReason::Held, address))
                 }
                 Wanted::Dealt(list) => lists.get(*list).and_then(|list| {
-                    let held = self.kept_of(list, ask, wish, &let_go).filter(|address| self.may_stay(*address));
-                    let again = || promised.get(&holder_of(ask, wish)).copied().filter(|at| list.contains(*at));
+                    let held = self.kept_of(list, ask, wish, &let_go);
+                    let dealt = |at: &Address| list.contains(*at) && !self.drains(*at);
+                    let again = || promised.get(&holder_of(ask, wish)).copied().filter(dealt);
                     let held = held.map(|address| (TieReason::Held, address));
                     held.or_else(|| again().map(|address| (TieReason::Promised, address)))
                 }),
@@ -342,8 +346,23 @@ impl Network {
     fn kept_of(&self, list: &List<'_>, ask: &Deploy, wish: &DeployWish, let_go: &LetGo<'_>) -> Option<Address> {
         let holder = holder_of(ask, wish);
         let held = self.holdings.slot(&holder).into_iter().chain(let_go.of(&holder));
-        held.map(|(address, _)| address)
-            .find(|address| list.contains(*address) && !list.given.contains(address) && self.serves(*address, wish))
+        held.map(|(address, _)| address).find(|address| {
+            list.contains(*address) && !list.given.contains(address) && self.may_be_dealt(*address, wish)
+        })
+    }
+
+    /// May an instance be dealt an address, for all that its subnet says? Of one that drains it would only be refused.
+    fn may_be_dealt(&self, address: Address, wish: &DeployWish) -> bool {
+        !self.drains(address) && self.serves(address, wish)
+    }
+
+    /// Does a range lie in a subnet that drains, or a part of it?
+    fn drains_within(&self, range: &Range) -> bool {
+        self.subnets.iter().any(|subnet| subnet.draining && subnet.cidr.range().overlaps(*range))
+    }
+
+    fn drains(&self, address: Address) -> bool {
+        self.layout.subnet_of(address).is_some_and(|index| self.subnets[index].draining)
     }
 
     /// Does the subnet of an address serve the zone of an instance? What lies in no subnet is refused when it is claimed.
@@ -363,10 +382,10 @@ impl Network {
             zones.look()?;
             let address = Address::new(range.family(), range.first().bits() + cursor.1);
             let subnet = self.layout.subnet_of(address);
-            if !zones.serves(subnet, zone)
-                && let Some(index) = subnet
+            if let Some(index) = subnet
+                && (!zones.serves(subnet, zone) || self.subnets[index].draining)
             {
-                // None of the rest of this subnet does.
+                // None of the rest of this subnet can be dealt.
                 let rest = self.subnets[index].cidr.last().bits() - address.bits();
                 cursor.1 = cursor.1.saturating_add(rest).saturating_add(1);
                 continue;

@@ -198,3 +198,28 @@ fn who_lives_in_a_zone_that_no_subnet_serves_is_not_told_to_list_more_addresses(
     let said = refused(&["z1"], "10.1.1.10-10.1.1.20");
     assert!(said.ends_with("too few addresses of network `z` in zone `z1`; list one for each instance"), "{said}");
 }
+
+/// Of what drains it would only be refused.
+#[test]
+fn who_holds_an_address_of_a_list_in_a_subnet_that_drains_is_dealt_another_of_it() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.1.0.0/28"}, {"cidr": "10.1.1.0/28"}]);
+    client.ok("network.create", json!({"name": "z", "subnets": subnets}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let of = |ids: &[&str], list: &[&str]| group(ids, &[], Some(list));
+    let list = &["10.1.0.5", "10.1.0.6", "10.1.1.5", "10.1.1.6"][..];
+    let first = shop.groups(&of(&["a"], list));
+    assert_eq!(told(&first), ["a new 10.1.0.5"]);
+    shop.commit(&first);
+    let draining = json!({"network": "z", "subnet": "10.1.0.0/28", "set": {"draining": true}});
+    shop.client.ok("subnet.modify", draining);
+    let moved = shop.groups(&of(&["a", "b"], list));
+    assert_eq!(told(&moved), ["a new 10.1.1.5", "b new 10.1.1.6"]);
+    assert_eq!(told(&shop.groups(&of(&["a", "b"], list))), told(&moved), "before its commit");
+    assert_eq!(shop.commit(&moved), ["10.1.0.5"]);
+    let groups = json!({"deployment": "shop", "groups": of(&["a", "b", "c"], list)});
+    let error = shop.client.call("deployment.apply", groups)["error"].clone();
+    let said = "static_ips` has too few addresses of network `z` outside of subnets that drain";
+    assert!(error["message"].as_str().unwrap().contains(said), "{error}");
+}
