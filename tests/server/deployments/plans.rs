@@ -472,3 +472,24 @@ fn what_a_plan_grants_again_replaces_what_it_replaced_the_first_time() {
     }
     assert_eq!(shop.commit(&applied), ["10.0.0.5"]);
 }
+
+/// It is looked for by name before it decides: what it is called then is told.
+#[test]
+fn an_answer_calls_a_network_that_is_renamed_meanwhile_by_one_name() {
+    let server = TestServer::new();
+    let (mut client, mut other) = (server.client(), server.client());
+    for round in 0..150 {
+        let name = format!("lan{round}");
+        let subnets = json!([{"cidr": "10.0.0.0/29"}]);
+        client.ok("network.create", json!({"name": name, "realm": name, "subnets": subnets}));
+        let instances = json!([{"id": "a", "networks": [{"network": name}]}]);
+        let rename = json!({"network": name, "set": {"name": format!("{name}x")}});
+        let answer = std::thread::scope(|scope| {
+            scope.spawn(|| other.ok("network.update", rename));
+            client.call("deployment.apply", json!({"deployment": name, "instances": instances}))
+        });
+        let Some(result) = answer.get("result") else { continue };
+        let slot = &result["instances"][0]["networks"][0];
+        assert_eq!(slot["network"], slot["reservation"]["network"], "{answer}");
+    }
+}
