@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use compact_str::CompactString;
 
-use crate::core::command::DoubtedList;
+use crate::core::command::{DoubtedList, MissNumber};
 use crate::core::types::{Claimant, Scope};
 use crate::limits::{
     SWEEP_MARKED_MAX, SWEEP_MARKED_OF_SCOPE_MAX, SWEEP_MARKS_LAST_MS, SWEEP_MISSES_MAX, SWEEP_NAMES_MAX,
@@ -50,6 +50,8 @@ pub struct NoRoom(String);
 pub struct Sweeps {
     marks: Mutex<HashMap<(Scope, CompactString), Marked>>,
     misses: AtomicUsize,
+    /// First misses that there were.
+    missed: AtomicU64,
     /// Boot time. Until then whoever is marked under a name that is not known may have marked under it before.
     doubted_until_ms: u64,
     /// Lists that were doubted.
@@ -117,10 +119,11 @@ impl Sweeps {
         (now_ms.saturating_sub(marked.marked_ms) < SWEEP_MARKS_LAST_MS).then(|| marked.list.clone())
     }
 
-    /// Takes the place of one first miss, if there is one.
-    pub(super) fn note_miss(&self) -> bool {
+    /// Takes the place of one first miss, if there is one. Its number is that of no other, of whichever network.
+    pub(super) fn note_miss(&self) -> Option<MissNumber> {
         let more = |misses: usize| (misses < SWEEP_MISSES_MAX).then_some(misses + 1);
-        self.misses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        self.misses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(MissNumber(self.missed.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// Gives so many places back.

@@ -306,14 +306,12 @@ pub struct ScopeUsage {
 /// A binding, as a sweep judges it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsedAddress {
-    /// Who uses what.
+    /// Who uses what; of what is due, with the miss that makes it so, which the network's actor knows.
     pub binding: Binding,
     /// Letting go releases it.
     pub released: bool,
     /// The claimant is not among those alive.
     pub missing: bool,
-    /// It was missed before, for long enough: the network's actor knows.
-    pub due: bool,
 }
 
 /// A slice of `ip.list`.

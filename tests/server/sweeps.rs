@@ -1,5 +1,11 @@
 //! Garbage collection of claimants: who is swept, when, and what holds a sweep back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use allod::actors::service::Hooks;
+use allod::core::command::Command;
 use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer};
@@ -121,6 +127,48 @@ fn who_is_seen_alive_or_binds_again_begins_anew() {
     let second = sweep(&mut client, &[], 0);
     assert_eq!(of(&second, "unbound"), ["vm-renewed", "vm-unheard"]);
     assert_eq!(of(&second, "waiting"), ["vm-seen", "vm-bind", "vm-allocate", "vm-acquire", "vm-claim"]);
+}
+
+/// The second look of a sweep misses whoever was heard of behind its first one for the first time again.
+#[test]
+fn who_is_heard_of_while_a_sweep_runs_is_not_let_go_by_it() {
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&looks);
+    let count = move |command: &Command| {
+        if matches!(command, Command::SweepLook(_)) {
+            counting.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(count)), ..Hooks::default() });
+    let mut client = with_networks(&server, &["lan"]);
+    let mut others = [server.client(), server.client()];
+    let params = json!({"network": "lan", "scope": "prod", "owner": "web/0", "claimant": "vm-1"});
+    for heard in ["ip.bind", "ip.allocate"] {
+        let held = lend_one(&mut client, "lan", "web/0", "vm-1");
+        assert_eq!(of(&sweep(&mut client, &[], 0), "waiting"), ["vm-1"], "{heard}");
+        // What a look saw is answered when it is durable: here, what somebody else is granted just before.
+        server.store.hold();
+        let [granted, swept] = &mut others;
+        granted.send("ip.allocate", json!({"network": "lan", "scope": "prod", "owner": heard}));
+        assert!(granted.silent_for(Duration::from_millis(100)));
+        looks.store(0, Ordering::SeqCst);
+        swept.send("claimant.sweep", json!({"scope": "prod", "alive": [], "grace_seconds": 0, "max_share": 1}));
+        while looks.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        client.send(heard, params.clone());
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(looks.load(Ordering::SeqCst), 1, "{heard}: the sweep is at its first look");
+        server.store.let_go();
+        let bound = client.answer()["result"].clone();
+        assert_eq!(bound["generation"], held["generation"], "{heard}: {bound}");
+        granted.answer();
+        let swept = swept.answer()["result"].clone();
+        assert_eq!((&swept["unbound"], &swept["released"]), (&json!([]), &json!([])), "{heard}");
+        assert_eq!(claimant_of(&mut client, "lan", &held["address"]), "vm-1", "{heard}");
+        // It was missed for the first time by the second look.
+        assert_eq!(of(&sweep(&mut client, &[], 0), "released"), ["vm-1"], "{heard}");
+    }
 }
 
 /// A claimer with the same name and another UID counts as absent; a rebuilt machine has its address again.

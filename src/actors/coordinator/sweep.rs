@@ -9,9 +9,9 @@
 //! ```
 //!
 //! **Count and act are two moments; why that is safe.** What is let go in 4 is part of what was counted in 2, by name:
-//! each binding with its generation. The network lets go of one only if at that moment it is still the binding that was
-//! missed by two sweeps (`network::sweeping`): bound again, granted anew, transferred or seen alive since, it is passed
-//! over. So between the two moments the set can only shrink, and nothing that was not weighed by the brake is let go. What
+//! each binding with its generation and the number of its first miss. The network lets go of one only if at that moment it
+//! is still the binding that was missed by two sweeps (`network::sweeping`): bound again, granted anew, transferred or seen
+//! alive since, it is passed over, also where 3, or another sweep, missed it for the first time again. So between the two moments the set can only shrink, and nothing that was not weighed by the brake is let go. What
 //! may change is the number on the other side: if the scope let most of its reservations go in these milliseconds, the
 //! share was a smaller one when it was weighed. The brake is there for a list of the living that is wrong, and it weighed
 //! that list against a state that was. What is due beyond one call's bound is weighed by each call as a whole: calling
@@ -124,8 +124,8 @@ impl Findings {
     }
 
     fn take(&mut self, route: &Arc<Route>, network: &Name, used: Vec<UsedAddress>) {
-        for UsedAddress { binding, released, missing, due } in used {
-            if due {
+        for UsedAddress { binding, released, missing } in used {
+            if binding.miss.is_some() {
                 self.due += 1;
                 let list = if released { &mut self.to_release } else { &mut self.to_unbind };
                 if list.len() < SWEEP_LISTED_MAX {

@@ -4,7 +4,8 @@
 //! of one binding: it is forgotten when the address changes hands or claimant, when the claimant is seen alive, when it is
 //! bound again (also where it was bound already), and when the memory of the network is loaded again. So who is let go
 //! was missing from two sweeps, at least the grace apart by the shard's time, and nothing was heard of the claimant in
-//! between.
+//! between. The act of a sweep names the very miss by which it found somebody due: where a claimant was heard of since, and
+//! missed for the first time again, by the second look of that sweep or by another one, that is another miss.
 //!
 //! Bounded over all networks by [`crate::limits::SWEEP_MISSES_MAX`]; what finds no place is missed for the first time
 //! again by a later sweep.
@@ -15,13 +16,14 @@ use std::sync::Arc;
 use super::NetworkActor;
 use crate::actors::sweeps::Sweeps;
 use crate::core::address::Address;
-use crate::core::command::{Binding, Command, DoubtedList, SweepLook};
+use crate::core::command::{Binding, Command, DoubtedList, MissNumber, SweepLook};
 use crate::core::outcome::{Outcome, UsedAddress};
 use crate::core::state::{Entry, Key, Reservation, State, Step};
 use crate::core::types::{Claimant, Generation, ShardTime};
 
 #[derive(Debug)]
 struct Miss {
+    number: MissNumber,
     generation: Generation,
     claimant: Claimant,
     since: ShardTime,
@@ -87,15 +89,16 @@ impl Misses {
 
     /// Who of those that are missing was missed before, for long enough; notes the others.
     fn judge(&mut self, look: &SweepLook, used: &mut [UsedAddress], now: ShardTime) {
-        for UsedAddress { binding, missing, due, .. } in used {
-            let Binding { address, generation, claimant } = binding;
+        for UsedAddress { binding, missing, .. } in used {
+            let Binding { address, generation, claimant, miss: due_by } = binding;
             let known = self.of.get(address).filter(|miss| miss.is_of(*generation, Some(claimant)));
             match known {
                 Some(_) if !*missing && look.note => self.forget(*address),
-                Some(miss) => *due = *missing && miss.is_due(look, now),
-                None if *missing && look.note && self.sweeps.note_miss() => {
+                Some(miss) => *due_by = (*missing && miss.is_due(look, now)).then_some(miss.number),
+                None if *missing && look.note => {
+                    let Some(number) = self.sweeps.note_miss() else { continue };
                     let (generation, claimant) = (*generation, claimant.clone());
-                    let miss = Miss { generation, claimant, since: now, by: look.doubted };
+                    let miss = Miss { number, generation, claimant, since: now, by: look.doubted };
                     if self.of.insert(*address, miss).is_some() {
                         self.sweeps.forget_misses(1);
                     }
@@ -105,8 +108,11 @@ impl Misses {
         }
     }
 
+    /// Is what made it due remembered still? Another miss of the same binding says that it was heard of in between.
     fn stands(&self, binding: &Binding) -> bool {
-        self.of.get(&binding.address).is_some_and(|miss| miss.is_of(binding.generation, Some(&binding.claimant)))
+        let same =
+            |miss: &Miss| miss.is_of(binding.generation, Some(&binding.claimant)) && Some(miss.number) == binding.miss;
+        self.of.get(&binding.address).is_some_and(same)
     }
 }
 

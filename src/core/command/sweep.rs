@@ -17,7 +17,13 @@ pub struct Binding {
     pub generation: Generation,
     /// Who uses it.
     pub claimant: Claimant,
+    /// The first miss that makes it due for a sweep, where one does.
+    pub miss: Option<MissNumber>,
 }
+
+/// Tells one first miss from all others of a tenure, also of the same binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissNumber(pub u64);
 
 /// The number of a list of the living that may lack its beginning. What it misses twice is missed once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,9 +24,13 @@ impl Network {
         let mut look = |address: Address, held: &Arc<Reservation>| {
             reservations += 1;
             if let Some(claimant) = &held.claimant {
-                let binding = Binding { address, generation: held.generation, claimant: claimant.clone() };
-                let released = held.release_with_claimant;
-                used.push(UsedAddress { missing: !ask.alive.contains(claimant), due: false, released, binding });
+                let (generation, claimant) = (held.generation, claimant.clone());
+                let (missing, released) = (!ask.alive.contains(&claimant), held.release_with_claimant);
+                used.push(UsedAddress {
+                    missing,
+                    released,
+                    binding: Binding { address, generation, claimant, miss: None },
+                });
             }
         };
         let mut next = None;

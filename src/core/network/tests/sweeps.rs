@@ -11,7 +11,7 @@ fn use_one(net: &mut Net, owner: &str, claimant: &str, change: impl FnOnce(&mut 
     let grant = net.ask(ask).unwrap();
     let reservation = &grant.view.reservation;
     let claimant = reservation.claimant.clone().unwrap();
-    Binding { address: grant.view.address, generation: reservation.generation, claimant }
+    Binding { address: grant.view.address, generation: reservation.generation, claimant, miss: None }
 }
 
 fn look(alive: &[&str]) -> SweepLook {

@@ -334,7 +334,7 @@ impl<'a> Dice<'a> {
             let Some(claimant) = held.claimant.clone().filter(|_| self.once_in(2)) else { continue };
             let generation = if self.once_in(9) { Generation(1) } else { held.generation };
             let claimant = if self.once_in(9) { "another".parse().unwrap() } else { claimant };
-            bindings.push(Binding { address, generation, claimant });
+            bindings.push(Binding { address, generation, claimant, miss: None });
         }
         Command::Sweep(bindings)
     }
