@@ -7,7 +7,9 @@
 //! *Eight of forty machines are marked, the owner changes, the other thirty-two are marked under the same name: then twenty
 //! percent of those that live are missing from it, and would be let go by two sweeps of that one list.* So of a list that was
 //! begun within an hour behind another tenure nobody knows whether it has its beginning: it is *doubted*. What it misses is
-//! missed for the first time only; the second time takes another list.
+//! missed for the first time only. *The eight are marked under two names, and the others under both.* So the second time
+//! takes a list that is not doubted, given with the sweep or begun when that hour is over: two that are lack the same, where
+//! both were begun before.
 //!
 //! Written and read by `coordinator::sweep`; `network::sweeping` keeps the first misses of each network and counts them
 //! here. Bounded by [`crate::limits`], `SWEEP_`.
@@ -18,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use compact_str::CompactString;
 
-use crate::core::command::{DoubtedList, MissNumber};
+use crate::core::command::MissNumber;
 use crate::core::types::{Claimant, Scope};
 use crate::limits::{
     SWEEP_MARKED_MAX, SWEEP_MARKED_OF_SCOPE_MAX, SWEEP_MARKS_LAST_MS, SWEEP_MISSES_MAX, SWEEP_NAMES_MAX,
@@ -30,7 +32,7 @@ pub struct MarkedList {
     /// They are alive.
     pub claimants: Arc<BTreeSet<Claimant>>,
     /// It may lack what was marked before this tenure.
-    pub doubted: Option<DoubtedList>,
+    pub doubted: bool,
 }
 
 #[derive(Debug)]
@@ -54,8 +56,6 @@ pub struct Sweeps {
     missed: AtomicU64,
     /// Boot time. Until then whoever is marked under a name that is not known may have marked under it before.
     doubted_until_ms: u64,
-    /// Lists that were doubted.
-    doubted: AtomicU64,
 }
 
 impl Sweeps {
@@ -98,7 +98,7 @@ impl Sweeps {
             return Err(NoRoom(format!("claimants are marked for {SWEEP_NAMES_MAX} sweeps, no more can be")));
         }
         let marked = marks.entry(key).or_insert_with(|| {
-            let doubted = (now_ms < self.doubted_until_ms).then(|| self.next_doubted());
+            let doubted = now_ms < self.doubted_until_ms;
             Marked { list: MarkedList { claimants: Arc::default(), doubted }, marked_ms: now_ms }
         });
         marked.marked_ms = now_ms;
@@ -106,10 +106,6 @@ impl Sweeps {
         let claimants = Arc::make_mut(&mut marked.list.claimants);
         claimants.extend(alive);
         Ok(claimants.len())
-    }
-
-    fn next_doubted(&self) -> DoubtedList {
-        DoubtedList(self.doubted.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Everybody who was marked under this name; none if nobody was, or too long ago.
@@ -164,13 +160,12 @@ mod tests {
             sweeps.mark(&scope, &CompactString::from(name), Vec::new(), now_ms).unwrap();
             sweeps.marked(&scope, &CompactString::from(name), now_ms).unwrap().doubted
         };
-        assert_eq!(doubted(&Sweeps::default(), "a", 0), None, "the first tenure of a register");
+        assert!(!doubted(&Sweeps::default(), "a", 0), "the first tenure of a register");
         let sweeps = Sweeps::behind_another(began);
         let last = began + SWEEP_MARKS_LAST_MS - 1;
-        let (a, b) = (doubted(&sweeps, "a", began), doubted(&sweeps, "b", last));
-        assert!(a.is_some() && b.is_some() && a != b, "{a:?} {b:?}");
-        assert_eq!(doubted(&sweeps, "a", last), a, "as long as it lasts");
-        assert_eq!(doubted(&sweeps, "c", last + 1), None);
+        assert!(doubted(&sweeps, "a", began) && doubted(&sweeps, "b", last));
+        assert!(doubted(&sweeps, "a", last + 1), "as long as it lasts");
+        assert!(!doubted(&sweeps, "c", last + 1));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use self::configure::{
 };
 pub use self::grant::{Acquire, AcquireItem, Allocate, Claim, GrantOptions, MacWish, Wish};
 pub use self::holding::{Decline, Filter, ListRest, ListSlice, Release, ReservationPatch, Target, Transfer};
-pub use self::sweep::{Binding, DoubtedList, MissNumber, SweepLook};
+pub use self::sweep::{Binding, MissNumber, SweepLook};
 use super::address::{Address, Cidr, Range};
 use super::compact;
 use super::deployment::{Deploy, Settle};

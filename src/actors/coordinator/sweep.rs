@@ -160,7 +160,7 @@ impl Coordinator {
     pub(super) async fn sweep(&self, ask: Sweep) -> Outcomes {
         let only = ask.network.as_deref().map(|text| self.route(text)).transpose()?;
         let alive = match ask.alive {
-            Alive::Listed(listed) => MarkedList { claimants: Arc::new(listed), doubted: None },
+            Alive::Listed(listed) => MarkedList { claimants: Arc::new(listed), doubted: false },
             Alive::Marked(sweep) => {
                 let now = self.shared.clock.boot_ms();
                 self.shared.sweeps.marked(&ask.scope, &sweep, now).ok_or_else(|| nobody_marked(&ask.scope, &sweep))?

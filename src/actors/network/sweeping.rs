@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::NetworkActor;
 use crate::actors::sweeps::Sweeps;
 use crate::core::address::Address;
-use crate::core::command::{Binding, Command, DoubtedList, MissNumber, SweepLook};
+use crate::core::command::{Binding, Command, MissNumber, SweepLook};
 use crate::core::outcome::{Outcome, UsedAddress};
 use crate::core::state::{Entry, Key, Reservation, State, Step};
 use crate::core::types::{Claimant, Generation, ShardTime};
@@ -28,7 +28,7 @@ struct Miss {
     claimant: Claimant,
     since: ShardTime,
     /// By a list that was doubted.
-    by: Option<DoubtedList>,
+    doubted: bool,
 }
 
 impl Miss {
@@ -38,8 +38,9 @@ impl Miss {
 
     /// Was it missed for long enough when this look misses it again?
     fn is_due(&self, look: &SweepLook, now: ShardTime) -> bool {
-        let is_the_same = look.doubted.is_some() && look.doubted == self.by;
-        !is_the_same && self.since.after_seconds(look.grace_seconds) <= now
+        // Several names may have lost the same marks.
+        let count_as_one = look.doubted && self.doubted;
+        !count_as_one && self.since.after_seconds(look.grace_seconds) <= now
     }
 }
 
@@ -98,7 +99,7 @@ impl Misses {
                 None if *missing && look.note => {
                     let Some(number) = self.sweeps.note_miss() else { continue };
                     let (generation, claimant) = (*generation, claimant.clone());
-                    let miss = Miss { number, generation, claimant, since: now, by: look.doubted };
+                    let miss = Miss { number, generation, claimant, since: now, doubted: look.doubted };
                     if self.of.insert(*address, miss).is_some() {
                         self.sweeps.forget_misses(1);
                     }

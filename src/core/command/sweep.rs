@@ -25,10 +25,6 @@ pub struct Binding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissNumber(pub u64);
 
-/// The number of a list of the living that may lack its beginning. What it misses twice is missed once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DoubtedList(pub u64);
-
 /// A slice of a sweep's look at what a scope holds in a network: at most [`crate::limits::LIST_SLICE_RECORDS_MAX`] records
 /// are looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,8 +33,8 @@ pub struct SweepLook {
     pub scope: Scope,
     /// Who is alive.
     pub alive: Arc<BTreeSet<Claimant>>,
-    /// These are perhaps not all of them.
-    pub doubted: Option<DoubtedList>,
+    /// These are perhaps not all of them: however many such lists miss somebody, it is missed once.
+    pub doubted: bool,
     /// How long a claimant must have been missing to be due.
     pub grace_seconds: u64,
     /// Note who is missed for the first time, and forget who is alive again. Else nothing is remembered of this look.

@@ -17,7 +17,7 @@ fn use_one(net: &mut Net, owner: &str, claimant: &str, change: impl FnOnce(&mut 
 fn look(alive: &[&str]) -> SweepLook {
     let alive = alive.iter().map(|text| text.parse().unwrap()).collect();
     let scope = Scope::default();
-    SweepLook { scope, alive: Arc::new(alive), doubted: None, grace_seconds: 0, note: false, after: None }
+    SweepLook { scope, alive: Arc::new(alive), doubted: false, grace_seconds: 0, note: false, after: None }
 }
 
 /// All slices: what is used, how many reservations, and in how many slices.
