@@ -20,7 +20,7 @@ use crate::actors::routes::Route;
 use crate::core::address::{Address, Range};
 use crate::core::catalog::ListRow;
 use crate::core::command::{Command, Filter, ListSlice};
-use crate::core::outcome::{Lookup, Outcome, Slice, UsageReport};
+use crate::core::outcome::{AddressState, Lookup, Outcome, Slice, UsageReport};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Place, Scope, labels_pass};
 use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
@@ -200,7 +200,7 @@ impl Coordinator {
                 Err(fault) => return Err(fault),
             }
         }
-        Ok(Done::Found(found))
+        Ok(Done::Found(found_once(found)))
     }
 
     /// A command for the one network in which this scope holds an address. Networks of different realms may hold the same:
@@ -350,4 +350,14 @@ impl ListPage {
         let next = last.map(|last| self.order.behind(&last.network, Some(last.address)));
         Done::Listed { views: self.views, count: self.count, next, order: self.order, cursor }
     }
+}
+
+/// Without those that do not have the address where another network of the realm does: one that a subnet moves to is listed
+/// before it has it, so that its space is guarded.
+fn found_once(mut found: Vec<Lookup>) -> Vec<Lookup> {
+    let has = |lookup: &Lookup| lookup.state != AddressState::Unknown;
+    let realms: Vec<Name> =
+        found.iter().filter(|lookup| has(lookup)).map(|lookup| lookup.network.realm.clone()).collect();
+    found.retain(|lookup| has(lookup) || !realms.contains(&lookup.network.realm));
+    found
 }
