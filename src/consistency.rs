@@ -179,12 +179,18 @@
 //! **Leases and cooldowns err late only.** *The new owner's clock is ten minutes ahead, and all short leases end.* So a
 //! shard has a time of its own, stored with each batch, that follows the boot clock and stands still while nothing can be
 //! committed; after a take-over or an outage no lease ends before its holder was served for thirty seconds, in which it could be
-//! renewed. Nobody renews what cools, nor what was not granted yet: neither waits for that. [`actors::clock`](crate::actors::clock);
+//! renewed, or for as long as it was granted for, if that is less. Nobody renews what cools, nor what was not granted yet: neither
+//! waits for that. *Redis is gone; what falls due before anybody knows is decided, is sent again with all that is in doubt, and is
+//! durable when it is back.* So where the store has to be reached a lease ends behind a commit or a proof that was begun after its
+//! end. [`actors::clock`](crate::actors::clock);
 //! shown by `a_register_whose_clock_leaps_confuses_nobody`,
 //! `no_lease_runs_between_the_take_over_and_the_moment_from_which_it_can_be_renewed`,
 //! `behind_a_disk_that_was_full_what_cools_and_what_is_leased_anew_ends_in_time`,
 //! `time_in_which_the_process_stood_still_does_not_count`,
+//! `a_lease_that_falls_due_when_an_outage_has_just_begun_can_be_renewed_behind_it`,
 //! `a_thousand_leases_that_are_due_end_at_most_256_at_a_time_and_each_once`.
+//! *Otherwise:* a process that stands still for less than four seconds is not told from one that nobody asked anything: such a
+//! time counts, and whoever renews leaves some seconds for it.
 //!
 //! **Leases say who may try, tokens who may write.** A register is taken over when it was let go, when its lease ran out by
 //! the store's time, or when it is handed over. Two live nodes of one name: the second is refused, and so is one without the

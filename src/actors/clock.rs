@@ -150,8 +150,8 @@ impl Draws {
 
 /// Time of one shard: starts where its head stood when it was taken, and goes on with the boot clock. Time in which nobody
 /// could commit does not count, so leases and cooldowns err late only: no node owned the shard, or the one that does served
-/// nobody yet, the store took nothing, or the process stood still. It is looked at often ([`LOOKED_AT_EVERY`]); what passed
-/// since the last look counts, or not.
+/// nobody yet, the store took nothing or was not reached, or the process stood still for longer than four seconds. It is looked
+/// at often ([`LOOKED_AT_EVERY`]); what passed since the last look counts, or not.
 #[derive(Debug)]
 pub struct ShardClock {
     reading: Mutex<Reading>,
@@ -170,7 +170,7 @@ struct Reading {
 
 /// How often each shard's time is looked at, at least, by a process that runs.
 pub const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
-/// Nobody looked for so long: the process, or the machine, stood still.
+/// Nobody looked for longer: the process, or the machine, stood still. What is shorter counts, as a busy process is late by itself.
 const STOOD_STILL_MS: u64 = 4_000;
 
 impl ShardClock {

@@ -96,6 +96,8 @@ struct Group {
     /// Until when it is tried.
     ends: Instant,
     sent: u64,
+    /// Boot time of the last attempt.
+    sent_ms: u64,
     /// Of one of its attempts nobody knows what became: it may have been applied, whatever later ones said.
     doubtful: bool,
     result: Option<Result<Vec<Committed>, CommitError>>,
@@ -247,7 +249,18 @@ impl Committer {
             let begun = Instant::now();
             let before = self.in_flight.back().map_or(begun, |group| group.ends);
             let ends = before.max(begun + deadline_of(units.iter().map(Unit::bytes).sum()));
-            let group = Group { number, batches, proofs, units, begun, ends, sent: 0, doubtful: false, result: None };
+            let group = Group {
+                number,
+                batches,
+                proofs,
+                units,
+                begun,
+                ends,
+                sent: 0,
+                sent_ms: 0,
+                doubtful: false,
+                result: None,
+            };
             self.in_flight.push_back(group);
             self.send(number, ctx);
         }
@@ -330,7 +343,7 @@ impl Committer {
         self.attempts += 1;
         let attempt = self.attempts;
         let Some(group) = self.in_flight.iter_mut().find(|group| group.number == number) else { return };
-        group.sent = attempt;
+        (group.sent, group.sent_ms) = (attempt, self.shared.clock.boot_ms());
         group.result = None;
         let left = group.ends.saturating_duration_since(Instant::now()).max(RETRY_AFTER);
         let names = group.proofs.iter().filter_map(|&shard| {
@@ -354,8 +367,15 @@ impl Committer {
     fn answered(&mut self, attempt: u64, result: Result<Vec<Committed>, CommitError>, ctx: &mut Context<Self>) {
         let Some(group) = self.in_flight.iter_mut().find(|group| group.sent == attempt) else { return };
         group.doubtful |= matches!(result, Err(CommitError::Unknown { .. }));
-        if let Err(error) = &result {
-            self.shared.metrics.commit_failures.with_label_values(&[class_of(error)]).inc();
+        match &result {
+            Ok(_) => self.shared.was_served(group.sent_ms),
+            Err(error) => {
+                self.shared.metrics.commit_failures.with_label_values(&[class_of(error)]).inc();
+                // However soon it is reached again: whoever could not renew meanwhile has time for it from here on.
+                for shard in self.lines.keys() {
+                    self.shared.shard_time(*shard);
+                }
+            }
         }
         group.result = Some(result);
         while let Some(front) = self.in_flight.front_mut() {

@@ -198,6 +198,8 @@ pub struct NetworkActor {
     behind: bool,
     /// It looks for what is due again when the others had their turn.
     ticks_again: bool,
+    /// It has asked whether whoever would renew is served, and is not answered yet.
+    proves: bool,
     /// It was loaded as one that is purged: whoever let go of what is held may have ended half-way, and it goes on by itself. So it
     /// does where that was refused.
     left_over: bool,
@@ -237,6 +239,7 @@ impl NetworkActor {
             waiting: WaitQueue::default(),
             behind: false,
             ticks_again: false,
+            proves: false,
             left_over,
             back: WayBack::default(),
             torn: false,

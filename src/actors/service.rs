@@ -119,6 +119,8 @@ pub struct Shared {
     over: AtomicBool,
     /// Clients are served.
     serves: AtomicBool,
+    /// Boot time at which the last commit or proof was begun of those that ended well.
+    served_ms: AtomicU64,
     /// It was said that the directory is no more.
     missed: AtomicBool,
     /// The register is about to be given away, in order.
@@ -153,15 +155,32 @@ impl Shared {
         self.epochs[usize::from(shard.0)].store(epoch.0, Ordering::Relaxed);
     }
 
-    /// Time of a shard now. It stands still while the store takes nothing, and until clients are served.
+    /// Time of a shard now. It stands still while the store takes nothing or is not reached, and until clients are served.
     pub fn shard_time(&self, shard: ShardId) -> ShardTime {
         self.shard_moment(shard).now
     }
 
     /// The same, with since when it has not stood still, and what the wall clock says.
     pub fn shard_moment(&self, shard: ShardId) -> Moment {
-        let serving = self.serves.load(Ordering::Acquire) && self.store.health() == StoreHealth::Ready;
+        let serving = self.serves.load(Ordering::Acquire) && self.takes_changes();
         self.shards[usize::from(shard.0)].now(&*self.clock, serving)
+    }
+
+    /// Does the store take changes, as far as is known?
+    pub(super) fn takes_changes(&self) -> bool {
+        self.store.health() == StoreHealth::Ready && !self.store.is_unreached()
+    }
+
+    /// A commit or a proof ended well that was begun at this boot time: whoever asked then was served.
+    pub(super) fn was_served(&self, begun_ms: u64) {
+        self.served_ms.fetch_max(begun_ms, Ordering::Relaxed);
+    }
+
+    /// How long ago, at the most, somebody was served last, in milliseconds: an outage that nobody has noticed yet is no longer.
+    /// None: nothing need be asked for that, as holding the store open is enough, or as time goes by a test's hands.
+    pub(super) fn served_ago_ms(&self) -> Option<u64> {
+        let is_asked = !self.info.ownership_is_standing && self.clock.tells_pauses();
+        is_asked.then(|| self.clock.boot_ms().saturating_sub(self.served_ms.load(Ordering::Relaxed)))
     }
 
     /// Why nothing is granted now, if nothing is: the store takes no changes, whoever asked it last did not reach it, or what it

@@ -252,6 +252,11 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Was it not reached by whoever asked it last? Looked at for every message.
+    fn is_unreached(&self) -> bool {
+        self.unreached().is_some()
+    }
+
     /// What of its files turned out to be damaged, or not to be read, while it serves: it goes on, and its next start will refuse them.
     fn damage(&self) -> Option<Arc<str>> {
         None

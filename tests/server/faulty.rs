@@ -75,6 +75,8 @@ pub struct FaultyStore {
     pub loads_begun: std::sync::atomic::AtomicU64,
     /// Nobody can say whether the owner still is one.
     pub unproved: std::sync::atomic::AtomicBool,
+    /// Whoever asked it last did not reach it, as far as it says.
+    pub away: Mutex<Option<Arc<str>>>,
     /// Each proof takes so long, or to say that it is not to be had.
     pub proof_takes_ms: std::sync::atomic::AtomicU64,
     /// Nobody can take a shard: there is no room for that.
@@ -113,6 +115,7 @@ impl FaultyStore {
             loads_fail: false.into(),
             loads_begun: 0.into(),
             unproved: false.into(),
+            away: Mutex::default(),
             proof_takes_ms: 0.into(),
             no_room_to_take: false.into(),
             image_takes_ms: 0.into(),
@@ -210,7 +213,7 @@ impl Store for FaultyStore {
     }
 
     fn unreached(&self) -> Option<Arc<str>> {
-        self.inner.unreached()
+        self.away.lock().unwrap().clone().or_else(|| self.inner.unreached())
     }
 
     fn damage(&self) -> Option<Arc<str>> {

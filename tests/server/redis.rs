@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use allod::actors::clock::{Clock, ManualClock, SystemClock};
 use allod::core::address::Address;
 use allod::core::state::{Entry, Key, Reservation, State, Step};
-use allod::core::types::Generation;
+use allod::core::types::{Generation, WallTime};
 use allod::serve::Ended;
 use allod::store::redis::{RedisOptions, RedisStore};
 use allod::store::{Act, Batch, Seq, ShardId, Store, Token};
 use serde_json::{Value, json};
 
+use crate::faulty::Fault;
 use crate::redis_server::Server;
 use crate::support::{Client, TestServer, http, line};
 
@@ -246,4 +248,75 @@ fn a_stop_lets_the_next_owner_begin_before_slow_clients_have_taken_their_answers
     let rest = slow.rest();
     assert!(rest.ends_with("\n") && rest.lines().count() > 10, "{} lines", rest.lines().count());
     assert_eq!(server.running.wait(), Ended::Stopped);
+}
+
+/// A clock that tells time that passes from time in which the process stood still, as that of a machine does.
+#[derive(Debug)]
+struct Passing(ManualClock);
+
+impl Clock for Passing {
+    fn boot_ms(&self) -> u64 {
+        self.0.boot_ms()
+    }
+
+    fn lease_ms(&self) -> u64 {
+        SystemClock.boot_ms()
+    }
+
+    fn tells_pauses(&self) -> bool {
+        true
+    }
+
+    fn wall(&self) -> WallTime {
+        self.0.wall()
+    }
+
+    fn entropy(&self) -> u128 {
+        self.0.entropy()
+    }
+}
+
+/// Redis is gone, which nobody knows before the first asks it; then it is not reached, for longer than the lease lasts; and then
+/// it has all that was sent again meanwhile.
+#[test]
+fn a_lease_that_falls_due_when_an_outage_has_just_begun_can_be_renewed_behind_it() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let clock = Arc::new(Passing(ManualClock::new(WallTime(1_772_356_364_031), 7)));
+    let its_own = Arc::clone(&clock);
+    let server = TestServer::over(Arc::new(redis.open().unwrap()), |options| options.clock = its_own);
+    let mut client = server.with_lan();
+    let lease = |owner: &str| json!({"network": "lan", "owner": owner, "ttl_seconds": 10});
+    client.ok("ip.allocate", lease("a"));
+    let address = client.ok("ip.allocate", lease("b"))["address"].clone();
+    for _ in 0..3 {
+        clock.0.advance_ms(2_500);
+        client.ok("ip.get", json!({"network": "lan", "address": address}));
+    }
+    server.store.unproved.store(true, std::sync::atomic::Ordering::SeqCst);
+    server.store.always(Fault::NotApplied);
+    clock.0.advance_ms(2_600);
+    // It is looked four times a second for what is due.
+    std::thread::sleep(Duration::from_millis(600));
+    *server.store.away.lock().unwrap() = Some("as asked".into());
+    let mut other = server.client();
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(20));
+        clock.0.advance_ms(2_500);
+        other.send("ip.get", json!({"network": "lan", "address": address}));
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    *server.store.away.lock().unwrap() = None;
+    server.store.always(Fault::None);
+    server.store.unproved.store(false, std::sync::atomic::Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(300));
+    for owner in ["a", "b"] {
+        client.ok("ip.renew", lease(owner));
+    }
+    // Whoever does not renew loses it all the same.
+    for _ in 0..5 {
+        clock.0.advance_ms(2_500);
+        client.call("ip.get", json!({"network": "lan", "address": address}));
+    }
+    let is_held = |answer: &Value| answer["result"]["state"] == "held";
+    client.ok_after("ip.get", &json!({"network": "lan", "address": address}), 200, is_held);
 }

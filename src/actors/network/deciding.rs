@@ -4,13 +4,14 @@
 //! Nothing here answers or commits: what comes of it goes into the [`Staging`] of the turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use actix::prelude::*;
 use compact_str::CompactString;
 use tokio::time::Instant;
 
 use super::staging::{Staging, StopReason, restored};
-use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase};
+use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
 use crate::actors::Fault;
 use crate::core::command::{self, Command};
 use crate::core::outcome::{Decision, Outcome};
@@ -18,7 +19,6 @@ use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, EventKind, Key, State, Step};
 use crate::core::types::{Generation, Owner, ShardTime};
 use crate::limits::EXPIRE_STEPS_MAX;
-use crate::store::StoreHealth;
 
 /// When to ask again where an operator is to decide.
 const CONFLICTS_RETRY_AFTER_MS: u64 = 10_000;
@@ -216,20 +216,45 @@ impl NetworkActor {
         self.left_over && self.network.config().purged
     }
 
+    /// Up to when what is due may end now. An outage begins before anybody knows of it: what falls due in it would be decided,
+    /// wait with all else, and become durable when it is over, though nobody could renew meanwhile. So the end of a lease waits
+    /// for a commit or a proof that was begun behind it, and where there was none yet one is asked for.
+    fn may_end_until(&mut self, due: ShardTime, now: ShardTime, ctx: &mut Context<Self>) -> ShardTime {
+        // What began late in a millisecond ends late in one: never early.
+        let over = ShardTime(now.0.saturating_sub(self.shared.clock.cut_off_ms()));
+        if due > over {
+            return over;
+        }
+        let Some(served_ago_ms) = self.shared.served_ago_ms() else { return over };
+        let served = ShardTime(now.0.saturating_sub(served_ago_ms));
+        if due > served && !std::mem::replace(&mut self.proves, true) {
+            let (shared, shard) = (Arc::clone(&self.shared), self.lane.shard);
+            let proof = async move { shared.is_proved_owner_of(&[shard]).await };
+            ctx.spawn(proof.into_actor(self).map(|is_proved, act, ctx| {
+                act.proves = false;
+                // Where there is no proof, the timers look again.
+                if is_proved {
+                    ctx.notify(Tick);
+                }
+            }));
+        }
+        over.min(served)
+    }
+
     /// Ends what is due, one bounded step; the rest comes with the next message or tick.
     pub(super) fn run_due(&mut self, unit: &mut Staging, moment: command::Context, ctx: &mut Context<Self>) {
         let Some(due) = self.next_due() else { return };
-        // What began late in a millisecond ends late in one: never early.
-        let over = ShardTime(moment.now.0.saturating_sub(self.shared.clock.cut_off_ms()));
         // A store that takes nothing new would refuse what comes of it.
-        let takes = || self.shared.store.health() == StoreHealth::Ready;
-        if !matches!(self.phase, Phase::Serving) || due > over || !takes() {
+        if !matches!(self.phase, Phase::Serving) || due > moment.now || !self.shared.takes_changes() {
             return;
         }
-        let (command, by) = match self.is_left_over() {
-            true => (Command::Purge { limit: EXPIRE_STEPS_MAX }, "purge"),
-            false => (Command::Expire, "lease"),
+        let (command, by, over) = match self.is_left_over() {
+            true => (Command::Purge { limit: EXPIRE_STEPS_MAX }, "purge", moment.now),
+            false => (Command::Expire, "lease", self.may_end_until(due, moment.now, ctx)),
         };
+        if due > over {
+            return;
+        }
         match self.decide(&command, command::Context { now: over, ..moment }) {
             Ok(Ok(Decision { steps, outcome })) => {
                 if !steps.is_empty() {

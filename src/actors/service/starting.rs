@@ -143,6 +143,7 @@ fn shared_of(parts: Parts, info: StoreInfo, heads: &[(ShardId, Head)]) -> Arc<Sh
         fatal,
         over: AtomicBool::new(false),
         serves: AtomicBool::new(false),
+        served_ms: AtomicU64::new(0),
         missed: AtomicBool::new(false),
         given_away: watch::Sender::new(false),
         jobs: TaskTracker::new(),

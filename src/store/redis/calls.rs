@@ -101,6 +101,10 @@ impl Store for RedisStore {
         self.shared.unreached()
     }
 
+    fn is_unreached(&self) -> bool {
+        self.shared.is_unreached()
+    }
+
     fn failure(&self) -> Option<Arc<str>> {
         self.shared.failed_of()
     }

@@ -87,6 +87,11 @@ impl RedisShared {
         self.unreached.get()
     }
 
+    /// Is there such a reason?
+    pub(in crate::store::redis) fn is_unreached(&self) -> bool {
+        self.unreached.is_there()
+    }
+
     /// The redo journal, where it stands in for replicas that are missing.
     pub(in crate::store::redis) fn stand_in(&self) -> Option<&Arc<Redo>> {
         self.redo.as_ref().filter(|redo| redo.acknowledges())
