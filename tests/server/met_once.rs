@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use allod::actors::service::Hooks;
-use allod::core::catalog::Intent;
 use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer, line};
@@ -122,53 +119,4 @@ fn who_holds_an_address_is_found_while_its_subnet_moves() {
         assert_eq!(of_scope["scopes"][0]["reservations"], BETWEEN + 1, "{of_scope}");
     }
     moving.end();
-}
-
-/// What is to have a subnet is listed before it has it, and before nobody may go through networks any more.
-#[test]
-fn a_network_that_a_subnet_is_about_to_move_to_is_not_asked_what_it_has_of_it() {
-    let (slow, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (is_slow, begins) = (Arc::clone(&slow), Arc::clone(&begun));
-    // While the intent is on its way, others come behind it with what they ask of the catalog.
-    let before_intent = move |_: &Intent| {
-        if is_slow.load(Ordering::SeqCst) {
-            begins.store(true, Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    };
-    let server = TestServer::with(|options| {
-        options.hooks = Hooks { before_intent: Some(Arc::new(before_intent)), ..Hooks::default() };
-        options.config.server.threads = 4;
-    });
-    let mut client = server.client();
-    let names = ["a", "z"];
-    for name in names {
-        client.ok("network.create", json!({"name": name}));
-    }
-    client.ok("subnet.add", json!({"network": "a", "cidr": MOVING}));
-    client.ok("ip.allocate", json!({"network": "a", "owner": "o"}));
-    // Their connections are on all threads, also on those on which nobody is slow.
-    let mut readers: Vec<Client> = (0..8).map(|_| server.client()).collect();
-    // Either may be the one that is listed first.
-    for (from, to) in [(0, 1), (1, 0)] {
-        begun.store(false, Ordering::SeqCst);
-        slow.store(true, Ordering::SeqCst);
-        client.send("subnet.move", json!({"network": names[from], "subnet": MOVING, "to": names[to]}));
-        while !begun.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        for reader in &mut readers {
-            reader.send("ip.get", json!({"address": "10.9.0.1"}));
-            reader.send("ip.find", json!({"address": "10.9.0.1"}));
-        }
-        for reader in &mut readers {
-            let (got, found) = (reader.answer(), reader.answer());
-            assert_eq!(got["result"]["state"], "held", "{got}");
-            let states: Vec<&Value> =
-                found["result"]["found"].as_array().unwrap().iter().map(|there| &there["state"]).collect();
-            assert_eq!(states, ["held"], "{found}");
-        }
-        slow.store(false, Ordering::SeqCst);
-        client.answer();
-    }
 }

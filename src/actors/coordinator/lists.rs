@@ -361,3 +361,29 @@ fn found_once(mut found: Vec<Lookup>) -> Vec<Lookup> {
     found.retain(|lookup| has(lookup) || !realms.contains(&lookup.network.realm));
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::state::NetworkConfig;
+    use crate::store::codec::samples::sample_config;
+
+    #[test]
+    fn a_network_that_a_subnet_is_about_to_move_to_is_not_found_beside_the_one_that_has_it() {
+        let lookup = |network: u128, realm: &str, state| {
+            let realm = realm.parse().unwrap();
+            let network = Arc::new(NetworkConfig { realm, ..sample_config(NetworkId(network)) });
+            Lookup { network, state, reservation: None }
+        };
+        let (held, free, unknown) = (AddressState::Held, AddressState::Free, AddressState::Unknown);
+        let found = vec![
+            lookup(1, "moves", unknown),
+            lookup(2, "moves", held),
+            lookup(3, "nobody", unknown),
+            lookup(4, "other", free),
+            lookup(5, "other", unknown),
+        ];
+        let left: Vec<_> = found_once(found).into_iter().map(|lookup| (lookup.network.id.0, lookup.state)).collect();
+        assert_eq!(left, [(2, held), (3, unknown), (4, free)]);
+    }
+}
