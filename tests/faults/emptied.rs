@@ -159,6 +159,40 @@ async fn a_register_that_is_written_anew_is_what_it_was_but_for_its_history() {
     assert!(done.is_object(), "{done}");
 }
 
+/// What a shard's line begins with then follows nothing, also where that is batch 1: there most shards of a small register stand, and
+/// all that idle when it is written anew once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_history_of_a_register_that_was_written_anew_at_its_first_batch_is_told_by_page_and_after_a_restart() {
+    let Some(mut nodes) = Nodes::start(1, &["--appendonly", "yes"]) else { return };
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await;
+    for times in 1..=2 {
+        nodes.redis.ask(&["FLUSHALL"]);
+        eventually("it is written anew", || written(&nodes) == times).await;
+        drop(again(&nodes).await);
+    }
+    let mut client = again(&nodes).await;
+    insist(&mut client, "network.create", &json!({"name": "doomed", "subnets": [{"cidr": "10.1.0.0/24"}]})).await;
+    insist(&mut client, "network.delete", &json!({"network": "doomed"})).await;
+    nodes.cluster.stop(0);
+    nodes.cluster.again(0);
+    let mut client = again(&nodes).await;
+    // Once the index is read up it is known what a network was called that is no more.
+    let told = insist(&mut client, "events.history", &json!({"network": "doomed"})).await;
+    assert_eq!(told["events"].as_array().map(Vec::len), Some(2), "{told}");
+    // Its pages go on from wherever one of them ended.
+    let (mut count, mut asked) = (0, json!({"realm": "default", "limit": 1}));
+    loop {
+        let page = insist(&mut client, "events.history", &asked).await;
+        count += page["events"].as_array().unwrap().len();
+        let Some(next) = page.get("next").filter(|next| !next.is_null()) else { break };
+        asked["after"] = next.clone();
+    }
+    assert!(count >= 2, "{count} events");
+    let logs = nodes.logs();
+    assert!(!logs.contains("the index of the history waits"), "{logs}");
+}
+
 /// A client of a node that has begun once more, where it was. Before that it is answered `unavailable`, and loses its connection when
 /// the register is whole.
 async fn again(nodes: &Nodes) -> Client {

@@ -109,7 +109,9 @@ impl Line<'_> {
     /// Before everything that is kept.
     async fn begin(&self) -> Result<Place, StoreError> {
         let Some(first) = self.next(Seq(0)).await? else { return Ok(self.tip) };
-        if first.seq == Seq(1) {
+        // Where a register was written anew while a shard stood at its first batch, the line begins with one that says nothing,
+        // and does not follow the beginning.
+        if first.seq == Seq(1) && first.follows(Digest::default()).is_some() {
             return Ok(beginning(self.shard));
         }
         Ok(Place { steps: Some(0), ..first.place(first.digest.unwrap_or_default())? })

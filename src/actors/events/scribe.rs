@@ -217,7 +217,8 @@ impl Scribe {
     fn add(&mut self, shared: &Shared, one: &RecordedBatch) -> Result<(), StoreError> {
         let end = &mut self.ends[usize::from(one.shard.0)];
         let known = Digest(end.digest);
-        let digest = if one.seq.0 == end.seq + 1 { one.follows(known) } else { one.digest };
+        // What the line begins with where a register was written anew hashes to nothing that came before, though it be batch 1.
+        let digest = if end.seq > 0 && one.seq.0 == end.seq + 1 { one.follows(known) } else { one.digest };
         let digest = digest.ok_or_else(|| {
             let text = format!("batch {} of shard {} does not follow the one before it", one.seq.0, one.shard.0);
             StoreError::Damaged(text.into())
