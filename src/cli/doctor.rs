@@ -236,8 +236,9 @@ fn shards(result: &Value) -> Option<Check> {
 
 /// In the order of the runbook (deploy/README.md, "Conflicts after a failover"): two that use one address are not parted by a word.
 const CONFLICTS_HINT: &str = "`allod cluster conflicts` lists both claims; of each see first that one of both does not use the \
-                              address (to keep the late one: `allod reserved add NETWORK ADDRESS --for-owner LATE`, and release \
-                              the present one), then `allod cluster accept NETWORK ADDRESS --reason TICKET`";
+                              address (to keep the late one: `allod reserved add NETWORK ADDRESS --for-owner LATE`, with \
+                              `--for-scope SCOPE` where it has one, and release the present one), then `allod cluster accept NETWORK \
+                              ADDRESS --reason TICKET`";
 
 async fn conflicts(session: &mut Session) -> Option<Check> {
     let result = session.try_call("cluster.conflicts", Map::new()).await.ok()?;

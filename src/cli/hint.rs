@@ -89,8 +89,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             let network = text(data, "network").map_or("NETWORK".to_owned(), shell);
             format!(
                 "`allod cluster conflicts {network}` shows all that are left. Of each see first that one of both does not use the \
-                 address: tell the late one, or reserve it for him (`allod reserved add {network} ADDRESS --for-owner LATE`) and \
-                 release the present one; then `allod cluster accept {network} ADDRESS --reason TICKET` gives the late claim up"
+                 address: tell the late one, or reserve it for him (`allod reserved add {network} ADDRESS --for-owner LATE`, with \
+                 `--for-scope SCOPE` where it has one) and release the present one; then `allod cluster accept {network} ADDRESS \
+                 --reason TICKET` gives the late claim up"
             )
         }
         ErrorKind::NotReady => format!("{}; `allod cluster nodes` shows who serves, `GET /readyz` what stands in the way", retry_after(data)),
@@ -421,6 +422,7 @@ mod tests {
         let several = hint("ip.claim", json!({"network": "lan"}), "not_ready", "since a failover", data);
         assert!(several.starts_with("`allod cluster conflicts lan` shows all that are left"), "{several}");
         let (first, accept) = several.split_once("`allod cluster accept lan ADDRESS --reason TICKET`").unwrap();
+        assert!(first.contains("--for-scope SCOPE"), "the late one could not claim it: {several}");
         assert!(first.contains("--for-owner LATE") && !accept.contains("--for-owner"), "two would use it: {several}");
         // One that was deleted is listed by the name that it had.
         for method in ["cluster.accept", "cluster.conflicts"] {
