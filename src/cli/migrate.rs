@@ -159,6 +159,14 @@ fn serve(args: &Migrate) -> String {
     settings.collect::<String>() + &format!("allod serve --redis {}", shell(&args.to))
 }
 
+/// What names the settings of a server, of whom there are flags here.
+fn by_flags(problem: String) -> String {
+    let flags = [("redis_ca", "redis-ca"), ("redis_certificate", "redis-certificate"), ("redis_key", "redis-key")];
+    flags
+        .iter()
+        .fold(problem, |text, (setting, flag)| text.replace(&format!("`store.{setting}`"), &format!("`--{flag}`")))
+}
+
 /// Shows what would be done, asks, and does it.
 pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     let session = Session::new(options);
@@ -175,7 +183,7 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
             return Err(Failure::new(asked, problem, hint).into());
         }
     }
-    let failed = |problem: from_cli::Unmoved| Failure::new(asked.clone(), problem.problem, problem.hint);
+    let failed = |problem: from_cli::Unmoved| Failure::new(asked.clone(), by_flags(problem.problem), problem.hint);
     let source = from_cli::open_source(&route).map_err(failed)?;
     let shards = args.shards.unwrap_or(source.shards());
     session.say(&format!(

@@ -343,6 +343,9 @@ impl From<CannotMove> for Unmoved {
             CannotMove::Target(_) => {
                 "name an empty directory, or a Redis without keys of that prefix (`--redis-prefix`)"
             }
+            CannotMove::Away(_) => {
+                "see that the new place can be reached and written to, then say it again: `allod migrate FROM TO`; nothing was changed"
+            }
             CannotMove::Gone(_) => {
                 "`allod restore` makes a register of an old data directory, with all that this asks for"
             }
@@ -440,14 +443,12 @@ pub fn look(source: &MoveSource, route: &MoveRoute) -> Result<(), Unmoved> {
             crate::store::redis::examine::look_at_target(&options, from)
         }
     };
-    looked.map_err(|error| match source.0.notice() {
-        Some(notice) => CannotMove::Gone(format!("{} {}", source.place(), notice.refusal())),
-        None => CannotMove::Target(chain(&error)),
-    })?;
-    if source.0.notice().is_some() {
-        // All that is left to do is to finish it.
-        return Ok(());
+    if let Some(notice) = source.0.notice() {
+        // All that can be left to do is to finish it where it went.
+        let gone = || CannotMove::Gone(format!("{} {}", source.place(), notice.refusal()));
+        return if looked.unwrap_or(false) { Ok(()) } else { Err(gone().into()) };
     }
+    looked.map_err(migrate::untaken)?;
     Ok(runtime()?.block_on(migrate::look(&*source.0))?)
 }
 

@@ -63,6 +63,9 @@ pub enum CannotMove {
     /// The target is not to be moved into.
     #[error("{0}")]
     Target(String),
+    /// The target is not reached, or refuses whoever asks.
+    #[error("{0}")]
+    Away(String),
     /// It was served where it went, and is not whole there.
     #[error("{0}")]
     WentOn(String),
@@ -143,14 +146,19 @@ pub async fn run(
     movable(source)?;
     // Before the target is opened, which removes what a move that was broken off left there: it may be under way.
     alone(source).await?;
-    let refused = |error: StoreError| match error {
-        StoreError::Locked(text) => CannotMove::Served(text.to_string()),
-        error => CannotMove::Target(chain(&error)),
-    };
-    let target = open(Opening::Target { from: origin(source) }).map_err(refused)?;
+    let target = open(Opening::Target { from: origin(source) }).map_err(untaken)?;
     let moved = carry(source, &*target, clock, tell).await;
     target.close().await;
     moved
+}
+
+/// Why a target cannot be moved into.
+pub fn untaken(error: StoreError) -> CannotMove {
+    match error {
+        StoreError::Locked(text) => CannotMove::Served(text.to_string()),
+        error @ StoreError::Io { .. } => CannotMove::Away(chain(&error)),
+        error => CannotMove::Target(chain(&error)),
+    }
 }
 
 /// Which register is moved, and where it is.

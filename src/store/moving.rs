@@ -150,7 +150,7 @@ impl MoveNotice {
         match self {
             Self::Unfinished { from } => format!(
                 "is the unfinished copy of a register that is moved here from {from}; say the move again with `allod migrate`, \
-                 which finishes it or begins anew"
+                 which finishes it or begins anew; where that says that the register was moved elsewhere since, remove the copy"
             ),
             Self::Copying { from } => format!(
                 "is the unfinished copy of {from}, and nothing is granted from it; say the copy again into the same directory, which \
@@ -173,12 +173,44 @@ impl MoveNotice {
 }
 
 impl MoveNotice {
+    /// Is it written anew by a node of this name?
+    pub(super) fn is_by(&self, node: &str) -> bool {
+        matches!(self, Self::Anew { by } if by == node)
+    }
+
+    /// The same of one that a process of this node was writing anew, which ended meanwhile: waiting for it would be waiting for itself.
+    pub(super) fn refusal_of_own(prefix: &str) -> String {
+        format!(
+            "was emptied, and a process of this node before this one, which had it in memory, ended while it wrote it anew: what is \
+             there is not all of it, and nobody has the rest. {}",
+            remove_own(prefix)
+        )
+    }
+
+    /// What to do about it, at a node of this name: a sentence without full stop that names a command.
+    pub fn hint_at(&self, node: &str, prefix: &str) -> String {
+        match self {
+            own if own.is_by(node) => {
+                let remove = remove_own(prefix);
+                format!(
+                    "that is this node: if it runs, leave it running, the register is served when it is done; if it ended: {remove}"
+                )
+            }
+            Self::Unfinished { .. } => format!("{} ({})", self.hint(), removal(prefix)),
+            notice => notice.hint(),
+        }
+    }
+
     /// What to do about it: a sentence without full stop that names a command.
     pub fn hint(&self) -> String {
         match self {
             Self::Unfinished { from } => {
                 let (Whereabouts::Directory(from) | Whereabouts::Redis(from, _)) = Whereabouts::of(&from.place);
-                format!("say the move again, `allod migrate {} TO`, which finishes it or begins anew", quoted(from))
+                format!(
+                    "say the move again, `allod migrate {} TO`, which finishes it or begins anew; where that says that the register was \
+                     moved elsewhere since, remove the copy",
+                    quoted(from)
+                )
             }
             Self::Copying { from } => {
                 let (Whereabouts::Directory(from) | Whereabouts::Redis(from, _)) = Whereabouts::of(from);
@@ -204,6 +236,20 @@ impl MoveNotice {
             },
         }
     }
+}
+
+/// How what is left of a register is removed that nobody writes on, and what comes then.
+fn remove_own(prefix: &str) -> String {
+    format!(
+        "Remove that from Redis ({}), then bring a copy of its data back, or begin an empty register with `--accept-new-store`, once \
+         (deploy/README.md, under \"Redis was emptied\")",
+        removal(prefix)
+    )
+}
+
+/// By what all keys of a prefix are removed.
+pub(super) fn removal(prefix: &str) -> String {
+    format!("`redis-cli --scan --pattern '{{{prefix}}}:*' | xargs redis-cli del`, both with its port and database")
 }
 
 /// Why nothing is moved from here into a place where a move from elsewhere was broken off: how a sentence about that place goes on.

@@ -257,3 +257,45 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     assert_eq!(code, 1);
     has(&found, "register", "wrong", "Redis was emptied");
 }
+
+/// Of what is left of a register each says what is missing, and how it is removed: not what comes of it, nor to wait for nobody.
+#[test]
+fn a_register_of_which_a_part_is_gone_or_that_this_node_left_unfinished_is_told_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (beside, data) = (beside(elsewhere.path()), directory.path().join("data"));
+    let Some(redis) = Redis::start(directory.path(), &["--appendonly", "yes"]) else { return };
+    let (url, data_text) = (redis.url(), data.display().to_string());
+    let arguments = ["--redis", &url, "--data", &data_text, "--node", "node-7"];
+    Starting::with_arguments(&data, &[&["serve"], &arguments[..]].concat()).ready().stop();
+    let file = directory.path().join("node-7.toml").display().to_string();
+    std::fs::write(&file, "[server]\nnode = \"node-7\"\n").unwrap();
+    let looked = || asked(&beside, &["--redis", &url, "--data", &data_text, "--config", &file]);
+    assert_eq!(looked().0, 0, "{:#?}", looked().1);
+    for (key, what) in
+        [("{allod}:1:head", "lost the heads of 1 of the 4 shards"), ("{allod}:register", "but lost `{allod}:register`")]
+    {
+        redis.ask(&["RENAME", key, "aside"]);
+        let (code, found) = looked();
+        assert_eq!(code, 1);
+        has(&found, "register", "wrong", what);
+        has(&found, "register", "wrong", "bring its data back");
+        assert!(!format!("{found:?}").contains("a head is none"), "{found:#?}");
+        redis.ask(&["RENAME", "aside", key]);
+    }
+    assert_eq!(looked().0, 0, "{:#?}", looked().1);
+
+    // It was killed while it wrote the register anew.
+    redis.ask(&["HSET", "{allod}:register", "moved", "anew node-7"]);
+    let refused = Command::new(allod()).arg("serve").args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    let removal = "redis-cli --scan --pattern '{allod}:*' | xargs redis-cli del";
+    for words in ["a process of this node before this one", removal, "`--accept-new-store`"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let (code, found) = looked();
+    assert_eq!(code, 1);
+    has(&found, "register", "wrong", "-> that is this node: if it runs, leave it running");
+    has(&found, "register", "wrong", removal);
+}

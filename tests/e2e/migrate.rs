@@ -237,8 +237,13 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
 
     // Also from the directory that noted the register in Redis.
     migrate(url, last);
-    let words = refused(&["migrate", last, url, "--dry-run"]);
-    assert!(words.contains("was moved to the directory"), "{words}");
+    // Nor would it be moved to anywhere else, though nothing is in the way there.
+    for to in [url, &moving.elsewhere()] {
+        for how in ["--dry-run", "--yes"] {
+            let words = refused(&["migrate", url, to, how]);
+            assert!(words.contains("was moved to the directory"), "{to} {how}: {words}");
+        }
+    }
     let words = refused(&["serve", "--redis", url, "--data", &moving.elsewhere(), "--listen", "127.0.0.1:0"]);
     assert!(words.contains("was moved to the directory") && words.contains("last"), "{words}");
     let server = serve(last, beside);
@@ -418,6 +423,28 @@ fn what_was_acknowledged_in_another_register_and_lies_beside_this_one_is_told_be
     let doctor = run(&["doctor", "--data", &files.display().to_string(), "--format", "json"]);
     let words = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert!(words.contains("were acknowledged in a register in Redis"), "{words}");
+}
+
+/// The first move broke off, and the register went elsewhere then: nobody says for ever to say again what is refused.
+#[test]
+fn a_copy_that_broke_off_of_a_register_that_is_elsewhere_by_now_is_told_with_how_it_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let (url, to) = (redis.url(), directory.path().join("last").display().to_string());
+    let from = moved(directory.path(), "first", &url);
+    let notice = format!("unfinished the directory {}", Path::new(&from).canonicalize().unwrap().display());
+    redis.ask(&["HSET", "{allod}:register", "moved", &notice]);
+    std::fs::write(Path::new(&from).join("MOVED"), format!("moved {:032x} {:032x} 1 the directory {to}\n", 7, 7))
+        .unwrap();
+    let words = refused(&["migrate", &from, &url, "--yes"]);
+    assert!(words.contains(&format!("was moved to the directory {to}")), "{words}");
+    let data = directory.path().join("data").display().to_string();
+    let removal = "remove the copy (`redis-cli --scan --pattern '{allod}:*' | xargs redis-cli del`";
+    let words =
+        refused(&["serve", "--redis", &url, "--data", &data, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    assert!(words.contains("moved elsewhere since") && words.contains(removal), "{words}");
+    let looked = run(&["doctor", "--redis", &url, "--data", &data, "--format", "json"]);
+    assert!(String::from_utf8_lossy(&looked.stdout).contains(removal), "{looked:?}");
 }
 
 /// The first one was killed when its old place was closed already: what it left is all that there is.

@@ -57,14 +57,15 @@ pub(super) fn check_before(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Re
     Ok(())
 }
 
-/// Whether a register can be moved from there into this directory, or into one that is to be made. Changes nothing.
+/// Whether a register can be moved from there into this directory, or into one that is to be made. Changes nothing. Tells whether an
+/// earlier move from there was broken off in it.
 ///
 /// # Errors
 /// As [`EmbeddedStore::open`] says of a target.
-pub fn look_at_target(dir: &Path, from: &Origin) -> Result<(), StoreError> {
+pub fn look_at_target(dir: &Path, from: &Origin) -> Result<bool, StoreError> {
     match SourceDisk.list(dir) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        _ => empty_but_for_a_broken_move(&SourceDisk, dir, from).map(drop),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        _ => empty_but_for_a_broken_move(&SourceDisk, dir, from),
     }
 }
 

@@ -97,8 +97,8 @@ pub(super) async fn begin(
         found = initialised(value)?;
     }
     let said = if let Initialised::Register { notice, .. } = &found { notice.as_str() } else { "" };
-    let notice = moving::check_notice(&place, keys, &options.opening, said)?;
-    let (register, shards) = check_register(found, &place, keys, (options, wanted), identity)?;
+    let notice = moving::check_notice(&place, keys, options, said)?;
+    let (register, shards) = check_register(found, (&place, in_cluster), keys, (options, wanted), identity)?;
     let mut went_on = false;
     // Of what was moved already nothing is missing that was not missing then.
     let witnesses = if notice.is_none() { &options.witnesses[..] } else { &[] };
@@ -138,10 +138,35 @@ async fn number(link: &mut Link, keys: &Keys) -> Result<(u16, u16), StoreError> 
     Ok(there.map_or((SHARDS_OF_NEW, SHARDS_MAX), |shards| (shards, shards)))
 }
 
+/// The register's own key is gone, though this shard has a head.
+pub(super) fn lost_register(place: &str, keys: &Keys, shard: ShardId, in_cluster: bool) -> StoreError {
+    let (head, register, what) = (keys.head(shard), keys.register(), bring_back(in_cluster));
+    StoreError::Damaged(format!("Redis at {place} has `{head}` but lost `{register}`; {what}").into())
+}
+
+/// So many of all shards have no head.
+pub(super) fn lost_heads(place: &str, keys: &Keys, (lost, all): (u64, u64), in_cluster: bool) -> StoreError {
+    let (prefix, what) = (keys.prefix(), bring_back(in_cluster));
+    let text = format!(
+        "Redis at {place} lost the heads of {lost} of the {all} shards of the register under `{prefix}`; {what}"
+    );
+    StoreError::Damaged(text.into())
+}
+
+/// What to do about a part of a register that is gone.
+fn bring_back(in_cluster: bool) -> &'static str {
+    if in_cluster {
+        "where the move of its slot broke off the rest is on another server of the cluster (`redis-cli --cluster fix` ends one); else \
+         bring its data back"
+    } else {
+        "bring its data back"
+    }
+}
+
 /// What `init` found must be the register that this server is to keep, whole. Which one it is, and its shards.
 fn check_register(
     found: Initialised,
-    place: &Arc<str>,
+    (place, in_cluster): (&Arc<str>, bool),
     keys: &Keys,
     (options, wanted): (&RedisOptions, Option<u16>),
     identity: Option<&IdentityFile>,
@@ -164,9 +189,7 @@ fn check_register(
             return Err(StoreError::Damaged(text.into()));
         }
         Initialised::Heads(shard) => {
-            let head = keys.head(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)));
-            let text = format!("Redis at {place} has `{head}` but lost `{}`; bring its data back", keys.register());
-            return Err(StoreError::Damaged(text.into()));
+            return Err(lost_register(place, keys, ShardId(u16::try_from(shard).unwrap_or(u16::MAX)), in_cluster));
         }
     };
     if format != FORMAT {
@@ -185,12 +208,7 @@ fn check_register(
         return Err(StoreError::Foreign(text.into()));
     }
     let Some(count) = u16::try_from(shards).ok().filter(|_| heads == shards) else {
-        let text = format!(
-            "Redis at {place} lost the heads of {} of the {shards} shards of the register under `{prefix}`; bring its data \
-             back",
-            shards.saturating_sub(heads)
-        );
-        return Err(StoreError::Damaged(text.into()));
+        return Err(lost_heads(place, keys, (shards.saturating_sub(heads), shards), in_cluster));
     };
     let known = identity.and_then(IdentityFile::expected).filter(|_| !options.accept_new_store);
     if let Some(known) = known.filter(|&known| known != register) {

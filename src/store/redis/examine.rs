@@ -12,8 +12,8 @@ use super::place::RedisPlace;
 use super::reach::{self, RedisReach};
 use super::server::{self, ServerFacts};
 pub use super::server::{Finding, Memory};
-use super::{NearEnd, RedisOptions, checks, moving, runtime};
-use crate::limits::NODE_LEASE_MS;
+use super::{NearEnd, RedisOptions, begin, checks, moving, runtime};
+use crate::limits::{NODE_LEASE_MS, SHARDS_MAX};
 use crate::store::codec::Format;
 use crate::store::moving::{MoveNotice, Origin};
 use crate::store::{NodeCard, ShardId, StoreError};
@@ -73,6 +73,8 @@ pub struct ExaminedServer {
     pub round_trips: Vec<Duration>,
     /// The register under the prefix, if there is one.
     pub held: Option<HeldRegister>,
+    /// What is missing of it though the rest is there, and a start is refused for.
+    pub lost: Option<StoreError>,
     /// The register that this node is to find there, by its directory; 32 hex digits.
     pub known: Option<String>,
     /// The shard that went back, if one did and stays there.
@@ -94,11 +96,12 @@ pub fn examine(options: &RedisOptions) -> Result<ExaminedServer, StoreError> {
     on_a_link(options, move |link, keys| async move { look(link, &keys, wanted, identity.as_ref()).await })
 }
 
-/// Whether a register can be moved from there into the Redis of these options. Blocks, as [`examine`] does.
+/// Whether a register can be moved from there into the Redis of these options. Blocks, as [`examine`] does. Tells whether an earlier
+/// move from there was broken off in it.
 ///
 /// # Errors
 /// It is not reached, cannot keep a register, or has one under that prefix.
-pub fn look_at_target(options: &RedisOptions, from: Origin) -> Result<(), StoreError> {
+pub fn look_at_target(options: &RedisOptions, from: Origin) -> Result<bool, StoreError> {
     let replicas = options.replicas;
     on_a_link(options, move |mut link, keys| async move {
         let place = link.name().clone();
@@ -144,11 +147,12 @@ async fn look(
     round_trips.sort();
     let in_cluster = link.place().is_in_cluster();
     let held = held(&mut link, keys).await?;
+    let lost = lost(&mut link, keys, held.as_ref()).await?;
     let known = identity.and_then(IdentityFile::expected).map(|register| format!("{register:032x}"));
     // Of another register nothing was acknowledged.
     let is_known = held.as_ref().is_some_and(|held| known.as_ref() == Some(&held.register));
     let mut behind = None;
-    if let Some(identity) = identity.filter(|_| is_known) {
+    if let Some(identity) = identity.filter(|_| is_known && lost.is_none()) {
         if let Some(noted) = &identity.behind
             && let RedisReach::Behind(stands_at) = reach::reach(&mut link, keys, noted).await?
         {
@@ -176,6 +180,7 @@ async fn look(
         time_ms,
         round_trips,
         held,
+        lost,
         known,
         behind,
         nodes: nodes(&mut link, keys, time_ms).await?,
@@ -220,6 +225,33 @@ async fn held(link: &mut Link, keys: &Keys) -> Result<Option<HeldRegister>, Stor
         shards: shards.unwrap_or(0),
         notice: moved.and_then(|notice| MoveNotice::parse(&notice)),
     }))
+}
+
+/// A part of a register without the rest, as a start looks for it.
+async fn lost(link: &mut Link, keys: &Keys, held: Option<&HeldRegister>) -> Result<Option<StoreError>, StoreError> {
+    let all = match held {
+        // Another release knows what that is to have.
+        Some(held) if held.format != FORMAT => return Ok(None),
+        Some(held) => held.shards.min(SHARDS_MAX.into()),
+        None => SHARDS_MAX.into(),
+    };
+    let shards = (0..).map(ShardId).take(usize::try_from(all).unwrap_or_default());
+    let mut pipeline = Pipeline::new();
+    // One key each: a command of several is put off while a cluster moves the slot.
+    shards.clone().for_each(|shard| _ = pipeline.cmd("EXISTS").arg(keys.head(shard)));
+    let answer = link.read(&pipeline, ANSWER_WITHIN).await?;
+    let found: Vec<bool> =
+        redis::from_redis_value(Value::Array(answer)).map_err(|_| strange(link.name(), "EXISTS is none"))?;
+    let (place, in_cluster) = (link.name(), link.place().is_in_cluster());
+    let there = found.iter().filter(|there| **there).count() as u64;
+    Ok(match held {
+        None => {
+            let first = shards.zip(found).find(|(_, there)| *there);
+            first.map(|(shard, _)| begin::lost_register(place, keys, shard, in_cluster))
+        }
+        Some(_) if there < all => Some(begin::lost_heads(place, keys, (all - there, all), in_cluster)),
+        Some(_) => None,
+    })
 }
 
 /// Those that count, as `nodes.lua` counts them.

@@ -20,7 +20,7 @@ use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
 use super::shared::RedisShared;
 use super::{RedisOptions, RedisStore, checks, confirms, history};
 use crate::store::codec::Format;
-use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, Opening, Origin, other_move};
+use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, Opening, Origin, other_move, removal};
 use crate::store::{Later, ShardId, StoreError, codec};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -140,9 +140,9 @@ fn empty_but_for_a_broken_move(
 }
 
 /// As [`super::examine::look_at_target`].
-pub(super) async fn look_at_target(link: &mut Link, keys: &Keys, from: &Origin) -> Result<(), StoreError> {
+pub(super) async fn look_at_target(link: &mut Link, keys: &Keys, from: &Origin) -> Result<bool, StoreError> {
     let found = look(link, keys).await?;
-    empty_but_for_a_broken_move(link.name(), keys, found, from).map(drop)
+    empty_but_for_a_broken_move(link.name(), keys, found, from)
 }
 
 /// Removes an unfinished register: its key last, so that it is never taken for anything else.
@@ -181,11 +181,15 @@ pub(super) async fn keys_of_shards(
 pub(super) fn check_notice(
     place: &Arc<str>,
     keys: &Keys,
-    opening: &Opening,
+    options: &RedisOptions,
     notice: &str,
 ) -> Result<Option<MoveNotice>, StoreError> {
-    match (opening, notice) {
+    match (&options.opening, notice) {
         (_, "") => Ok(None),
+        // A process that opens it to serve it has nothing of it in memory, and nobody else is of its name.
+        (Opening::Serve, notice) if MoveNotice::parse(notice).is_some_and(|notice| notice.is_by(&options.owner)) => {
+            Err(refused(place, keys, MoveNotice::refusal_of_own(keys.prefix())))
+        }
         (Opening::Serve, notice) => Err(moved(place, keys.prefix(), notice)),
         (Opening::Source | Opening::Target { .. } | Opening::Unfinished(_), notice) => Ok(MoveNotice::parse(notice)),
     }
@@ -200,8 +204,11 @@ pub(super) fn moved(place: &Arc<str>, prefix: &str, notice: &str) -> StoreError 
             source: Arc::new(source),
         };
     }
-    let why =
-        MoveNotice::parse(notice).map_or_else(|| format!("says of its move `{notice}`"), |notice| notice.refusal());
+    let why = match MoveNotice::parse(notice) {
+        Some(notice @ MoveNotice::Unfinished { .. }) => format!("{} ({})", notice.refusal(), removal(prefix)),
+        Some(notice) => notice.refusal(),
+        None => format!("says of its move `{notice}`"),
+    };
     StoreError::Foreign(format!("Redis at {place}, `{{{prefix}}}:…`, {why}").into())
 }
 
