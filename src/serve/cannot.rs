@@ -9,7 +9,7 @@ use super::{EXIT_CANNOT_START, EXIT_CANNOT_START_NOW};
 use crate::cli::failure::Failure;
 use crate::config::StoreKind;
 use crate::store::StoreError;
-use crate::store::redis::{TlsRefusal, may_know};
+use crate::store::redis::{WayRefusal, may_know};
 
 /// What stands in the way of a start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +98,11 @@ impl CannotStart {
 
     /// The store does not open.
     pub(super) fn store(problem: String, error: &StoreError, store: StoreKind) -> Self {
+        if let StoreError::Io { source, .. } = error
+            && let Some(refusal) = of_way(source)
+        {
+            return Self { may_pass: may_pass(error), ..Self::new(problem, refusal.hint()) };
+        }
         let hint = match error {
             // What is refused there says itself what to do.
             StoreError::Foreign(_) | StoreError::Damaged(_) | StoreError::Invalid(_) if store == StoreKind::Redis => {
@@ -112,13 +117,14 @@ impl CannotStart {
                 "see who may write in `store.directory`, or choose another one with `--data DIR`: each node keeps there what it knows \
                  of its register"
             }
-            StoreError::Io { source, .. } if store == StoreKind::Redis && is_of_tls(source) => {
-                "`store.redis` (`--redis URL`) says where Redis is, `store.redis_ca` who signs for it, `store.redis_certificate` and \
-                 `store.redis_key` what it is shown (deploy/README.md, under \"Redis over TLS\")"
-            }
             StoreError::Io { .. } if store == StoreKind::Redis && !may_pass(error) => {
                 "name the right user, password and database by `--redis URL` (`store.redis`), and give that user his rights \
                  (deploy/README.md has the whole line, under \"Redis\")"
+            }
+            StoreError::Io { source, .. }
+                if store == StoreKind::Redis && source.kind() == io::ErrorKind::ResourceBusy =>
+            {
+                "nothing is amiss here: it goes on by itself when the slot has come to rest (deploy/README.md, under \"On a Redis Cluster\")"
             }
             _ if store == StoreKind::Redis => {
                 "see that Redis runs and lets this server in, or name another by `--redis URL` (`store.redis`)"
@@ -264,9 +270,9 @@ fn is_of_place(error: &io::Error) -> bool {
     error.raw_os_error().is_some() && of_place
 }
 
-/// Did no connection over TLS come up, or is one wanted?
-fn is_of_tls(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|error| error.is::<TlsRefusal>())
+/// Why no connection comes up, where that is known: for TLS, or because the URL is another one than it should be.
+fn of_way(error: &io::Error) -> Option<&WayRefusal> {
+    error.get_ref()?.downcast_ref()
 }
 
 impl From<CannotStart> for String {
@@ -301,6 +307,9 @@ mod tests {
         for error in [io(io::Error::other("NOPERM")), of_machine(Errno::CONNREFUSED), of_machine(Errno::TIMEDOUT)] {
             assert!(hint(&error).contains("--redis URL"), "{error:?}: {}", hint(&error));
         }
+        // So the store says that a slot is moved.
+        let moves = io(io::Error::new(io::ErrorKind::ResourceBusy, "slot 1 is being moved"));
+        assert!(hint(&moves).contains("when the slot has come to rest"), "{}", hint(&moves));
     }
 
     #[test]

@@ -67,6 +67,43 @@ fn sentinels_with_a_password_are_asked_with_that_of_the_url_and_where_that_does_
         server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24", "--if-absent"]);
         server.stop();
     }
+    let wrongs: [(String, Option<i32>, &[&str]); 4] = [
+        // What they do not watch they will not name by itself.
+        (
+            guarded.url(":secret@").replace("/register", "/other"),
+            Some(1),
+            &["watches nothing of the name `other`", "SENTINEL MASTERS", "that is a setting: `store.redis`"],
+        ),
+        // One of them may be told of it yet.
+        (
+            guarded.url(":secret@").replace("/register", &format!(",127.0.0.1:{}/other", process::ports::free_port())),
+            Some(75),
+            &["watches nothing of the name `other`", "that is a setting: `store.redis`"],
+        ),
+        (
+            format!("redis://:secret@127.0.0.1:{}/0", guarded.port),
+            Some(1),
+            &["it is a sentinel, which keeps nothing", "that is a setting: `store.redis`"],
+        ),
+        (
+            format!("redis+sentinel://127.0.0.1:{}/register", process::ports::free_port()),
+            Some(75),
+            &["no sentinel says which Redis is the primary (Connection refused", "hint: see that the sentinels run"],
+        ),
+    ];
+    let cluster = (
+        redis.url().replace("redis://", "redis+cluster://:secret@"),
+        Some(1),
+        &["is in no cluster", "that is a setting"][..],
+    );
+    for (url, ends, says) in wrongs.into_iter().chain([cluster]) {
+        let data = directory.path().join("d");
+        let arguments = ["serve", "--redis", &url, "--data", data.to_str().unwrap()];
+        let (code, log) = Starting::with_arguments(&data, &arguments).ends();
+        assert_eq!(code, ends, "{url}: {log}");
+        says.iter().for_each(|says| assert!(log.contains(says), "{url}: {says}: {log}"));
+        assert!(!log.contains("see that Redis runs"), "{url}: {log}");
+    }
     for (user, says) in [("", "the URL names none"), ("other:other@", "takes neither the user of the URL")] {
         let (code, log) = starting(user, "c").ends();
         assert_eq!(code, Some(1), "{log}");

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::connect::RedisServer;
 use super::following::{Following, NamedPrimary};
-use super::refusal::Unanswered;
+use super::refusal::{Unanswered, WayRefusal, joined};
 use super::shared::locked;
 use super::tls::RedisTls;
 
@@ -298,12 +298,24 @@ fn silent() -> RedisError {
     RedisError::from((ErrorKind::Client, "a server of the cluster does not answer"))
 }
 
+/// A server that is in no cluster says so with the first that is asked of one.
+fn in_cluster(error: RedisError, (host, port): &ServerAddress) -> RedisError {
+    if !error.to_string().contains("cluster support disabled") {
+        return error;
+    }
+    let at = joined(host, port);
+    WayRefusal::of_url(format!(
+        "{at} is in no cluster: name it by `redis://{at}/0` (over TLS `rediss://`), or start it with `cluster-enabled yes`"
+    ))
+}
+
 async fn view(server: &RedisServer, key: &str, address: &ServerAddress) -> Result<ClusterView, RedisError> {
     let told = |error| server.told(error);
     let mut connection = server.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await.map_err(told)?;
     let mut both = redis::pipe();
     both.cmd("CLUSTER").arg("KEYSLOT").arg(key).cmd("CLUSTER").arg("NODES");
-    let (slot, nodes): (u16, String) = both.query_async(&mut connection).await.map_err(told)?;
+    let (slot, nodes): (u16, String) =
+        both.query_async(&mut connection).await.map_err(|error| in_cluster(told(error), address))?;
     Ok(ClusterView::read(slot, &nodes, address, matches!(server, RedisServer::Secured(..))))
 }
 

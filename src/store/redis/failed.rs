@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use redis::RedisError;
 
-use super::refusal::TlsRefusal;
+use super::refusal::WayRefusal;
 use super::scripts::ScriptCall;
 use crate::store::StoreError;
 
@@ -129,7 +129,7 @@ pub(super) fn classify(error: &RedisError, name: &Arc<str>) -> Failed {
 
 pub(super) fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> StoreError {
     let context = format!("{doing} Redis at {name}").into();
-    if let Some(refusal) = TlsRefusal::of(error) {
+    if let Some(refusal) = WayRefusal::of(error) {
         let kind = if refusal.is_for_good() { std::io::ErrorKind::PermissionDenied } else { std::io::ErrorKind::Other };
         return StoreError::Io { context, source: Arc::new(std::io::Error::new(kind, refusal.clone())) };
     }

@@ -18,6 +18,7 @@ use super::failed::{
     Failed, classify, is_moving, is_over, moving, of_connecting, of_reading, of_script, strange, timed_out,
 };
 use super::place::RedisPlace;
+use super::refusal::WayRefusal;
 use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
 
@@ -316,10 +317,9 @@ impl Link {
 async fn is_replica(connection: &mut MultiplexedConnection) -> Result<bool, RedisError> {
     match redis::cmd("ROLE").query_async::<Value>(connection).await {
         Ok(Value::Array(values)) if values.first() == Some(&Value::BulkString(b"sentinel".to_vec())) => {
-            Err(RedisError::from((
-                redis::ErrorKind::Client,
-                "it is a sentinel, which keeps nothing: name it by `redis+sentinel://HOST:PORT/NAME` (over TLS `rediss+sentinel://`), by the name of what it watches",
-            )))
+            let text = "it is a sentinel, which keeps nothing: name it by `redis+sentinel://HOST:PORT/NAME` (over TLS \
+                        `rediss+sentinel://`), by the name of what it watches";
+            Err(WayRefusal::of_url(text.to_owned()))
         }
         Ok(Value::Array(values)) => Ok(values.first() != Some(&Value::BulkString(b"master".to_vec()))),
         Err(error) if error.code() != Some("NOPERM") => Err(error),

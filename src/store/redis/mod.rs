@@ -112,7 +112,7 @@ pub use self::options::RedisOptions;
 use self::place::RedisPlace;
 pub use self::place::{check_url, is_over_tls};
 use self::redo::{LeftJournal, Redo};
-pub(crate) use self::refusal::TlsRefusal;
+pub(crate) use self::refusal::WayRefusal;
 use self::shared::{RedisShared, StoreParts};
 pub use self::tls::{CertificateEnd, NearEnd, TlsEnds, TlsFiles};
 use crate::store::embedded::{self, nameplate};

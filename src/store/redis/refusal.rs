@@ -1,7 +1,8 @@
 //! Why no connection over TLS comes up, for people: of whom, what stands in the way, what to do. And the other way round, that a
-//! server may want TLS of which the URL knows nothing.
+//! server may want TLS of which the URL knows nothing; that the URL is one of something else than what is there; or that nobody says
+//! where Redis is.
 //!
-//! Called by `tls` and `connect`; `failed` looks whether an error is one of these.
+//! Called by `tls`, `connect`, `sentinels`, `cluster` and `link`; `failed` looks whether an error is one of these.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -21,19 +22,57 @@ const NO_TLS: &str =
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
-pub(crate) struct TlsRefusal {
+pub(crate) struct WayRefusal {
     text: String,
+    about: About,
     /// Does trying again not help?
     for_good: bool,
 }
 
-impl TlsRefusal {
+/// What is to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    Tls,
+    Url,
+    Sentinels,
+}
+
+impl WayRefusal {
     fn for_good(text: String) -> Self {
-        Self { text, for_good: true }
+        Self { text, about: About::Tls, for_good: true }
     }
 
     fn for_now(text: String) -> Self {
-        Self { text, for_good: false }
+        Self { text, about: About::Tls, for_good: false }
+    }
+
+    /// The URL says that something else is there than what was found.
+    pub(super) fn of_url(text: String) -> RedisError {
+        io::Error::other(Self { text, about: About::Url, for_good: true }).into()
+    }
+
+    /// All sentinels of the URL are away, or say nothing.
+    pub(super) fn of_sentinels(error: &RedisError) -> RedisError {
+        let text = format!("no sentinel says which Redis is the primary ({error})");
+        io::Error::other(Self { text, about: About::Sentinels, for_good: false }).into()
+    }
+
+    /// What to do about it, for whoever starts a server: a sentence without full stop that names a setting.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self.about {
+            About::Tls => {
+                "`store.redis` (`--redis URL`) says where Redis is, `store.redis_ca` who signs for it, `store.redis_certificate` and \
+                 `store.redis_key` what it is shown (deploy/README.md, under \"Redis over TLS\")"
+            }
+            About::Url => {
+                "that is a setting: `store.redis` (`--redis URL`) says what is there, `redis://HOST:PORT/0` one server, \
+                 `redis+sentinel://HOST:PORT,…/NAME` sentinels and what they watch, `redis+cluster://HOST:PORT,…` a cluster"
+            }
+            About::Sentinels => {
+                "see that the sentinels run which `store.redis` (`--redis URL`) names, and let this server in: only they say which Redis is \
+                 the primary"
+            }
+        }
     }
 
     pub(super) fn is_for_good(&self) -> bool {
@@ -59,8 +98,8 @@ pub(super) struct Unanswered {
 impl Unanswered {
     /// That one is away is said where nothing else is: somebody must look after the other.
     pub(super) fn add(&mut self, error: RedisError) {
-        self.may_pass |= TlsRefusal::of(&error).is_none_or(|refusal| !refusal.for_good);
-        if self.told.as_ref().is_none_or(|told| TlsRefusal::of(told).is_none() && !is_misnamed(told)) {
+        self.may_pass |= WayRefusal::of(&error).is_none_or(|refusal| !refusal.for_good);
+        if self.told.as_ref().is_none_or(|told| WayRefusal::of(told).is_none() && !is_misnamed(told)) {
             self.told = Some(error);
         }
     }
@@ -69,8 +108,10 @@ impl Unanswered {
     /// must not keep those that are from being asked again.
     pub(super) fn told(self) -> Option<RedisError> {
         let told = self.told?;
-        match TlsRefusal::of(&told) {
-            Some(refusal) if self.may_pass => Some(io::Error::other(TlsRefusal::for_now(refusal.text.clone())).into()),
+        match WayRefusal::of(&told) {
+            Some(refusal) if self.may_pass => {
+                Some(io::Error::other(WayRefusal { for_good: false, ..refusal.clone() }).into())
+            }
             Some(_) | None => Some(told),
         }
     }
@@ -85,7 +126,7 @@ pub(super) fn without_tls(error: RedisError, address: &ConnectionAddr) -> RedisE
         ConnectionAddr::Tcp(host, port) if closed || is_strange => {
             let did = if closed { "hung up before it answered" } else { "answers as no Redis does" };
             let text = format!("{host}:{port} {did} ({error}); where it wants TLS the URL begins with `rediss`");
-            io::Error::other(TlsRefusal::for_now(text)).into()
+            io::Error::other(WayRefusal::for_now(text)).into()
         }
         _ => error,
     }
@@ -110,46 +151,46 @@ impl Whom<'_> {
     }
 
     /// No certificate can be for such a host.
-    pub(super) fn no_name(&self) -> TlsRefusal {
+    pub(super) fn no_name(&self) -> WayRefusal {
         let host = self.host;
-        TlsRefusal::for_good(format!("no certificate can be for `{host}`, which is neither a name nor an address"))
+        WayRefusal::for_good(format!("no certificate can be for `{host}`, which is neither a name nor an address"))
     }
 
     /// It was reached, and said nothing.
-    pub(super) fn silent(&self) -> TlsRefusal {
+    pub(super) fn silent(&self) -> WayRefusal {
         let at = self.at();
-        TlsRefusal::for_now(format!("{at} does not answer the TLS handshake: it stands still, or {NO_TLS}"))
+        WayRefusal::for_now(format!("{at} does not answer the TLS handshake: it stands still, or {NO_TLS}"))
     }
 
     /// What an error of the handshake means; none: no more than it says.
-    pub(super) fn in_handshake(&self, error: &io::Error) -> Option<TlsRefusal> {
+    pub(super) fn in_handshake(&self, error: &io::Error) -> Option<WayRefusal> {
         let at = self.at();
         let Some(error) = of_rustls(error) else {
             let text =
                 || format!("{at} hangs up in the TLS handshake: it stops, has no room (`maxclients`), or {NO_TLS}");
-            return hung_up(error).then(|| TlsRefusal::for_now(text()));
+            return hung_up(error).then(|| WayRefusal::for_now(text()));
         };
         Some(match error {
             rustls::Error::InvalidCertificate(wrong) => self.certificate(wrong),
             rustls::Error::AlertReceived(alert) => self.alert(*alert),
             rustls::Error::InvalidMessage(_) => {
-                TlsRefusal::for_now(format!("{at} answers the TLS handshake with something else: it {NO_TLS}"))
+                WayRefusal::for_now(format!("{at} answers the TLS handshake with something else: it {NO_TLS}"))
             }
-            rustls::Error::PeerIncompatible(_) => TlsRefusal::for_good(format!(
+            rustls::Error::PeerIncompatible(_) => WayRefusal::for_good(format!(
                 "{at} speaks neither TLS 1.2 nor 1.3 as this server does ({error}); see `tls-protocols` and `tls-ciphers` of Redis"
             )),
-            error => TlsRefusal::for_good(format!("TLS with {at} fails: {error}")),
+            error => WayRefusal::for_good(format!("TLS with {at} fails: {error}")),
         })
     }
 
     /// What an error of the first answer means.
-    pub(super) fn behind_handshake(&self, error: &io::Error) -> Option<TlsRefusal> {
+    pub(super) fn behind_handshake(&self, error: &io::Error) -> Option<WayRefusal> {
         match of_rustls(error) {
             Some(rustls::Error::AlertReceived(alert)) => Some(self.alert(*alert)),
-            Some(error) => Some(TlsRefusal::for_good(format!("TLS with {} fails: {error}", self.at()))),
+            Some(error) => Some(WayRefusal::for_good(format!("TLS with {} fails: {error}", self.at()))),
             None => hung_up(error).then(|| {
                 let text = format!("{} hung up behind the TLS handshake; {}", self.at(), self.shown());
-                TlsRefusal::for_now(text)
+                WayRefusal::for_now(text)
             }),
         }
     }
@@ -168,9 +209,9 @@ impl Whom<'_> {
         )
     }
 
-    fn alert(&self, alert: AlertDescription) -> TlsRefusal {
+    fn alert(&self, alert: AlertDescription) -> WayRefusal {
         let (at, shows) = (self.at(), !self.files.certificate.as_os_str().is_empty());
-        TlsRefusal::for_good(match alert {
+        WayRefusal::for_good(match alert {
             AlertDescription::CertificateRequired if !shows => {
                 format!("{at} wants a certificate of its clients; set `store.redis_certificate` and `store.redis_key`")
             }
@@ -181,7 +222,7 @@ impl Whom<'_> {
         })
     }
 
-    fn certificate(&self, wrong: &CertificateError) -> TlsRefusal {
+    fn certificate(&self, wrong: &CertificateError) -> WayRefusal {
         let (at, host) = (self.at(), self.host);
         // A clock may be set a moment after the start of a machine.
         let of_clock = matches!(
@@ -234,9 +275,13 @@ impl Whom<'_> {
                 "the certificate of {at} is that of a CA (`CA:TRUE`), which is taken for no server's; give Redis one that is signed \
                  by it"
             ),
+            wrong if wrong.to_string().contains("UnsupportedCertVersion") => format!(
+                "the certificate of {at} is of version 1 of X.509, which has no name that counts; give Redis one of version 3, with a \
+                 `subjectAltName` (`openssl x509 -req … -extfile FILE`)"
+            ),
             wrong => format!("the certificate of {at} is refused: {wrong}; give Redis another one"),
         };
-        if of_clock { TlsRefusal::for_now(text) } else { TlsRefusal::for_good(text) }
+        if of_clock { WayRefusal::for_now(text) } else { WayRefusal::for_good(text) }
     }
 }
 
@@ -275,25 +320,25 @@ mod tests {
 
     #[test]
     fn a_refusal_is_found_in_the_error_that_the_redis_crate_made_of_it() {
-        let refusal = TlsRefusal::for_good("no".to_owned());
-        assert_eq!(TlsRefusal::of(&io::Error::other(refusal.clone()).into()), Some(&refusal));
-        assert_eq!(TlsRefusal::of(&reset()), None);
-        assert_eq!(TlsRefusal::of(&RedisError::from((redis::ErrorKind::Io, "no"))), None);
+        let refusal = WayRefusal::for_good("no".to_owned());
+        assert_eq!(WayRefusal::of(&io::Error::other(refusal.clone()).into()), Some(&refusal));
+        assert_eq!(WayRefusal::of(&reset()), None);
+        assert_eq!(WayRefusal::of(&RedisError::from((redis::ErrorKind::Io, "no"))), None);
     }
 
     #[test]
     fn of_several_that_are_asked_one_that_is_not_trusted_is_told_and_for_good_only_if_all_are() {
-        let untrusted = || RedisError::from(io::Error::other(TlsRefusal::for_good("untrusted".to_owned())));
+        let untrusted = || RedisError::from(io::Error::other(WayRefusal::for_good("untrusted".to_owned())));
         let told = |errors: Vec<RedisError>| {
             let mut all = Unanswered::default();
             errors.into_iter().for_each(|error| all.add(error));
-            all.told().and_then(|told| TlsRefusal::of(&told).cloned())
+            all.told().and_then(|told| WayRefusal::of(&told).cloned())
         };
         assert_eq!(told(Vec::new()), None);
         assert_eq!(told(vec![reset()]), None);
-        assert_eq!(told(vec![untrusted(), untrusted()]), Some(TlsRefusal::for_good("untrusted".to_owned())));
+        assert_eq!(told(vec![untrusted(), untrusted()]), Some(WayRefusal::for_good("untrusted".to_owned())));
         for errors in [vec![untrusted(), reset()], vec![reset(), untrusted()]] {
-            assert_eq!(told(errors), Some(TlsRefusal::for_now("untrusted".to_owned())));
+            assert_eq!(told(errors), Some(WayRefusal::for_now("untrusted".to_owned())));
         }
     }
 
@@ -302,7 +347,7 @@ mod tests {
         let address = ConnectionAddr::Tcp("h".to_owned(), 1);
         let told = without_tls(reset(), &address);
         assert!(told.to_string().contains("h:1 hung up") && told.to_string().contains("`rediss`"), "{told}");
-        assert!(TlsRefusal::of(&told).is_some_and(|refusal| !refusal.is_for_good()));
+        assert!(WayRefusal::of(&told).is_some_and(|refusal| !refusal.is_for_good()));
         let refused = || RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused));
         assert_eq!(without_tls(refused(), &address).to_string(), refused().to_string());
         let socket = ConnectionAddr::Unix("/s".into());

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use super::connect::RedisServer;
 use super::failed::{is_denied, is_misnamed};
 use super::following::{Following, NamedPrimary};
-use super::refusal::Unanswered;
+use super::refusal::{Unanswered, WayRefusal};
 use super::tls::RedisTls;
 
 /// How long one sentinel may take to be reached, and to answer. All are asked at once: those that are gone hold up nobody.
@@ -131,7 +131,7 @@ impl Sentinels {
         }
         self.replicas.store(replicas, Ordering::Relaxed);
         let latest = self.following.elect(&named, self.each.len(), &self.service).ok_or_else(|| {
-            unanswered.told().unwrap_or_else(|| RedisError::from((ErrorKind::Client, "no sentinel answers")))
+            unanswered.told().map_or_else(|| RedisError::from((ErrorKind::Client, "no sentinel answers")), of_all)
         })?;
         if named.len() * 2 > self.each.len() {
             self.counts_anew(&latest);
@@ -205,6 +205,24 @@ impl Sentinel {
     }
 }
 
+/// What is said where none of them names a primary. What somebody has to look after is told as it is.
+fn of_all(error: RedisError) -> RedisError {
+    let is_told = WayRefusal::of(&error).is_some() || is_misnamed(&error) || is_denied(&error);
+    if is_told { error } else { WayRefusal::of_sentinels(&error) }
+}
+
+/// What is asked for under a name that a sentinel does not know.
+fn unknown(error: RedisError, sentinel: &RedisServer, service: &str) -> RedisError {
+    if !error.to_string().contains("No such master with that name") {
+        return error;
+    }
+    let at = sentinel.address().map_or_else(String::new, ConnectionAddr::to_string);
+    WayRefusal::of_url(format!(
+        "the sentinel at {at} watches nothing of the name `{service}`, which the URL names: name what it watches (`redis-cli` there: \
+         SENTINEL MASTERS), or have it watched by that name (SENTINEL MONITOR)"
+    ))
+}
+
 async fn ask(sentinel: &RedisServer, service: &str) -> Result<Option<(NamedPrimary, usize)>, RedisError> {
     let told = |error| sentinel.told(error);
     let mut connection = sentinel.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await.map_err(told)?;
@@ -212,7 +230,8 @@ async fn ask(sentinel: &RedisServer, service: &str) -> Result<Option<(NamedPrima
     let mut both = redis::pipe();
     both.cmd("SENTINEL").arg("get-master-addr-by-name").arg(service).cmd("SENTINEL").arg("MASTER").arg(service);
     type Both = (Option<(String, u16)>, HashMap<String, String>);
-    let (address, about): Both = both.query_async(&mut connection).await.map_err(told)?;
+    let answered = both.query_async::<Both>(&mut connection).await;
+    let (address, about) = answered.map_err(|error| unknown(told(error), sentinel, service))?;
     let named = || {
         let (host, port) = address?;
         let replicas = about.get("num-slaves").and_then(|count| count.parse().ok()).unwrap_or(0);

@@ -32,7 +32,7 @@ use self::ends::end_of;
 pub use self::ends::{CertificateEnd, NearEnd};
 use self::files::TlsStamps;
 pub use self::files::{TlsEnds, TlsFiles};
-use super::refusal::{TlsRefusal, Whom};
+use super::refusal::{WayRefusal, Whom};
 use super::shared::locked;
 use crate::telemetry::Seldom;
 
@@ -181,7 +181,7 @@ impl RedisTls {
         end: Instant,
     ) -> io::Result<TlsStream<TcpStream>> {
         let whom = Whom { host, port, files: &self.files };
-        let refused = |refusal| io::Error::other::<TlsRefusal>(refusal);
+        let refused = |refusal| io::Error::other::<WayRefusal>(refusal);
         let name = ServerName::try_from(host.to_owned()).map_err(|_| refused(whom.no_name()))?;
         let socket = timeout_at(end, reach(host, port, settings)).await??;
         let connector = timeout_at(end, self.connector()).await?;
