@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -222,6 +223,23 @@ async fn a_certificate_that_is_exchanged_on_disk_is_shown_at_the_next_connection
     insist(&mut nodes.client(0).await, "network.create", &asked).await;
 }
 
+/// A session that were resumed would show none: whatever is in the certificate is looked at with each connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_expires_while_a_node_runs_is_refused_at_the_next_connection() {
+    let trust = Trust::new();
+    let lasts = Duration::from_secs(12);
+    let (shown, end) = (trust.ca.signs_for("short", &["127.0.0.1"], lasts), Instant::now() + lasts);
+    let Some(redis) = trust.start("short", &shown, "no") else { return };
+    let store = trust.store("");
+    let setting = Setting { nodes: 1, store: &store, ..Setting::default() };
+    let nodes = Nodes::over(tempfile::tempdir().unwrap(), redis, setting);
+    tokio::time::sleep_until((end + Duration::from_secs(2)).into()).await;
+    assert!(nodes.cluster.is_ready(0), "connections that stand go on: {}", nodes.logs());
+    nodes.redis.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+    eventually("it is refused", || nodes.cluster.log(0).contains(" has expired at ")).await;
+    assert!(!nodes.cluster.is_ready(0), "{}", nodes.logs());
+}
+
 #[test]
 fn check_config_refuses_files_that_are_no_certificates() {
     let trust = Trust::new();
@@ -256,6 +274,13 @@ fn a_register_is_moved_to_a_redis_over_tls() {
     let other = Authority::new(trust.directory.path(), "other").own.certificate.display().to_string();
     let (is_moved, said) = moves(&["--redis-ca", &other]);
     assert!(!is_moved && said.contains("is signed by nobody in"), "{said}");
+    // Whom the system trusts; the flag is one of this command, and no setting.
+    let (is_moved, said) = moves(&[]);
+    assert!(!is_moved && said.contains("name the file of who signed it by `--redis-ca`"), "{said}");
+    assert!(
+        said.contains("hint: see that the new place can be reached") && !said.contains("empty directory"),
+        "{said}"
+    );
     let (is_moved, said) = moves(&["--redis-ca", &ca]);
     assert!(is_moved && said.contains(&format!("ALLOD_STORE__REDIS_CA={ca} allod serve --redis {url}")), "{said}");
     let plain = ["migrate", data.to_str().unwrap(), "redis://127.0.0.1:1/0", "--redis-ca", &ca];

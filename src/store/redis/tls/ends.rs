@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use x509_parser::x509::X509Version;
 
 use crate::store::redis::refusal::time;
 
@@ -58,6 +59,12 @@ impl fmt::Display for NearEnd {
 pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<CertificateEnd> {
     let (_, read) = x509_parser::parse_x509_certificate(certificate).ok()?;
     u64::try_from(read.validity().not_after.timestamp()).ok().map(CertificateEnd)
+}
+
+/// Of which version of X.509 it is; none where that cannot be read.
+pub(super) fn version_of(certificate: &CertificateDer<'_>) -> Option<X509Version> {
+    let (_, read) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Some(read.version())
 }
 
 #[cfg(test)]

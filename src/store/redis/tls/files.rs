@@ -4,11 +4,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use x509_parser::x509::X509Version;
 
-use super::ends::{CertificateEnd, NearEnd, end_of};
+use super::ends::{CertificateEnd, NearEnd, end_of, version_of};
 
 /// The files that TLS to Redis needs. An empty path is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,6 +84,12 @@ impl TlsFiles {
         }
         if self.shows() {
             found.shown = self.certificate().certificates()?;
+            if found.shown.first().and_then(version_of).is_some_and(|version| version != X509Version::V3) {
+                return Err(self.certificate().wrong(
+                    "which has a certificate of version 1 of X.509, and TLS takes none but of version 3: sign it with extensions \
+                     (`openssl x509 -req … -extfile FILE`)",
+                ));
+            }
             // The first is this server's own.
             found.ends.certificate = found.shown.first().and_then(end_of);
         }
@@ -99,15 +107,22 @@ impl TlsFiles {
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
         let builder = builder.with_root_certificates(roots);
         if !self.shows() {
-            return Ok(builder.with_no_client_auth());
+            return Ok(whole_handshakes(builder.with_no_client_auth()));
         }
         let certificate = self.certificate();
         let allowed = "a file with a private key (PEM) that is not encrypted";
         let key = Setting { key: "store.redis_key", path: &self.key, allowed };
-        builder.with_client_auth_cert(shown, key.private_key()?).map_err(|error| {
+        builder.with_client_auth_cert(shown, key.private_key()?).map(whole_handshakes).map_err(|error| {
             key.wrong(&format!("which does not fit `{}`, {:?} ({error})", certificate.key, certificate.path))
         })
     }
+}
+
+/// A session that is resumed shows no certificate: one that has expired since, or whose signer is trusted no more, would be accepted
+/// for as long as Redis knows the session.
+fn whole_handshakes(mut client: ClientConfig) -> ClientConfig {
+    client.resumption = Resumption::disabled();
+    client
 }
 
 /// What was read of the files.

@@ -13,6 +13,18 @@ mod authority;
 
 use authority::Authority;
 
+/// Of version 1: as `openssl x509 -req` makes it without `-extfile`.
+const OF_VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBGjCBwQIUM6HQywiQhQs+qbV24XiHVom1ALYwCgYIKoZIzj0EAwIwDTELMAkG
+A1UEAwwCY2EwIBcNMjYxMTI5MDkyMzE0WhgPMjEyNjExMDUwOTIzMTRaMBExDzAN
+BgNVBAMMBmNsaWVudDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABJCvlR0thz4e
+pw8xIys6tfH35HU9nbVGZPZwk/+gqGfkprW26jWdqVsG8fQ3YuVdzxFj75suieiI
+e53fWPqQWMcwCgYIKoZIzj0EAwIDSAAwRQIhAI95ofcUn+HsJa3aAi0O+x8MRDZ5
+6xpuP1buxHdo8a4qAiAYWoSp7C5pqwcepseWiHOxP4/5Bl+bQNXyUEpaWBbzYA==
+-----END CERTIFICATE-----
+";
+
 fn only_ca(ca: &Path) -> TlsFiles {
     TlsFiles { ca: ca.to_owned(), ..TlsFiles::default() }
 }
@@ -64,6 +76,8 @@ fn a_file_that_is_something_else_is_refused_by_its_setting_with_what_is_allowed(
             "something else where a certificate is to be",
         ),
         (shows(&file("text", "dear"), &one.key), "redis_certificate", "which has no certificate"),
+        // The key that comes with it fits, and nobody is to look at that.
+        (shows(&file("v1", OF_VERSION_1), &one.key), "redis_certificate", "of version 1 of X.509"),
         (shows(&one.certificate, &one.certificate), "redis_key", "which has none"),
         (shows(&one.certificate, &two.key), "redis_key", "which does not fit `store.redis_certificate`"),
         (shows(&one.certificate, Path::new("")), "redis_key", "which cannot be read"),
