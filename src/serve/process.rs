@@ -91,7 +91,8 @@ fn round(
             let hint = match config.store.kind {
                 StoreKind::Redis => {
                     "start it again with `allod serve`: it reads what Redis has. If that lost something or was emptied, \
-                     deploy/README.md has what to do first, under \"The store is lost\" and \"Redis was emptied\""
+                     deploy/README.md has what to do first, under \"The store is lost\" and \"Redis was emptied\", and which of several \
+                     nodes to start first"
                 }
                 StoreKind::Embedded | StoreKind::Memory => {
                     "start it again with `allod serve`: it reads what the store has"

@@ -60,7 +60,8 @@ pub(super) async fn say(shared: &RedisShared, link: &mut Link) {
             let path = path.display();
             tracing::warn!(
                 redis = %shared.place, %path, changes, problem,
-                "it is not known whether Redis has all that this server acknowledged: the next start gives back what is missing"
+                "it is not known whether Redis has all that this server acknowledged: the next start gives back what is missing. \
+                 Of several nodes start first the one that says this, and the others when it is ready"
             );
         }
         Err(error) => {

@@ -69,6 +69,8 @@ fn what_a_node_acknowledged_that_let_go_before_redis_was_emptied_is_given_back_t
     let () = server.ask(&["FLUSHALL"]);
     until("it is noticed", || wait(node.store.holder()).is_err() && node.store.was_emptied());
     assert_eq!(node.store.health(), StoreHealth::Hindered);
+    // It was the owner, and will not write it anew itself.
+    assert!(node.store.obstacle().contains("nobody does, and every node ends"), "{}", node.store.obstacle());
     ends_and_is_given_back(node, &mut server, &directory);
 }
 

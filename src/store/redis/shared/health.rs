@@ -49,9 +49,10 @@ impl RedisShared {
             return Some(moving);
         }
         if self.emptied.is_there() {
-            return Some(
-                "Redis was emptied, and whoever owned the register last is waited for, to write it anew".into(),
-            );
+            // Which of both it is this node does not know, and it may be the last owner itself.
+            let text = "Redis was emptied: a node that owns the register still has it in memory and writes it anew, and is waited for; where \
+                        the last owner's lease ran out before, nobody does, and every node ends after a minute";
+            return Some(text.into());
         }
         if self.awaited.is_there() {
             let text = "Redis went back past a hand-over, and the node that owned the register before gives back its part first";
