@@ -4,6 +4,8 @@
 //! beside their routes, and `actors::figures` reads them when somebody scrapes, so there is no message to an actor, no
 //! stale label and no cost between scrapes. Labels come from enums and from the names of networks and subnets only.
 
+use std::time::Duration;
+
 use prometheus::core::Collector;
 use prometheus::{
     Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
@@ -35,6 +37,8 @@ pub struct Metrics {
     pub commit_seconds: Histogram,
     /// Group commits.
     pub commits: IntCounter,
+    /// Proofs of ownership without a change.
+    pub proofs: IntCounter,
     /// Commits that did not end well.
     pub commit_failures: IntCounterVec,
     /// Networks loaded again.
@@ -208,7 +212,7 @@ impl Metrics {
             ),
             request_seconds: make.histograms(
                 "allod_request_duration_seconds",
-                "From reading a request to its answer, of those that did not wait for capacity. A rise is felt by clients; compare with commit and queue time.",
+                "From reading a request to its answer, of those that were done and did not wait for capacity. A rise is felt by clients; compare with commit and queue time.",
                 SECONDS,
             ),
             waited_seconds: make.histograms(
@@ -234,6 +238,10 @@ impl Metrics {
             commits: make.counter(
                 "allod_commits_total",
                 "Group commits that became durable. A rise is load; none beside requests means that nothing is changed, or that the store stands still.",
+            ),
+            proofs: make.counter(
+                "allod_proofs_total",
+                "Checks that this node owns the register still, for answers that change nothing; over files none is needed. A rise is load by reads, repeats and refusals.",
             ),
             commit_failures: make.counters(
                 "allod_commit_failures_total",
@@ -301,6 +309,21 @@ impl Metrics {
                 counters.with_label_values(&[label]);
             }
         }
+    }
+
+    /// A group became durable, which took so long; or it was proved only that this node owns the register still.
+    pub fn of_group(&self, is_commit: bool, took: Duration) {
+        if is_commit {
+            self.commit_seconds.observe(took.as_secs_f64());
+            self.commits.inc();
+        } else {
+            self.proofs.inc();
+        }
+    }
+
+    /// Groups that ended well so far, whether they changed anything or not.
+    pub fn groups(&self) -> u64 {
+        self.commits.get() + self.proofs.get()
     }
 
     /// Something was refused or cut off over HTTP.

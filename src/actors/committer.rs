@@ -243,7 +243,9 @@ impl Committer {
             }
             self.next_group += 1;
             let changes: usize = batches.iter().flat_map(|b| &b.acts).map(|act| act.steps.len()).sum();
-            self.shared.metrics.batch_changes.observe(changes as f64);
+            if changes > 0 {
+                self.shared.metrics.batch_changes.observe(changes as f64);
+            }
             let number = self.next_group;
             tracing::trace!(group = number, changes, shards = batches.len(), "handed to the store");
             let begun = Instant::now();
@@ -382,8 +384,7 @@ impl Committer {
             match front.result.take() {
                 None => break,
                 Some(Ok(committed)) => {
-                    self.shared.metrics.commit_seconds.observe(front.begun.elapsed().as_secs_f64());
-                    self.shared.metrics.commits.inc();
+                    self.shared.metrics.of_group(!front.batches.is_empty(), front.begun.elapsed());
                     let lost =
                         front.batches.iter().any(|b| !committed.iter().any(|c| c.shard == b.shard && c.seq == b.seq));
                     if lost {

@@ -54,10 +54,10 @@ pub(super) fn outlet(shared: &Arc<Shared>, ticket: u32, order: &Order, outlet: O
 
 /// Until the store has taken nothing for a while: what lets go may be taken still where it is hindered.
 async fn nothing_is_taken(shared: &Shared) {
-    let (mut since, mut taken) = (None, shared.metrics.commits.get());
+    let (mut since, mut taken) = (None, shared.metrics.groups());
     loop {
         tokio::time::sleep(LOOKS_EVERY).await;
-        let before = std::mem::replace(&mut taken, shared.metrics.commits.get());
+        let before = std::mem::replace(&mut taken, shared.metrics.groups());
         match shared.store.health() {
             StoreHealth::Ready | StoreHealth::Full => since = None,
             StoreHealth::Hindered | StoreHealth::Failed if taken != before => since = None,

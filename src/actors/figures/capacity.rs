@@ -111,7 +111,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_network_addresses_grantable",
         NETWORK,
-        "Per network and family. Addresses that an automatic grant could take now: free ones of dynamic pools that do not drain. A fall towards 0 means not_enough_capacity soon.",
+        "Per network and family. Addresses that an automatic grant could take now: free ones of dynamic pools that do not drain, and cooling ones where these yield. A fall towards 0 means not_enough_capacity soon.",
     ),
     gauge(
         "allod_network_addresses_grantable_size",
@@ -156,7 +156,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     counter(
         "allod_network_refusals_total",
         &["kind", "network", "realm"],
-        "Requests refused since this node serves the network under this name, by kind. A rise of not_enough_capacity means that it is full for what is asked.",
+        "Requests that the network refused since this node serves it under this name, by kind; not what overlaps another network, or takes its name. A rise of not_enough_capacity means that it is full for what is asked.",
     ),
     gauge("allod_network_queue_requests", ONE, "Requests that wait for the network. Near 8192 it refuses: overloaded."),
     gauge(
@@ -202,7 +202,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_pool_addresses_size",
         POOL,
-        "Per pool, by its name or range. All its addresses. A rise means that subnets or pools were added or grew.",
+        "Per pool, by its range. All its addresses. A rise means that subnets or pools were added or grew.",
     ),
     gauge(
         "allod_pool_addresses_held",

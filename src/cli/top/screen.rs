@@ -227,7 +227,7 @@ fn per_second(rate: f64) -> String {
 
 fn percent(space: Option<&Space>) -> String {
     // Rounded down, so that 100 % is full. Of many addresses a few are too small a share to be told by what is counted here.
-    let most = |space: &Space| if space.free > 0.0 { 99.0 } else { 100.0 };
+    let most = |space: &Space| if space.left() > 0.0 { 99.0 } else { 100.0 };
     space.map_or_else(String::new, |space| format!("{:.0} %", (space.full * 100.0).floor().min(most(space))))
 }
 

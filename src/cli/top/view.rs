@@ -303,8 +303,9 @@ impl View {
         }
         view.grant_seconds = grants.quantiles();
         view.commit_seconds = commits.quantiles();
-        view.granted_per_second = view.networks.iter().map(|network| network.granted_per_second).sum();
-        view.released_per_second = view.networks.iter().map(|network| network.released_per_second).sum();
+        // Of none the sum would be -0.
+        view.granted_per_second = view.networks.iter().fold(0.0, |sum, network| sum + network.granted_per_second);
+        view.released_per_second = view.networks.iter().fold(0.0, |sum, network| sum + network.released_per_second);
         view.queued = view.networks.iter().map(|network| network.queued).sum();
         view
     }
