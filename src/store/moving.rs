@@ -187,15 +187,11 @@ impl MoveNotice {
         )
     }
 
-    /// What to do about it, at a node of this name: a sentence without full stop that names a command.
-    pub fn hint_at(&self, node: &str, prefix: &str) -> String {
+    /// What to do about one in Redis, under this prefix: as [`MoveNotice::hint`], and how what is of no use any more is removed.
+    pub fn hint_in(&self, prefix: &str) -> String {
         match self {
-            own if own.is_by(node) => {
-                let remove = remove_own(prefix);
-                format!(
-                    "that is this node: if it runs, leave it running, the register is served when it is done; if it ended: {remove}"
-                )
-            }
+            // Whoever looks may do so while it is written, from beside it.
+            Self::Anew { .. } => format!("{}. If it ended: {}", self.hint(), remove_own(prefix)),
             Self::Unfinished { .. } => format!("{} ({})", self.hint(), removal(prefix)),
             notice => notice.hint(),
         }
@@ -219,7 +215,9 @@ impl MoveNotice {
                     quoted(from)
                 )
             }
-            Self::Anew { by } => format!("see whether node {by} lives: the register is served when it is done"),
+            Self::Anew { by } => {
+                format!("see whether node {by} lives, and leave it running: the register is served when it is done")
+            }
             Self::Moved { to, .. } => match Whereabouts::of(to) {
                 Whereabouts::Directory(path) => {
                     format!("start the server there: `allod serve --data {}`", quoted(path))

@@ -296,6 +296,6 @@ fn a_register_of_which_a_part_is_gone_or_that_this_node_left_unfinished_is_told_
     }
     let (code, found) = looked();
     assert_eq!(code, 1);
-    has(&found, "register", "wrong", "-> that is this node: if it runs, leave it running");
+    has(&found, "register", "wrong", "-> see whether node node-7 lives, and leave it running");
     has(&found, "register", "wrong", removal);
 }

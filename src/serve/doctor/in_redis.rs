@@ -47,7 +47,7 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
         let whose = if set { "maxmemory" } else { "all of its machine" };
         checks.push(Check::ok("memory", format!("Redis uses {} of {} MB ({whose})", used / MB, limit / MB)));
     }
-    checks.push(register(config, options, &examined));
+    checks.push(register(config, &examined));
     checks.push(clocks("Redis'", now_ms(), examined.time_ms, CLOCKS_HINT));
     checks.extend(nodes(&examined));
     checks
@@ -69,7 +69,7 @@ fn reached(examined: &ExaminedServer) -> Check {
     Check::ok(CHECK, seen)
 }
 
-fn register(config: &Config, options: &RedisOptions, examined: &ExaminedServer) -> Check {
+fn register(config: &Config, examined: &ExaminedServer) -> Check {
     let prefix = &config.store.prefix;
     if let Some(lost) = &examined.lost {
         return Check::wrong("register", chain(lost), hint_of_start(config, lost));
@@ -93,11 +93,7 @@ fn register(config: &Config, options: &RedisOptions, examined: &ExaminedServer) 
         return Check::wrong("register", seen, "start a newer allod");
     }
     if let Some(notice) = &held.notice {
-        return Check::wrong(
-            "register",
-            format!("{seen}; it {}", notice.refusal()),
-            notice.hint_at(&options.owner, prefix),
-        );
+        return Check::wrong("register", format!("{seen}; it {}", notice.refusal()), notice.hint_in(prefix));
     }
     if let Some(wrong) = other_shards(&seen, held.shards, config) {
         return wrong;
