@@ -47,10 +47,12 @@ impl Network {
         Refusal::Guarded { problem, count, first }
     }
 
-    /// What to do where a slot holds nothing, but did until a plan made it obsolete.
+    /// What to do where a slot holds nothing, but did until a plan made it obsolete. Of several the last, so that it is the same
+    /// one behind a restart.
     pub(super) fn left_by(&self, holder: &SlotKey) -> Option<String> {
-        let mut held = self.holdings.of_owner(&holder.scope, &holder.owner);
-        let (address, held) = held.find(|(_, held)| held.obsolete.is_some() && held.holder.slot == holder.slot)?;
+        let held = self.holdings.of_owner(&holder.scope, &holder.owner);
+        let left = held.filter(|(_, held)| held.obsolete.is_some() && held.holder.slot == holder.slot);
+        let (address, held) = left.max_by_key(|(_, held)| held.generation)?;
         Some(format!("{address}, which it held, is {}; it is named by its address", fate_of(held)?))
     }
 }
