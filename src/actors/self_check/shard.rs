@@ -67,8 +67,7 @@ impl OddNetwork {
         };
         let (stopped, told) = oneshot::channel();
         let (incarnation, odd, stored) = (self.incarnation, self.odd.clone(), self.stored.clone());
-        route.addr.do_send(StopAsOdd { incarnation, odd, stored, stopped });
-        told.await.is_ok()
+        route.addr.try_send(StopAsOdd { incarnation, odd, stored, stopped }).is_ok() && told.await.is_ok()
     }
 }
 
@@ -119,7 +118,8 @@ async fn compare(shared: &Shared, id: NetworkId, stored: Option<Arc<Network>>) -
     let mut after: Option<Address> = None;
     loop {
         let (told, seen) = oneshot::channel();
-        route.addr.do_send(Compare { stored: odd.stored.clone(), after, told });
+        // A full mailbox is of one that is too busy to be compared.
+        route.addr.try_send(Compare { stored: odd.stored.clone(), after, told }).ok()?;
         let Seen { compared, enqueued, incarnation } = seen.await.ok()?;
         if after.is_some() && odd.incarnation != incarnation {
             return None;
