@@ -484,10 +484,10 @@ fn an_answer_calls_a_network_that_is_renamed_meanwhile_by_one_name() {
         client.ok("network.create", json!({"name": name, "realm": name, "subnets": subnets}));
         let instances = json!([{"id": "a", "networks": [{"network": name}]}]);
         let rename = json!({"network": name, "set": {"name": format!("{name}x")}});
-        let answer = std::thread::scope(|scope| {
-            scope.spawn(|| other.ok("network.update", rename));
-            client.call("deployment.apply", json!({"deployment": name, "instances": instances}))
-        });
+        client.send("deployment.apply", json!({"deployment": name, "instances": instances}));
+        other.send("network.update", rename);
+        let answer = client.answer();
+        assert!(other.answer()["result"].is_object());
         let Some(result) = answer.get("result") else { continue };
         let slot = &result["instances"][0]["networks"][0];
         assert_eq!(slot["network"], slot["reservation"]["network"], "{answer}");
