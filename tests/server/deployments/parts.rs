@@ -199,7 +199,8 @@ fn a_network_that_ends_meanwhile_of_which_nothing_is_asked_stands_in_no_ones_way
             client.send(method, params);
         }
         let answer = client.answer();
-        assert!(other.answer()["result"].is_object());
+        // Refused where the commit was first: that lets it go, too.
+        other.answer();
         assert!(answer["result"].is_object(), "{method}: {answer}");
     }
 }
