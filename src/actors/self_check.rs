@@ -28,12 +28,14 @@ use std::time::Duration;
 use self::shard::{Look, OddNetwork};
 use super::committer::chain;
 use super::service::Shared;
-use crate::store::{ShardId, Store, StoreError};
+use crate::store::{ShardId, Store, StoreError, StoreHealth};
 
 /// So much nicer than the others.
 const NICE: i32 = 15;
 /// The first is made so soon after the tenure began, if it is not to be sooner anyhow.
 const FIRST_AFTER: Duration = Duration::from_secs(3_600);
+/// What cannot be read is looked at again so soon: it may be brought back.
+const UNREADABLE_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Between two readings of a shard, of which the first found something odd.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// So often a network is asked to stop: it may be held just then.
@@ -59,45 +61,43 @@ pub fn start(shared: &Arc<Shared>, every: Option<Duration>) {
 }
 
 async fn run(shared: &Weak<Shared>, every: Duration) {
-    // What an earlier tenure found, the next owner finds.
-    if let Some(shared) = shared.upgrade() {
-        shared.metrics.unreadable_shards.set(0);
-    }
-    let mut wait = every.min(FIRST_AFTER);
-    loop {
-        let Some(closing) = shared.upgrade().map(|shared| shared.feed.closing()) else { return };
-        let round = async {
+    let Some((closing, metrics)) = shared.upgrade().map(|shared| (shared.feed.closing(), Arc::clone(&shared.metrics)))
+    else {
+        return;
+    };
+    let rounds = async {
+        let mut wait = every.min(FIRST_AFTER);
+        loop {
             tokio::time::sleep(wait).await;
-            if let Some(shared) = shared.upgrade() {
-                check(&shared).await;
-            }
-        };
-        if closing.run_until_cancelled(round).await.is_none() {
-            return;
+            let Some(shared) = shared.upgrade() else { return };
+            let unreadable = check(&shared).await;
+            metrics.unreadable_shards.set(unreadable);
+            wait = if unreadable > 0 { every.min(UNREADABLE_AGAIN_AFTER) } else { every };
         }
-        wait = every;
-    }
+    };
+    closing.run_until_cancelled(rounds).await;
+    // Whoever owns the register next finds it, too.
+    metrics.unreadable_shards.set(0);
 }
 
-/// Looks at every shard, and at what the next start reads beside them.
-async fn check(shared: &Arc<Shared>) {
+/// Looks at every shard, and at what the next start reads beside them. How much of it cannot be read.
+async fn check(shared: &Arc<Shared>) -> i64 {
     let mut unreadable = 0;
     for shard in (0..shared.info.shards).map(ShardId) {
         let outcome = match check_shard(shared, shard).await {
             Ok(outcome) => outcome,
             Err(error) => {
-                unread(&error, format_args!("shard {}", shard.0));
-                unreadable += i64::from(error.is_unreadable());
-                if error.is_unreadable() { "unreadable" } else { "put_off" }
+                let is_unreadable = is_unreadable(shared, &error, format_args!("shard {}", shard.0));
+                unreadable += i64::from(is_unreadable);
+                if is_unreadable { "unreadable" } else { "put_off" }
             }
         };
         shared.metrics.self_checks.with_label_values(&[outcome]).inc();
     }
     if let Err(error) = reread(&*shared.store).await {
-        unread(&error, format_args!("the history"));
-        unreadable += i64::from(error.is_unreadable());
+        unreadable += i64::from(is_unreadable(shared, &error, format_args!("the history")));
     }
-    shared.metrics.unreadable_shards.set(unreadable);
+    unreadable
 }
 
 /// What no shard is made of, and a start reads.
@@ -109,15 +109,21 @@ async fn reread(store: &dyn Store) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn unread(error: &StoreError, what: std::fmt::Arguments<'_>) {
-    if error.is_unreadable() {
-        tracing::error!(
-            error = chain(error),
-            "self-check: {what} cannot be read; what is served goes on, and the next start will be refused"
-        );
-    } else {
+/// Is it damaged or gone, for good? Then the log says so. A store that failed of it, as one that was emptied, says itself what becomes
+/// of that.
+fn is_unreadable(shared: &Shared, error: &StoreError, what: std::fmt::Arguments<'_>) -> bool {
+    if !error.is_unreadable() || shared.store.health() == StoreHealth::Failed {
         tracing::debug!(error = chain(error), "self-check: {what} is left for the next time");
+        return false;
     }
+    // What a start would say to do is not what to do now.
+    let error = shared.store.damage().map_or_else(|| chain(error), |damage| damage.to_string());
+    tracing::error!(
+        error,
+        "self-check: {what} cannot be read: export the register before anything else. What is served is whole, in memory; the next \
+         start, and the next owner, will refuse it, and over Redis a change at that place ends the server"
+    );
+    true
 }
 
 /// How it ended, as `/metrics` has it.

@@ -15,13 +15,12 @@ use super::staging::StopReason;
 use super::{NetworkActor, Phase};
 use crate::core::address::Address;
 use crate::core::network::{Compared, Network, Odd};
-use crate::core::state::Key;
 
 /// Records of a slice: as much work as a turn of requests.
 const SLICE_RECORDS: usize = 512;
 
-/// So much of what differs is told.
-const TOLD_MAX: usize = 100;
+/// So much of what differs is told: nobody else has it once the server is started again.
+const TOLD_MAX: usize = 10_000;
 
 /// Asks for a slice of the comparison with what is stored.
 #[derive(Debug, Message)]
@@ -68,11 +67,7 @@ impl Handler<Compare> for NetworkActor {
         if !has_memory || self.torn || !self.stands() {
             return;
         }
-        let compare = || match &stored {
-            Some(stored) => self.network.compare(stored, after, SLICE_RECORDS),
-            None => Compared { odd: vec![Odd::Record(Key::Config)], next: None },
-        };
-        match catch_unwind(AssertUnwindSafe(compare)) {
+        match catch_unwind(AssertUnwindSafe(|| self.network.compare(stored.as_deref(), after, SLICE_RECORDS))) {
             Ok(compared) => {
                 // Who asked may have given up.
                 let _ = told.send(Seen { compared, enqueued: self.enqueued, incarnation: self.incarnation });

@@ -78,6 +78,7 @@ impl OddNetwork {
 pub(super) async fn look(shared: &Arc<Shared>, shard: ShardId) -> Result<Look, StoreError> {
     let image = shared.store.beside(shard).await?;
     let head = image.head;
+    confirmed(shared, shard, head.seq).await?;
     let stored = networks_of(vec![(shard, image)], Generation(0));
     let stored = stored.map_err(|problem| StoreError::Damaged(problem.into()))?;
     let mut stored: BTreeMap<NetworkId, Arc<Network>> =
@@ -91,7 +92,8 @@ pub(super) async fn look(shared: &Arc<Shared>, shard: ShardId) -> Result<Look, S
         match compare(shared, id, stored.remove(&id)).await {
             Some(odd) if odd.odd.is_empty() => {}
             Some(odd) => look.odd.push(odd),
-            None => look.skipped += 1,
+            // One that is stopped is not served.
+            None => look.skipped += usize::from(!is_stopped(shared, id)),
         }
     }
     if look.odd.is_empty() {
@@ -102,6 +104,22 @@ pub(super) async fn look(shared: &Arc<Shared>, shard: ShardId) -> Result<Look, S
     look.skipped += asked - look.odd.len();
     leave_out_decided(shared, shard, head.seq, &mut look.odd).await?;
     Ok(look)
+}
+
+fn is_stopped(shared: &Shared, id: NetworkId) -> bool {
+    shared.routes.by_id(id).is_some_and(|route| route.published.is_stopped())
+}
+
+/// Waits until what was read is known to be durable: what was made by it is served only then.
+async fn confirmed(shared: &Shared, shard: ShardId, seq: Seq) -> Result<(), StoreError> {
+    let until = tokio::time::Instant::now() + DURABLE_WITHIN;
+    while Seq(shared.feed.tip(shard).seq) < seq {
+        if tokio::time::Instant::now() >= until {
+            return Err(StoreError::Invalid("what was read of the shard is not confirmed yet".into()));
+        }
+        tokio::time::sleep(DURABLE_LOOKED_AT_EVERY).await;
+    }
+    Ok(())
 }
 
 /// Compares one network with its memory. None: it cannot be now.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::Network;
 use super::holdings::covered;
 use crate::core::address::{Address, Range};
-use crate::core::state::{Entry, Key};
+use crate::core::state::{Entry, Key, ReservationKind, SubnetConfig};
 
 /// Something that is not as it should be, if nothing was decided meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,18 +59,18 @@ impl Odd {
 }
 
 impl Network {
-    /// Compares the records behind an address with what is stored, at most so many; with the first slice (behind none) the
-    /// configuration and the subnets, and with the last one the counts.
+    /// Compares the records behind an address with what is stored, if anything is, at most so many; with the first slice (behind
+    /// none) the configuration and the subnets, and with the last one the counts.
     ///
     /// Cost: O(log) for each record; with the last slice O(subnets and pools).
-    pub fn compare(&self, stored: &Self, after: Option<Address>, limit: usize) -> Compared {
+    pub fn compare(&self, stored: Option<&Self>, after: Option<Address>, limit: usize) -> Compared {
         let mut odd = Vec::new();
         if after.is_none() {
             self.compare_configured(stored, &mut odd);
         }
         let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut here = self.holdings.ascending(behind).peekable();
-        let mut there = stored.holdings.ascending(behind).peekable();
+        let mut there = stored.into_iter().flat_map(|stored| stored.holdings.ascending(behind)).peekable();
         let mut looked_at = 0;
         let mut last = after;
         while let Some(address) = [here.peek(), there.peek()].into_iter().flatten().map(|(address, _)| *address).min() {
@@ -87,7 +87,9 @@ impl Network {
             }
             (looked_at, last) = (looked_at + 1, Some(address));
         }
-        self.compare_counts(stored, &mut odd);
+        if let Some(stored) = stored {
+            self.compare_counts(stored, &mut odd);
+        }
         Compared { odd, next: None }
     }
 
@@ -102,7 +104,12 @@ impl Network {
             },
             Key::Address(address) => match self.holdings.at(address) {
                 Some(Entry::Held(held)) => {
-                    format!("/{} held by {}, generation {}", held.prefix_length, held.holder, held.generation.0)
+                    let kind = if held.kind == ReservationKind::Static { "static" } else { "dynamic" };
+                    let ends = held.lease.map(|lease| format!(", lease ends at {} of its shard", lease.ends.0));
+                    let mac = held.details.as_ref().and_then(|details| details.mac).map(|mac| format!(", MAC {mac}"));
+                    let (length, holder, generation) = (held.prefix_length, &held.holder, held.generation.0);
+                    let [ends, mac] = [ends, mac].map(Option::unwrap_or_default);
+                    format!("/{length} {kind}, held by {holder}, generation {generation}{ends}{mac}")
                 }
                 Some(Entry::Released(released)) => format!("let go by {}", released.last),
                 Some(Entry::Declined(_)) => "declined".to_owned(),
@@ -111,16 +118,17 @@ impl Network {
         }
     }
 
-    fn compare_configured(&self, stored: &Self, odd: &mut Vec<Odd>) {
-        if self.config != stored.config {
+    fn compare_configured(&self, stored: Option<&Self>, odd: &mut Vec<Odd>) {
+        if stored.is_none_or(|stored| self.config != stored.config) {
             odd.push(Odd::Record(Key::Config));
         }
+        let theirs = stored.map_or(&[][..], |stored| &stored.subnets);
         // Few networks have many, and those differ in few.
-        if self.subnets == stored.subnets {
+        if self.subnets == theirs {
             return;
         }
-        let of = |network: &Self| network.subnets.iter().map(|subnet| (subnet.id, Arc::clone(subnet))).collect();
-        let (mine, theirs): (BTreeMap<_, _>, BTreeMap<_, _>) = (of(self), of(stored));
+        let of = |subnets: &[Arc<SubnetConfig>]| subnets.iter().map(|subnet| (subnet.id, Arc::clone(subnet))).collect();
+        let (mine, theirs): (BTreeMap<_, _>, BTreeMap<_, _>) = (of(&self.subnets), of(theirs));
         let ids: BTreeSet<_> = mine.keys().chain(theirs.keys()).copied().collect();
         let differ = ids.into_iter().filter(|id| mine.get(id) != theirs.get(id));
         odd.extend(differ.map(|id| Odd::Record(Key::Subnet(id))));

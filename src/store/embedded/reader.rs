@@ -125,7 +125,7 @@ fn load_some(shared: &EmbeddedShared, view: &LogView, loads: Vec<Load>) {
                 );
                 return Err(StoreError::Damaged(text.into()));
             }
-            image(view, (shard, head), overlay)
+            image(view, (shard, head), overlay, &|| reply.is_closed())
         });
         // Whoever serves has it in memory, and goes on; the next start would not.
         let image = image.inspect_err(|error| shared.note_damage(error, None));
@@ -138,7 +138,12 @@ type Decoded = (NetworkId, Key, State);
 
 /// What becomes of a shard's records: decoded here, and put together here or, where there are many, on another thread
 /// meanwhile.
-fn image(view: &LogView, (shard, head): (ShardId, Head), overlay: Overlay) -> Result<ShardImage, StoreError> {
+fn image(
+    view: &LogView,
+    (shard, head): (ShardId, Head),
+    overlay: Overlay,
+    is_over: &(dyn Fn() -> bool + Sync),
+) -> Result<ShardImage, StoreError> {
     let snapshot = view.snapshot.as_deref();
     let many = overlay.len() >= APART_RECORDS_MIN
         || snapshot.is_some_and(|snapshot| snapshot.bytes_of(shard) >= APART_SNAPSHOT_BYTES_MIN);
@@ -148,6 +153,8 @@ fn image(view: &LogView, (shard, head): (ShardId, Head), overlay: Overlay) -> Re
         overlay.merge(shard, snapshot, |network, key, record| builder.put(decode(shard, network, key, record)?))?;
         builder.finish()
     };
+    // Nobody waits for it any more, and somebody may wait for the end of this thread.
+    let unless_over = || if is_over() { Err(nobody_takes()) } else { Ok(()) };
     if !many {
         return here(overlay);
     }
@@ -165,7 +172,7 @@ fn image(view: &LogView, (shard, head): (ShardId, Head), overlay: Overlay) -> Re
                 return here(overlay);
             }
         };
-        let decoded = decode_into(&pieces, shard, |each| overlay.merge(shard, snapshot, each));
+        let decoded = decode_into(&pieces, shard, &unless_over, |each| overlay.merge(shard, snapshot, each));
         drop(pieces);
         let built = building.join().unwrap_or_else(|_| Err(nobody_takes()));
         match (decoded, built) {
@@ -182,6 +189,7 @@ type Each<'a> = dyn FnMut(NetworkId, Key, &[u8]) -> Result<(), StoreError> + 'a;
 fn decode_into(
     pieces: &SyncSender<Vec<Decoded>>,
     shard: ShardId,
+    unless_over: impl Fn() -> Result<(), StoreError>,
     show: impl FnOnce(&mut Each<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut piece = Vec::with_capacity(PIECE_RECORDS);
@@ -190,6 +198,7 @@ fn decode_into(
         if piece.len() < PIECE_RECORDS {
             return Ok(());
         }
+        unless_over()?;
         let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_RECORDS));
         pieces.send(full).map_err(|_| nobody_takes())
     })?;

@@ -7,7 +7,7 @@ use crate::core::network::Odd;
 fn odd(network: &Network, stored: &Network, limit: usize) -> (Vec<Odd>, usize) {
     let (mut odd, mut after, mut slices) = (Vec::new(), None, 0);
     loop {
-        let compared = network.compare(stored, after, limit);
+        let compared = network.compare(Some(stored), after, limit);
         odd.extend(compared.odd);
         slices += 1;
         after = compared.next;
@@ -63,7 +63,7 @@ fn each_record_that_differs_is_told_once_and_the_counts_that_it_makes() {
     }
     let told = [&net.network, &stored].map(|network| at("10.0.0.6").in_words(Some(network)));
     assert!(
-        told[0].starts_with("let go by `vm/5`") && told[1].starts_with("/32 held by `vm/5`, generation "),
+        told[0].starts_with("let go by `vm/5`") && told[1].starts_with("/32 dynamic, held by `vm/5`, generation "),
         "{told:?}"
     );
 }
@@ -89,4 +89,13 @@ fn space_that_counts_as_free_under_a_record_is_told_whatever_is_stored() {
     assert_eq!(odd(&net.network, &stored, 3).0, vec![Odd::Index(address("10.0.0.2"))]);
     net.network.layout.pools[0].free.occupy(held, held);
     assert_eq!(odd(&net.network, &stored, 3).0, [Odd::Counts(cidr("10.0.0.0/24").range())]);
+}
+
+#[test]
+fn of_a_network_that_is_not_stored_everything_is_told() {
+    let net = some();
+    let compared = net.network.compare(None, None, usize::MAX);
+    // The configuration, two subnets, and each record.
+    assert_eq!((compared.odd.len(), compared.next), (3 + net.network.holdings.len(), None));
+    assert!(compared.odd.contains(&at("10.0.0.2")) && compared.odd.contains(&at("2001:db8::77")), "{compared:?}");
 }

@@ -193,7 +193,7 @@ impl Side {
         self.reloaded = load(&self.stored, Generation(self.network.next_generation().0 - 1));
         assert_eq!(self.reloaded.next_generation(), self.network.next_generation());
         assert_eq!(self.reloaded.counts(), self.network.counts(), "after {command:?}");
-        let compared = self.network.compare(&self.reloaded, None, usize::MAX);
+        let compared = self.network.compare(Some(&self.reloaded), None, usize::MAX);
         assert_eq!(compared, Compared::default(), "after {command:?}");
         let list = ListSlice { filter: Filter::default(), after: None, limit: 50, count_only: false };
         for read in [
