@@ -164,7 +164,7 @@ mod tests {
         let sweeps = Sweeps::behind_another(began);
         let last = began + SWEEP_MARKS_LAST_MS - 1;
         assert!(doubted(&sweeps, "a", began) && doubted(&sweeps, "b", last));
-        assert!(doubted(&sweeps, "a", last + 1), "as long as it lasts");
+        assert!(doubted(&sweeps, "b", last + 1), "as long as it lasts");
         assert!(!doubted(&sweeps, "c", last + 1));
     }
 
