@@ -1,17 +1,20 @@
 //! `allod network why-full NETWORK`: what takes the space, pool by pool and scope by scope, and what frees it.
 
 mod blocks;
+mod named;
 
 use serde_json::{Value, json};
 
 use super::args::Ask;
 use super::exit::Exit;
+use super::failure::Failure;
 use super::output::map::grouped;
 use super::output::table::{Table, wrapped};
 use super::output::{Format, list, number_of, print, short_range, text_of, usage};
 use super::quote::shell;
 use super::session::{Done, Session};
 use crate::core::plural::{counted, counted_were};
+pub use named::Named;
 
 /// Scopes that are shown.
 const SCOPES_MAX: usize = 10;
@@ -40,21 +43,45 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
         }
     }
     print(&shown)?;
-    let name = config.get("name").and_then(Value::as_str).unwrap_or(network);
-    let mut advice = advice(name, &counts, &config, &top);
-    if let Some(words) = next_free(session, name, &counts).await {
+    let found = Named::of(session, network, &config).await;
+    let advice = match found.map_err(|error| Failure::of_method("network.get", &named, &error))? {
+        Named::Open(name) => open(session, &name, &counts, &config, &top).await,
+        Named::Closed { id, name } => closed(&id, &name, &counts, &top),
+    };
+    let advice: Vec<String> = advice.iter().map(|line| wrapped(line, 78, 2)).collect();
+    session.say(&format!("\n{}", advice.join("\n")));
+    Ok(Exit::Success)
+}
+
+/// The advice, and what only the server can tell beside the counts: when something comes free, and which blocks fit.
+async fn open(session: &mut Session, name: &str, counts: &Value, config: &Value, scopes: &[Value]) -> Vec<String> {
+    let mut advice = advice(name, counts, config, scopes);
+    if let Some(words) = next_free(session, name, counts, config).await {
         let more = advice.len().saturating_sub(1);
         advice.insert(more, words);
     }
-    let mut blocks = free_blocks(session, name, &counts).await;
+    let mut blocks = free_blocks(session, name, counts).await;
     if !blocks.is_empty() {
         blocks.push(blocks::NEVER.to_owned());
         let more = advice.len().saturating_sub(1);
         advice.splice(more..more, blocks);
     }
-    let advice: Vec<String> = advice.iter().map(|line| wrapped(line, 78, 2)).collect();
-    session.say(&format!("\n{}", advice.join("\n")));
-    Ok(Exit::Success)
+    advice
+}
+
+/// What is left to do with a network that was deleted: nothing is granted there, whatever is free, and nothing makes more room.
+fn closed(id: &str, name: &str, counts: &Value, scopes: &[Value]) -> Vec<String> {
+    // It takes no change, so that nothing that is reserved or cools can be freed in it.
+    let whole = json!({"held": counts.get("held"), "obsolete": counts.get("obsolete")});
+    let mut lines = vec![format!(
+        "network `{name}` was deleted, and is remembered for what it holds: nothing is granted there; what is held:"
+    )];
+    lines.extend(part_lines(parts(id, &[&whole], scopes, false, false)));
+    lines.push(format!(
+        "`allod network restore {id}` brings it back; `allod ip release {id} ADDRESS --owner OWNER` gives back what it \
+         holds, and it is gone with the last"
+    ));
+    lines
 }
 
 /// Pools that are asked about one by one.
@@ -62,10 +89,11 @@ const POOLS_MAX: usize = 8;
 
 /// When an address comes free by itself where none is, as the server says to whoever asks for one. Of a family in which no pool
 /// has room it is asked once; else of each full pool, as whoever names one may have to wait. None where no pool is full.
-async fn next_free(session: &mut Session, network: &str, counts: &Value) -> Option<String> {
-    let full = full(counts);
+async fn next_free(session: &mut Session, network: &str, counts: &Value, config: &Value) -> Option<String> {
+    let yields = yields(config);
+    let full = full(counts, yields);
     let has_room =
-        |family: u8| dynamic(counts).into_iter().any(|pool| of_family(pool, family) && number(pool, "free") > 0);
+        |family: u8| dynamic(counts).into_iter().any(|pool| of_family(pool, family) && room(pool, yields) > 0);
     let mut asked = Vec::new();
     for family in [4, 6].into_iter().filter(|&family| full.iter().any(|pool| of_family(pool, family))) {
         if has_room(family) {
@@ -131,9 +159,20 @@ fn dynamic(counts: &Value) -> Vec<&Value> {
     list(counts, "subnets").flat_map(|subnet| list(subnet, "pools")).filter(dynamic).collect()
 }
 
-/// Those of them in which nothing is free.
-fn full(counts: &Value) -> Vec<&Value> {
-    dynamic(counts).into_iter().filter(|pool| number(pool, "free") == 0).collect()
+/// Those of them that have no room.
+fn full(counts: &Value, yields: bool) -> Vec<&Value> {
+    dynamic(counts).into_iter().filter(|pool| room(pool, yields) == 0).collect()
+}
+
+/// Addresses of a pool that can be granted: where cooling ones yield, they are room as well.
+fn room(pool: &Value, yields: bool) -> u128 {
+    let cooling = if yields { number(pool, "cooling") } else { 0 };
+    number(pool, "free").saturating_add(cooling)
+}
+
+/// Are cooling addresses of this network granted once nothing else is free?
+fn yields(config: &Value) -> bool {
+    config.get("cooldown_yields") == Some(&Value::Bool(true))
 }
 
 fn scope_table(scopes: &[Value]) -> Table {
@@ -151,7 +190,8 @@ fn scope_table(scopes: &[Value]) -> Table {
 /// wants IPv4.
 pub fn advice(network: &str, counts: &Value, config: &Value, scopes: &[Value]) -> Vec<String> {
     let named = shell(network);
-    let (pools, full) = (dynamic(counts), full(counts));
+    let yields = yields(config);
+    let (pools, full) = (dynamic(counts), full(counts, yields));
     let mut lines = Vec::new();
     let has_subnets = list(config, "subnets").next().is_some();
     if text(config, "kind") == "dynamic" {
@@ -173,15 +213,18 @@ pub fn advice(network: &str, counts: &Value, config: &Value, scopes: &[Value]) -
     let whole = [counts];
     let counted: &[&Value] = if full.is_empty() { &whole } else { &full };
     let has_reserved = list(config, "subnets").any(|subnet| list(subnet, "reserved").next().is_some());
-    let parts = parts(&named, counted, scopes, has_reserved);
-    lines.extend(parts.into_iter().map(|(count, what)| format!("- {} {what}", grouped(&count.to_string()))));
+    lines.extend(part_lines(parts(&named, counted, scopes, has_reserved, yields)));
     lines.extend(list(config, "subnets").flat_map(|subnet| draining(&named, subnet)));
     lines.push(format!("more room: `allod subnet add {named} CIDR`, or `allod pool add {named} RANGE`"));
     lines
 }
 
-/// What takes space in `counted`, the largest first, with what frees it.
-fn parts(named: &str, counted: &[&Value], scopes: &[Value], has_reserved: bool) -> Vec<(u128, String)> {
+fn part_lines(parts: Vec<(u128, String)>) -> impl Iterator<Item = String> {
+    parts.into_iter().map(|(count, what)| format!("- {} {what}", grouped(&count.to_string())))
+}
+
+/// What takes space in `counted`, the largest first, with what frees it. What cools and yields takes none.
+fn parts(named: &str, counted: &[&Value], scopes: &[Value], has_reserved: bool, yields: bool) -> Vec<(u128, String)> {
     let count = |name: &str| counted.iter().fold(0u128, |sum, of| sum.saturating_add(number(of, name)));
     let top = scopes.first().map_or_else(|| "default".to_owned(), |scope| shell(&text(scope, "scope")));
     let unreserve = if has_reserved { format!(", `allod reserved remove {named} RANGE` frees") } else { String::new() };
@@ -195,7 +238,7 @@ fn parts(named: &str, counted: &[&Value], scopes: &[Value], has_reserved: bool) 
             "obsolete, until their deployment is committed: `allod deployment list` names those uncommitted".to_owned(),
         ),
         (
-            count("cooling"),
+            if yields { 0 } else { count("cooling") },
             format!("cooling after release: `allod network update {named} --cooldown-yields=true` lets them be used"),
         ),
         (

@@ -28,6 +28,7 @@ use super::failure::Failure;
 use super::output::{Format, number_of, print};
 use super::phrase::text;
 use super::session::{Done, Session};
+use super::why_full::Named;
 use scrape::Scrape;
 use screen::{Beside, Screen};
 use view::{Looks, Sort, View};
@@ -76,19 +77,8 @@ the like, which clients repeat.";
 /// Shows them until somebody ends it, or once.
 pub async fn run(session: &mut Session, args: &Top) -> Done<Exit> {
     let nodes = addresses(args.metrics.as_deref(), &session.options.server)?;
-    // Metrics call it by its name, whoever named it by its id.
-    let network = match &args.network {
-        Some(network) => match session.try_call("network.get", named(network)).await {
-            Ok(found) => Some(text(&found, "name").unwrap_or(network).to_owned()),
-            Err(error) if error.rpc().is_some_and(|error| error.kind == "not_found") => {
-                return Err(Failure::of_method("network.get", &Value::Object(named(network)), &error).into());
-            }
-            // Metrics may be there all the same.
-            Err(_) => Some(network.clone()),
-        },
-        None => None,
-    };
-    let mut watched = Watched { nodes, network, timeout: session.options.timeout, looks: BTreeMap::new() };
+    let only = only(session, args.network.as_deref()).await?;
+    let mut watched = Watched { nodes, only, timeout: session.options.timeout, looks: BTreeMap::new() };
     if args.once || session.options.style.format != Format::Table || !Screen::is_there() {
         return once(session, args, &mut watched).await;
     }
@@ -96,6 +86,24 @@ pub async fn run(session: &mut Session, args: &Top) -> Done<Exit> {
     let problems = watched.look().await;
     watched.must_answer(&problems)?;
     live(session, args, &mut watched).await
+}
+
+/// Which networks are shown, of the one that was asked for.
+async fn only(session: &mut Session, asked: Option<&str>) -> Done<Only> {
+    let Some(asked) = asked else { return Ok(Only::All) };
+    match session.try_call("network.get", named(asked)).await {
+        // Metrics may be there all the same, where it is not known whose the name is.
+        Ok(found) => Ok(match Named::of(session, asked, &found).await {
+            Ok(Named::Closed { id, name }) => Only::Closed { id, name },
+            Ok(Named::Open(name)) => Only::Named(name),
+            Err(_) => Only::Named(text(&found, "name").unwrap_or(asked).to_owned()),
+        }),
+        Err(error) if error.rpc().is_some_and(|error| error.kind == "not_found") => {
+            Err(Failure::of_method("network.get", &Value::Object(named(asked)), &error).into())
+        }
+        // And here.
+        Err(_) => Ok(Only::Named(asked.to_owned())),
+    }
 }
 
 async fn once(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<Exit> {
@@ -109,6 +117,7 @@ async fn once(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
     if view.store_ready.is_none() {
         beside.problems.push(OWNER_MISSING.to_owned());
     }
+    beside.problems.extend(watched.only.problem());
     if let Some(network) = &args.network {
         let usage = session.call("network.usage", json!({"network": network})).await?;
         beside.usage = Some(usage);
@@ -166,6 +175,7 @@ async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
         if view.store_ready.is_none() && beside.problems.is_empty() {
             beside.problems.push(OWNER_MISSING.to_owned());
         }
+        beside.problems.extend(watched.only.problem());
         let tick = tokio::time::sleep(Duration::from_secs(args.interval.max(1)));
         tokio::pin!(tick);
         // A key draws the same looks anew.
@@ -254,11 +264,40 @@ fn no_metrics(reason: String) -> Failure {
     }
 }
 
+/// Networks that are shown. Metrics call them by their names, whoever named one by its id.
+enum Only {
+    All,
+    Named(String),
+    /// One that was deleted, of which metrics tell nothing; they may of another that has its name by now.
+    Closed {
+        id: String,
+        name: String,
+    },
+}
+
+impl Only {
+    fn shows(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(wanted) => wanted == name,
+            Self::Closed { .. } => false,
+        }
+    }
+
+    /// Why nothing is shown beside the pools, if so.
+    fn problem(&self) -> Option<String> {
+        let Self::Closed { id, name } = self else { return None };
+        Some(format!(
+            "network `{name}` was deleted, and is remembered for what it holds: metrics tell nothing of it; `allod network \
+             restore {id}` brings it back"
+        ))
+    }
+}
+
 /// The nodes that are asked, with their last two answers.
 struct Watched {
     nodes: Vec<String>,
-    /// The only network that is asked for, by its name.
-    network: Option<String>,
+    only: Only,
     timeout: Duration,
     looks: BTreeMap<String, (Option<Scrape>, Scrape)>,
 }
@@ -298,7 +337,7 @@ impl Watched {
             self.looks.iter().map(|(node, (before, now))| Looks { address: node, before: before.as_ref(), now });
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mut view = View::of(&looks.collect::<Vec<_>>(), now.as_secs_f64());
-        view.networks.retain(|network| self.network.as_ref().is_none_or(|wanted| network.network == *wanted));
+        view.networks.retain(|network| self.only.shows(&network.network));
         view
     }
 }
