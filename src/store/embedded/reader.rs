@@ -172,7 +172,7 @@ fn image(
                 return here(overlay);
             }
         };
-        let decoded = decode_into(&pieces, shard, &unless_over, |each| overlay.merge(shard, snapshot, each));
+        let decoded = decode_into(&pieces, shard, unless_over, |each| overlay.merge(shard, snapshot, each));
         drop(pieces);
         let built = building.join().unwrap_or_else(|_| Err(nobody_takes()));
         match (decoded, built) {
