@@ -78,6 +78,10 @@ impl OddNetwork {
 pub(super) async fn look(shared: &Arc<Shared>, shard: ShardId) -> Result<Look, StoreError> {
     let image = shared.store.beside(shard).await?;
     let head = image.head;
+    if head.epoch.0 != shared.epoch(shard) {
+        // Somebody else has taken it, which this node is about to learn.
+        return Err(StoreError::Fenced { shard, current: head.epoch });
+    }
     confirmed(shared, shard, head.seq).await?;
     let stored = networks_of(vec![(shard, image)], Generation(0));
     let stored = stored.map_err(|problem| StoreError::Damaged(problem.into()))?;

@@ -308,7 +308,7 @@ impl Register {
         let covered = |instance: usize| some.map_or_else(|| in_all(&instance), |some| some.contains(&instance));
         let known = self.held.values().flat_map(|held| [Some(held.instance), held.promise.map(|(_, to)| to)]).flatten();
         let meant: BTreeSet<usize> = known.filter(|one| some.is_some() && covered(*one)).collect();
-        if revert && (0..NETWORKS).any(|network| self.robs(network, plan, &covered)) {
+        if revert && (0..NETWORKS).any(|network| self.robs(network, plan, (&covered, &spared))) {
             return Err("conflict");
         }
         let before = self.held.clone();
@@ -327,14 +327,23 @@ impl Register {
             let granted = held.granted == Some(plan) && !spared.contains(&held.instance);
             let is_left = held.obsolete == Some(plan) && taken_back.contains(&held.instance);
             let waits = held.obsolete.is_some() && !is_left || held.leaving.is_some() && !ended || granted;
-            let revived = revert && held.revived.is_some_and(|(by, _)| by == plan);
+            let revived = held.revived.is_some_and(|(by, _)| by == plan);
             left += usize::from(waits || revived);
         }
         let waits = self.held.values().any(|held| earlier(held.obsolete) || held.leaving.is_some());
         let latest = self.latest.as_mut().ok_or("not_found")?;
         latest.settled.extend(meant.into_iter().map(|one| (one, revert)));
-        if some.is_none() || left == 0 {
-            latest.stage = ended;
+        // Ended in parts it is committed where any of it was, in whichever order; nobody at all takes nothing back.
+        let any_committed = latest.settled.values().any(|reverted| !reverted);
+        let stage = match (some, left) {
+            (None, _) => Some(ended),
+            (Some(_), 0) if revert && latest.settled.is_empty() => None,
+            (Some(_), 0) if revert && any_committed => Some(Stage::Committed),
+            (Some(_), 0) => Some(ended),
+            (Some(_), _) => None,
+        };
+        if let Some(stage) = stage {
+            latest.stage = stage;
             latest.uncommitted &= revert && waits;
         }
         Ok(before.into_keys().filter(|place| !self.held.contains_key(place)).collect())
@@ -404,16 +413,16 @@ impl Register {
         displaced
     }
 
-    /// Would a revert leave an instance with nothing that was committed, and gave what it had for what would not come then?
-    fn robs(&self, network: usize, plan: u64, covered: &dyn Fn(usize) -> bool) -> bool {
+    /// Would a revert leave an instance with nothing that was committed, and waits for what would not come then?
+    fn robs(&self, network: usize, plan: u64, (covered, spared): (&dyn Fn(usize) -> bool, &BTreeSet<usize>)) -> bool {
         let mut after = self.clone();
         after.revert_in(network, plan, covered);
-        let promised = |register: &Self, to: usize| {
-            register.within(network).any(|(_, held)| held.promise.is_some_and(|(_, taker)| taker == to))
+        let promised = |to: usize| {
+            after.within(network).any(|(_, held)| held.promise.is_some_and(|(_, taker)| taker == to))
         };
-        let by_it = |held: &&Held| !covered(held.instance) && [held.granted, held.settled].contains(&Some(plan));
-        let mut givers = self.within(network).map(|(_, held)| held).filter(by_it).filter_map(|held| held.back);
-        givers.any(|giver| after.current(giver, network).is_none() && promised(self, giver) && !promised(&after, giver))
+        let takers = self.within(network).filter_map(|(_, held)| held.promise).map(|(_, taker)| taker);
+        let mut committed = takers.filter(|taker| spared.contains(taker));
+        committed.any(|taker| after.current(taker, network).is_none() && !promised(taker))
     }
 
     fn revert_in(&mut self, network: usize, plan: u64, covered: &dyn Fn(usize) -> bool) {
