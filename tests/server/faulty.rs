@@ -85,10 +85,8 @@ pub struct FaultyStore {
     pub image_takes_ms: std::sync::atomic::AtomicU64,
     /// Each reading of the past takes so long.
     pub past_takes_ms: std::sync::atomic::AtomicU64,
-    /// How often a shard was read beside its owner.
-    pub read_beside: std::sync::atomic::AtomicU64,
-    /// What is read beside the owner lacks this address.
-    pub beside_lacks: Mutex<Option<Address>>,
+    /// So many images that are read beside the owner lack this address, of those that should have it.
+    pub beside_lacks: Arc<Mutex<Option<(Address, u64)>>>,
     /// The past cannot be read, but for the first batch somewhere, by which it is seen whether a place is there.
     pub past_is: Mutex<Option<StoreError>>,
 }
@@ -120,8 +118,7 @@ impl FaultyStore {
             no_room_to_take: false.into(),
             image_takes_ms: 0.into(),
             past_takes_ms: 0.into(),
-            read_beside: 0.into(),
-            beside_lacks: Mutex::default(),
+            beside_lacks: Arc::default(),
             past_is: Mutex::default(),
         })
     }
@@ -250,13 +247,18 @@ impl Store for FaultyStore {
     }
 
     fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
-        let (image, lacks) = (self.inner.beside(shard), *self.beside_lacks.lock().unwrap());
-        self.read_beside.fetch_add(1, Ordering::SeqCst);
+        let (image, lacks) = (self.inner.beside(shard), Arc::clone(&self.beside_lacks));
         Box::pin(async move {
             let mut image = image.await?;
-            for network in &mut image.networks {
-                let all = std::mem::take(&mut network.entries).into_iter();
-                network.entries = Entries::of_any_order(all.filter(|(at, _)| Some(*at) != lacks).collect());
+            let mut lacks = lacks.lock().unwrap();
+            if let Some((address, times)) = lacks.as_mut().filter(|(_, times)| *times > 0) {
+                for network in &mut image.networks {
+                    let mut all: Vec<_> = std::mem::take(&mut network.entries).into_iter().collect();
+                    let before = all.len();
+                    all.retain(|(at, _)| at != address);
+                    *times -= (before - all.len()) as u64;
+                    network.entries = Entries::of_any_order(all);
+                }
             }
             Ok(image)
         })

@@ -417,9 +417,8 @@ impl Register {
     fn robs(&self, network: usize, plan: u64, (covered, spared): (&dyn Fn(usize) -> bool, &BTreeSet<usize>)) -> bool {
         let mut after = self.clone();
         after.revert_in(network, plan, covered);
-        let promised = |to: usize| {
-            after.within(network).any(|(_, held)| held.promise.is_some_and(|(_, taker)| taker == to))
-        };
+        let promised =
+            |to: usize| after.within(network).any(|(_, held)| held.promise.is_some_and(|(_, taker)| taker == to));
         let takers = self.within(network).filter_map(|(_, held)| held.promise).map(|(_, taker)| taker);
         let mut committed = takers.filter(|taker| spared.contains(taker));
         committed.any(|taker| after.current(taker, network).is_none() && !promised(taker))
