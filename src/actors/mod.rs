@@ -26,6 +26,7 @@
 //!
 //! Review notes: does a new message carry more than one request? Does every path of a new message end in an answer?
 
+mod background;
 pub mod clock;
 pub mod committer;
 pub mod coordinator;

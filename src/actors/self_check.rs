@@ -26,6 +26,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use self::shard::{Look, OddNetwork};
+use super::background;
 use super::committer::chain;
 use super::service::Shared;
 use crate::store::{ShardId, Store, StoreError, StoreHealth};
@@ -46,16 +47,7 @@ const STOP_AGAIN_AFTER: Duration = Duration::from_millis(100);
 pub fn start(shared: &Arc<Shared>, every: Option<Duration>) {
     let Some(every) = every else { return };
     let shared = Arc::downgrade(shared);
-    let spawned = std::thread::Builder::new().name("self-check".to_owned()).spawn(move || {
-        if let Err(error) = rustix::process::nice(NICE) {
-            tracing::debug!(%error, "the self-check has the priority of the others");
-        }
-        match tokio::runtime::Builder::new_current_thread().enable_time().build() {
-            Ok(runtime) => runtime.block_on(run(&shared, every)),
-            Err(error) => tracing::warn!(%error, "no self-check is made"),
-        }
-    });
-    if let Err(error) = spawned {
+    if let Err(error) = background::start("self-check", NICE, async move || run(&shared, every).await) {
         tracing::warn!(%error, "no self-check is made");
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::cursor::Cursor;
 use super::names::NamedNetwork;
+use crate::actors::background;
 use crate::actors::committer::chain;
 use crate::actors::service::Shared;
 use crate::core::types::{NetworkId, Place};
@@ -34,26 +35,11 @@ pub(in crate::actors) fn start(shared: &Arc<Shared>) {
     if shared.hooks.without_index {
         return shared.feed.is_read_up.cancel();
     }
-    // Whoever asks does not wait for names that nobody reads.
-    let unread = |shared: &Weak<Shared>| _ = shared.upgrade().map(|shared| shared.feed.is_read_up.cancel());
-    let shared = Arc::downgrade(shared);
-    let started = Weak::clone(&shared);
-    let spawned = std::thread::Builder::new().name("scribe".to_owned()).spawn(move || {
-        if let Err(error) = rustix::process::nice(NICE) {
-            tracing::debug!(%error, "the scribe has the priority of the others");
-        }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        match runtime {
-            Ok(runtime) => runtime.block_on(run(&shared)),
-            Err(error) => {
-                tracing::warn!(%error, "the history has no index: what is asked of it is read");
-                unread(&shared);
-            }
-        }
-    });
-    if let Err(error) = spawned {
+    let weak = Arc::downgrade(shared);
+    if let Err(error) = background::start("scribe", NICE, async move || run(&weak).await) {
         tracing::warn!(%error, "the history has no index: what is asked of it is read");
-        unread(&started);
+        // Whoever asks does not wait for names that nobody reads.
+        shared.feed.is_read_up.cancel();
     }
 }
 

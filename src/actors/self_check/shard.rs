@@ -117,13 +117,21 @@ fn is_stopped(shared: &Shared, id: NetworkId) -> bool {
 /// Waits until what was read is known to be durable: what was made by it is served only then.
 async fn confirmed(shared: &Shared, shard: ShardId, seq: Seq) -> Result<(), StoreError> {
     let until = tokio::time::Instant::now() + DURABLE_WITHIN;
-    while Seq(shared.feed.tip(shard).seq) < seq {
+    if comes_until(until, || Seq(shared.feed.tip(shard).seq) >= seq).await {
+        return Ok(());
+    }
+    Err(StoreError::Invalid("what was read of the shard is not confirmed yet".into()))
+}
+
+/// Waits until it is so, or that time is over. Is it so?
+async fn comes_until(until: tokio::time::Instant, is_so: impl Fn() -> bool) -> bool {
+    while !is_so() {
         if tokio::time::Instant::now() >= until {
-            return Err(StoreError::Invalid("what was read of the shard is not confirmed yet".into()));
+            return false;
         }
         tokio::time::sleep(DURABLE_LOOKED_AT_EVERY).await;
     }
-    Ok(())
+    true
 }
 
 /// Compares one network with its memory. None: it cannot be now.
@@ -169,10 +177,7 @@ async fn durable(odd: Vec<OddNetwork>) -> Vec<OddNetwork> {
         };
         let lane = &route.lane;
         // Settled first: the committer raises the incarnation before it settles what was given up.
-        while lane.settled.load(Ordering::Acquire) < network.enqueued && tokio::time::Instant::now() < until {
-            tokio::time::sleep(DURABLE_LOOKED_AT_EVERY).await;
-        }
-        let is_settled = lane.settled.load(Ordering::Acquire) >= network.enqueued;
+        let is_settled = comes_until(until, || lane.settled.load(Ordering::Acquire) >= network.enqueued).await;
         if is_settled && lane.incarnation.load(Ordering::Acquire) == network.incarnation {
             durable.push(network);
         }
