@@ -65,7 +65,6 @@ use tokio_util::task::TaskTracker;
 use self::keeper::Keeper;
 use self::listening::{Port, Ports, accept, bounds, serve_http};
 use crate::actors::clock::{Clock, SystemClock};
-use crate::actors::committer::chain;
 use crate::actors::figures;
 use crate::actors::reactor::Reactor;
 use crate::actors::service::Hooks;
@@ -78,7 +77,7 @@ use crate::server::forwarded::Forwarded;
 use crate::server::role::Seat;
 use crate::server::steward::Steward;
 use crate::server::{Durability, Server};
-use crate::store::{NodeCard, Store};
+use crate::store::{NodeCard, Store, chain};
 
 /// How long the store may take to close, however short a stop shall be: a Redis that is away is asked for two seconds, and then what
 /// only this process remembers is flushed, ten seconds at most.

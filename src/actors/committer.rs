@@ -51,7 +51,7 @@ use tokio::time::Instant;
 
 use self::queue::UnitQueue;
 use self::unit::{CLASSES, ShardLine, class_of, highest, line_of};
-pub use self::unit::{Drained, Enqueue, Reload, Retire, Staged, Unit, UnitPart, chain};
+pub use self::unit::{Drained, Enqueue, Reload, Retire, Staged, Unit, UnitPart};
 use super::clock::LOOKED_AT_EVERY;
 use super::routes::NOTHING_ENDS;
 use super::service::Shared;

@@ -27,9 +27,8 @@ use std::time::Duration;
 
 use self::shard::{Look, OddNetwork};
 use super::background;
-use super::committer::chain;
 use super::service::Shared;
-use crate::store::{ShardId, Store, StoreError, StoreHealth};
+use crate::store::{ShardId, Store, StoreError, StoreHealth, chain};
 
 /// So much nicer than the others.
 const NICE: i32 = 15;

@@ -13,13 +13,12 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::committer::chain;
 use super::service::networks_of;
 use crate::core::deployment::Deployment;
 use crate::core::network::Network;
 use crate::core::state::{Key, State, Step};
 use crate::core::types::{Generation, NetworkId, ShardTime};
-use crate::store::{Act, Batch, Followed, Head, ShardId, ShardImage, Store, StoreError, Token};
+use crate::store::{Act, Batch, Followed, Head, ShardId, ShardImage, Store, StoreError, Token, chain};
 
 /// All shards.
 #[derive(Debug)]

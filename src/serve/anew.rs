@@ -30,13 +30,12 @@ use super::filling::{CannotFill, Filling, RegisterTally, Writer, is_away, post_w
 use super::keeper::Keeper;
 use super::lease::let_go;
 use crate::actors::clock::Clock;
-use crate::actors::committer::chain;
 use crate::actors::service::{RegisterMemory, Shared};
 use crate::actors::{Applied, Fault};
 use crate::limits::NODE_LEASE_MS;
 use crate::server::role::Role;
 use crate::store::moving::{Begun, Movable};
-use crate::store::{CommitError, Store, StoreError};
+use crate::store::{CommitError, Store, StoreError, chain};
 use crate::telemetry::Seldom;
 
 /// What its clients are told meanwhile.

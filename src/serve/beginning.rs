@@ -8,12 +8,11 @@ use super::cannot::CannotBegin;
 use super::contention::contends_in;
 use super::keeper::Keeper;
 use super::meeting::{MEETS_EVERY, meet};
-use crate::actors::committer::chain;
 use crate::actors::service::CannotOwn;
 use crate::limits::NODE_LEASE_MS;
 use crate::peer::link::LinkState;
 use crate::server::role::Role;
-use crate::store::{StoreError, StoreHealth};
+use crate::store::{StoreError, StoreHealth, chain};
 
 /// How long a node that starts looks for a way to the owner, or waits for replicas of the store.
 const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;

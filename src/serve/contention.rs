@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use super::keeper::Keeper;
 use super::meeting::meet;
-use crate::actors::committer::chain;
 use crate::actors::service::CannotOwn;
 use crate::limits::NODE_LEASE_MS;
 use crate::server::Server;
-use crate::store::Store;
+use crate::store::{Store, chain};
 
 /// How often it tries, on average.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);

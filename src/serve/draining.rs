@@ -16,7 +16,6 @@ use super::handover::{self, Handover, Unhanded, guarded};
 use super::keeper::Keeper;
 use super::meeting::meet;
 use super::warm::Warm;
-use crate::actors::committer::chain;
 use crate::actors::coordinator::{Job, Order};
 use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::service::{CannotOwn, Shared};
@@ -26,6 +25,7 @@ use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_TOLD_MS, NOD
 use crate::peer::link::Link;
 use crate::server::cluster::Node;
 use crate::server::steward::NodeOrder;
+use crate::store::chain;
 
 /// A node that is there was seen since.
 const SEEN_WITHIN_MS: u64 = 3_000;

@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::actors::clock::Clock;
-use crate::actors::committer::chain;
 use crate::actors::shard_of;
 use crate::core::plural::counted;
 use crate::core::state::{Entry, Key, State, Step};
@@ -20,7 +19,7 @@ use crate::limits;
 use crate::store::codec::Format;
 use crate::store::moving::{LastOf, Movable};
 use crate::store::{
-    Act, Batch, CommitError, Digest, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token, codec,
+    Act, Batch, CommitError, Digest, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token, chain, codec,
 };
 
 /// Pause between two attempts.

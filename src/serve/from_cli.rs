@@ -17,17 +17,16 @@ use super::migrate::{self, CannotMove, MovedRegister, Tell};
 pub use super::sizing::{Bytes, RegisterSize, Sizing};
 use super::{Options, Running, ServeArgs, doctor};
 use crate::actors::clock::SystemClock;
-use crate::actors::committer::chain;
 use crate::cli::failure::Failure;
 use crate::cli::serve_args::{self, StoreKind};
 use crate::config::{Config, Sources};
 use crate::core::plural::counted;
 use crate::server::input;
-use crate::store::StoreError;
 use crate::store::embedded::{self, CannotCopy, EmbeddedStore};
 use crate::store::moving::{Movable, Opening, REDIS_FILE};
 use crate::store::redis::{RedisOptions, RedisStore, is_noted};
 pub use crate::store::redis::{TlsFiles, is_over_tls};
+use crate::store::{StoreError, chain};
 use crate::wire::params::NetworkCreate;
 
 /// Runs a server until it is told to stop; `networks` exist once it is ready.

@@ -24,7 +24,6 @@ use super::keeper::Keeper;
 use super::lease::let_go;
 use super::peers::Peers;
 use super::reactors::all_run;
-use crate::actors::committer::chain;
 use crate::actors::coordinator::{Done, Job, Order};
 use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::service::{CannotOwn, Shared};
@@ -37,7 +36,7 @@ use crate::peer::link::Link;
 use crate::server::Server;
 use crate::server::role::Role;
 use crate::server::steward::NodeOrder;
-use crate::store::{Holder, NodeCard, Store, StoreError, StoreHealth};
+use crate::store::{Holder, NodeCard, Store, StoreError, StoreHealth, chain};
 
 /// How often it is looked who owns the register while it goes from one node to the next.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);

@@ -46,7 +46,6 @@ use super::lease::{LAPSED, Lost, has_lapsed, keep_lease, let_go, renew_while_loa
 use super::meeting::{MEETS_EVERY, meet_others, node};
 use super::peers::Peers;
 use super::warm::Warm;
-use crate::actors::committer::chain;
 use crate::actors::self_check;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, RegisterMemory, Shared};
 use crate::actors::standby::Standby;
@@ -57,7 +56,7 @@ use crate::server::Server;
 use crate::server::role::Role;
 use crate::server::steward::NodeOrder;
 use crate::store::chapters::Chapters;
-use crate::store::{NodeCard, Store, StoreHealth};
+use crate::store::{NodeCard, Store, StoreHealth, chain};
 
 const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
 

@@ -10,10 +10,9 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::actors::clock::Clock;
-use crate::actors::committer::chain;
 use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::server::Server;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, chain};
 
 /// What is said of a lease that lapsed.
 pub(super) const LAPSED: &str = "the lease could not be renewed in time, so another node may have taken over";

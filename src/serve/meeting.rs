@@ -6,11 +6,10 @@ use std::convert::Infallible;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::actors::committer::chain;
 use crate::limits::NODE_LEASE_MS;
 use crate::server::Server;
 use crate::server::cluster::Node;
-use crate::store::{NodeCard, Store, StoreError};
+use crate::store::{NodeCard, Store, StoreError, chain};
 use crate::telemetry::Seldom;
 
 const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);

@@ -37,11 +37,10 @@ use self::presence::{alone, keep_leases, leave, take_all};
 pub use super::filling::RegisterTally;
 use super::filling::{CannotFill, Filling, Writer, everything, insist, is_away, last_of, post_whole};
 use crate::actors::clock::Clock;
-use crate::actors::committer::chain;
 use crate::actors::generations::generation_floor;
 use crate::core::types::Generation;
 use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, Origin, fingerprint};
-use crate::store::{Head, StoreError};
+use crate::store::{Head, StoreError, chain};
 
 /// For how long Redis, or a replica that is waited for, may be away: each time.
 const PATIENCE: Duration = Duration::from_secs(30);

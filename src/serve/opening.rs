@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cannot::CannotStart;
-use crate::actors::committer::chain;
 use crate::config::{Config, Store as StoreSettings, StoreKind};
 use crate::limits::SHARDS_OF_NEW;
 use crate::store::codec::Format;
@@ -12,7 +11,7 @@ use crate::store::embedded::{self, EmbeddedStore, nameplate};
 use crate::store::memory::MemoryStore;
 use crate::store::owner::{self, Unwritable};
 use crate::store::redis::{RedisOptions, RedisStore, without_secret};
-use crate::store::{Store, StoreError, lock};
+use crate::store::{Store, StoreError, chain, lock};
 
 /// Opens the store that the configuration names.
 ///

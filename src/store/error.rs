@@ -65,8 +65,8 @@ pub enum StoreError {
     /// The store refuses everything since an earlier failure; only a restart helps.
     #[error("the store stopped after an earlier failure: {0}")]
     Poisoned(Arc<str>),
-    /// Reading or writing failed.
-    #[error("{context}")]
+    /// Reading or writing failed. Says the cause itself: whoever logs it without its chain would leave out what matters.
+    #[error("{context}: {source}")]
     Io {
         /// What was being done: verb and thing.
         context: Arc<str>,
@@ -132,5 +132,35 @@ impl StoreError {
             StoreError::Io { source, .. } => source.raw_os_error() == Some(Errno::IO.raw_os_error()),
             _ => false,
         }
+    }
+}
+
+/// An error and everything below it, in one line. What an error says of its cause itself is not said twice.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        below = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_says_its_cause_and_says_it_once() {
+        let source = Arc::new(std::io::Error::other("2 replicas follow, and 1 has everything"));
+        let cause = StoreError::Io { context: "asking Redis".into(), source };
+        assert_eq!(cause.to_string(), "asking Redis: 2 replicas follow, and 1 has everything");
+        assert_eq!(chain(&cause), cause.to_string());
+        let commit = CommitError::NotApplied { cause: cause.clone() };
+        assert_eq!(chain(&commit), format!("the batch was not applied: {cause}"));
     }
 }

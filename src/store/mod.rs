@@ -46,7 +46,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use self::batch::{Act, Batch, Committed, Digest, Epoch, Head, Seq, ShardId, Token, TransactionId, step_lets_go};
-pub use self::error::{CommitError, StoreError};
+pub use self::error::{CommitError, StoreError, chain};
 use self::history::{RecordedBatch, Stretch};
 use self::late::Late;
 use crate::core::deployment::Deployment;

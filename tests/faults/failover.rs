@@ -56,28 +56,31 @@ async fn a_node_that_is_stopped_while_one_that_may_be_promoted_is_away_leaves_wh
     let Some(watched) = Watched::start() else { return };
     let setting = Setting { nodes: 1, store: "redis_replicas = 0", ..Setting::default() };
     let mut nodes = Nodes::over(tempfile::tempdir().unwrap(), watched, setting);
-    let leaves = |nodes: &Nodes<Watched>| nodes.cluster.log(0).matches("the next start gives back").count();
+    let leaves = |nodes: &mut Nodes<Watched>| {
+        let so_far = |nodes: &Nodes<Watched>| nodes.cluster.log(0).matches("the next start gives back").count();
+        let before = so_far(nodes);
+        nodes.cluster.restart(0);
+        so_far(nodes) > before
+    };
+    // A replica on a busy machine may not have said yet that it has everything; then a later stop finds that it has.
+    let leaves_always = |nodes: &mut Nodes<Watched>| (0..5).all(|_| leaves(nodes));
     let ask = |owner: &str| serde_json::json!({"network": "lan", "owner": owner});
     let made = serde_json::json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]});
     insist(&mut nodes.client(0).await, "network.create", &made).await;
-    nodes.cluster.restart(0);
-    assert_eq!(leaves(&nodes), 0, "{}", nodes.logs());
+    assert!(!leaves_always(&mut nodes), "its replica has it: {}", nodes.logs());
     nodes.redis.servers[0].end();
     nodes.redis.promoted(1);
     insist(&mut nodes.client(0).await, "ip.allocate", &ask("a")).await;
-    nodes.cluster.restart(0);
-    assert_eq!(leaves(&nodes), 1, "it saw a replica of the run before: {}", nodes.logs());
+    assert!(leaves(&mut nodes), "it saw a replica of the run before: {}", nodes.logs());
     insist(&mut nodes.client(0).await, "ip.allocate", &ask("b")).await;
-    nodes.cluster.restart(0);
-    assert_eq!(leaves(&nodes), 2, "it never saw any, and the sentinels know of one: {}", nodes.logs());
+    assert!(leaves(&mut nodes), "it never saw any, and the sentinels know of one: {}", nodes.logs());
     nodes.redis.servers[0].begin();
     nodes.redis.settled();
     for owner in ["a", "b", "c"] {
         let told = insist(&mut nodes.client(0).await, "ip.allocate", &ask(owner)).await;
         assert_eq!(told["created"], owner == "c", "{told}");
     }
-    nodes.cluster.restart(0);
-    assert_eq!(leaves(&nodes), 2, "all that may be promoted have it: {}", nodes.logs());
+    assert!(!leaves_always(&mut nodes), "all that may be promoted have it: {}", nodes.logs());
     nodes.cluster.serves_still(0);
 }
 

@@ -11,12 +11,12 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::time::Instant;
 
-use super::unit::{Reload, Unit, chain, line_of};
+use super::unit::{Reload, Unit, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
 use crate::actors::network::Loaded;
 use crate::actors::{Applied, reserve, unproved};
 use crate::core::types::NetworkId;
-use crate::store::{Batch, CommitError, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token};
+use crate::store::{Batch, CommitError, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token, chain};
 
 impl Group {
     /// Is there no time for another attempt?

@@ -238,15 +238,3 @@ pub(super) fn class_of(error: &CommitError) -> &'static str {
         CommitError::Mismatch { .. } => mismatch,
     }
 }
-
-/// An error and everything below it, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(cause) = below {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        below = cause.source();
-    }
-    text
-}

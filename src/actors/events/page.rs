@@ -12,12 +12,11 @@ use super::filter::Filter;
 use super::happened::{Happened, Teller};
 use super::order::{self, Ordered};
 use super::{Cursor, DurableGroup, Feed, Inner, LastGroups, WANTED_FOR_MS, lost};
-use crate::actors::committer::chain;
 use crate::actors::service::Shared;
 use crate::actors::{Applied, Fault, NotReadyReason};
 use crate::limits::{EVENTS_PAGE_BYTES, EVENTS_PAGE_MAX, EVENTS_WAIT_MS_MAX};
 use crate::store::history::Stretch;
-use crate::store::{Batch, Digest, Seq, ShardId, StoreError};
+use crate::store::{Batch, Digest, Seq, ShardId, StoreError, chain};
 
 /// Events behind a cursor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,13 +13,12 @@ use std::time::Duration;
 use super::cursor::Cursor;
 use super::names::NamedNetwork;
 use crate::actors::background;
-use crate::actors::committer::chain;
 use crate::actors::service::Shared;
 use crate::core::types::{NetworkId, Place};
 use crate::limits::EVENTS_PAGE_BYTES;
 use crate::store::chapters::{BatchRange, Chapter, ChapterDraft, NameNote, Pen};
 use crate::store::history::{RecordedBatch, Stretch};
-use crate::store::{Digest, Seq, ShardId, StoreError};
+use crate::store::{Digest, Seq, ShardId, StoreError, chain};
 
 /// How often it looks for something new. What has no chapter is read by those who ask, so this is of little matter.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);

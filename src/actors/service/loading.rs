@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::CannotOwn;
 use crate::actors::clock::Clock;
-use crate::actors::committer::chain;
 use crate::actors::standby::{Standby, StandbyShard};
 use crate::core::deployment::Deployment;
 use crate::core::network::Network;
 use crate::core::types::{Generation, NetworkId, ShardTime};
-use crate::store::{Head, NetworkImage, ShardId, ShardImage, Store, StoreError, Token};
+use crate::store::{Head, NetworkImage, ShardId, ShardImage, Store, StoreError, Token, chain};
 
 /// A shard that was taken.
 pub(super) enum TakenShard {

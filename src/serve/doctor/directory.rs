@@ -8,13 +8,12 @@ use rustix::fs::{Access, FsWord, access, statfs, statvfs};
 use rustix::io::Errno;
 
 use super::{Check, other_shards};
-use crate::actors::committer::chain;
 use crate::config::{Config, StoreKind};
 use crate::core::plural::counted;
 use crate::serve::cannot::READ_ONLY_HINT;
 use crate::serve::opening::{self, hint_of_node};
-use crate::store::StoreError;
 use crate::store::embedded::{self, nameplate};
+use crate::store::{StoreError, chain};
 
 const CHECK: &str = "directory";
 /// Less room than this is nearly none: a segment of the log, and one that is made ahead.

@@ -2,14 +2,13 @@
 
 use super::disk::{ms, quantile};
 use super::{Check, clocks, now_ms, other_shards};
-use crate::actors::committer::chain;
 use crate::config::Config;
 use crate::core::plural::counted;
 use crate::serve::cannot::CannotStart;
-use crate::store::StoreError;
 use crate::store::codec::Format;
 use crate::store::redis::examine::{ExaminedServer, KNOWN_FORMAT, Memory, WentBack, examine};
 use crate::store::redis::{RedisOptions, without_secret};
+use crate::store::{StoreError, chain};
 
 const CHECK: &str = "redis";
 const CLOCKS_HINT: &str = "let a time server keep both; leases of nodes run by the clock of Redis alone";

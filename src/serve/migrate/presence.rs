@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use super::CannotMove;
 use crate::actors::clock::Clock;
-use crate::actors::committer::chain;
 use crate::limits;
 use crate::store::moving::Movable;
-use crate::store::{Head, NodeCard, ShardId, StoreError, Token};
+use crate::store::{Head, NodeCard, ShardId, StoreError, Token, chain};
 
 /// Name under which the mover is seen by servers that wait for a shard.
 const NAME: &str = "allod-migrate";

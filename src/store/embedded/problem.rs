@@ -35,7 +35,6 @@ pub(super) fn unreadable_at(path: &Path, offset: u64, problem: impl Display) -> 
 pub(super) fn fact(error: &StoreError) -> String {
     match error {
         StoreError::Damaged(text) => text.strip_suffix(ADVICE).unwrap_or(text).to_owned(),
-        StoreError::Io { context, source } => format!("{context}: {source}"),
         other => other.to_string(),
     }
 }

@@ -160,11 +160,7 @@ impl Writer {
                 Err(cause) => {
                     tracing::error!(dir = %self.shared.dir.display(), error = ?cause,
                         "cannot write the log; nothing is taken any more, restart to read what is durable");
-                    let reason = match &cause {
-                        StoreError::Io { context, source } => format!("{context}: {source}"),
-                        other => other.to_string(),
-                    };
-                    self.shared.fail(reason.into());
+                    self.shared.fail(cause.to_string().into());
                     answers = answers.into_iter().map(|answer| answer.unknown(&cause)).collect();
                 }
             }

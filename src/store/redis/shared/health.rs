@@ -69,7 +69,7 @@ impl RedisShared {
     /// of it says whether it is reached, to whoever wants to know before the next one asks.
     pub(in crate::store::redis) fn was_asked(&self, failed: Option<&StoreError>) {
         match failed {
-            Some(StoreError::Io { context, source }) => self.unreached.set(Some(format!("{context}: {source}").into())),
+            Some(error @ StoreError::Io { .. }) => self.unreached.set(Some(error.to_string().into())),
             // Whoever is refused has an answer.
             Some(_) | None => self.unreached.clear(),
         }
