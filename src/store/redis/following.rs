@@ -8,10 +8,11 @@
 //!
 //! Neighbours: `sentinels` and `cluster` ask who it is; `link` connects to it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// For how long a primary must not have been reached before another one is followed under a lower epoch. Longer than those who
@@ -38,7 +39,7 @@ pub(super) struct Following {
     /// Where it was last.
     known: Mutex<Option<NamedPrimary>>,
     /// How often that changed.
-    changes: AtomicU64,
+    changes: watch::Sender<u64>,
     /// More than half of those who were asked last answered.
     hears_most: AtomicBool,
     doubt: Mutex<Doubt>,
@@ -162,7 +163,7 @@ impl Following {
         let primary = address(&named);
         self.doubt().unreached = None;
         if known.replace(named.clone()).is_some() {
-            self.changes.fetch_add(1, Ordering::AcqRel);
+            self.changes.send_modify(|changes| *changes += 1);
             tracing::warn!(redis = whose, primary, epoch = named.epoch, "Redis has another primary");
         } else {
             tracing::info!(redis = whose, primary, epoch = named.epoch, "the primary of Redis is named");
@@ -180,7 +181,13 @@ impl Following {
     }
 
     pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        *self.changes.borrow()
+    }
+
+    /// Waits until it is another one than after so many changes.
+    pub(super) async fn changed_from(&self, changes: u64) {
+        // It is sent as long as this lives.
+        let _ = self.changes.subscribe().wait_for(|now| *now != changes).await;
     }
 }
 

@@ -48,9 +48,14 @@ pub(super) struct Link {
 pub(super) struct PendingReads {
     reading: tokio::task::JoinHandle<Result<Vec<Value>, RedisError>>,
     number: u64,
+    /// Changes of the primary before that connection was made.
+    changes: u64,
 }
 
 const CRASHED: (redis::ErrorKind, &str) = (redis::ErrorKind::Client, "the task that reads crashed");
+
+/// As where it hung up: whoever waits asks the other one.
+const REPLACED: (redis::ErrorKind, &str) = (redis::ErrorKind::Io, "Redis has another primary");
 
 const UNANSWERED: (redis::ErrorKind, &str) = (redis::ErrorKind::UnexpectedReturnType, "an answer was empty");
 
@@ -265,17 +270,25 @@ impl Link {
         self.closed = false;
         let (mut connection, number) = self.connected().await.map_err(Failed::into_error)?;
         let reading = queued(async move { pipeline.query_async::<Vec<Value>>(&mut connection).await }).await;
-        Ok(PendingReads { reading: tokio::spawn(reading), number })
+        Ok(PendingReads { reading: tokio::spawn(reading), number, changes: self.changes })
     }
 
-    /// Waits for what was asked by [`Link::begin_read`].
+    /// Waits for what was asked by [`Link::begin_read`], at most until there is another primary: one that stands still would be
+    /// waited for to the end, and all that is read behind it.
     pub(super) async fn finish_read(
         &mut self,
         reading: PendingReads,
         within: Duration,
     ) -> Result<Vec<Value>, StoreError> {
-        let PendingReads { reading, number } = reading;
-        let answered = tokio::time::timeout(within, reading).await;
+        let PendingReads { mut reading, number, changes } = reading;
+        let (answered, is_replaced) = tokio::select! {
+            biased;
+            answered = tokio::time::timeout(within, &mut reading) => (answered, false),
+            () = self.place.changed_from(changes) => {
+                reading.abort();
+                (Ok(Ok(Err(RedisError::from(REPLACED)))), true)
+            }
+        };
         let error = match answered.map(|ended| ended.unwrap_or_else(|_| Err(RedisError::from(CRASHED)))) {
             Ok(Ok(values)) => return Ok(values),
             Ok(Err(error)) => {
@@ -284,7 +297,7 @@ impl Link {
                 if !is_over(&error) {
                     return Err(told);
                 }
-                self.closed = error.is_connection_dropped();
+                self.closed = is_replaced || error.is_connection_dropped();
                 told
             }
             Err(_) => timed_out("reading from", self.name()),
@@ -370,5 +383,34 @@ pub(super) async fn finish(answer: PendingAnswer, within: Duration, name: &Arc<s
         Ok(Ok(value)) => (Ok(value), false),
         Ok(Err(error)) => (Err(classify(&error, name)), is_over(&error)),
         Err(_) => (Err(Failed::Unknown(timed_out("waiting for an answer of", name))), true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::following::NamedPrimary;
+    use super::super::tests::place_of;
+    use super::*;
+
+    /// *A primary is stopped, not killed: its connections stand, and nothing comes of them. Whatever is to be loaded from the next one
+    /// waited behind a page of the history for ten seconds.*
+    #[tokio::test]
+    async fn what_is_read_of_a_primary_that_stands_still_is_waited_for_until_there_is_another() {
+        let place = place_of("redis+sentinel://127.0.0.1:1/register");
+        let following = place.following().unwrap();
+        let named = |epoch, port| NamedPrimary { epoch, host: "127.0.0.1".to_owned(), port };
+        following.follow(named(1, 2), "a test");
+        let mut link = Link::new(place.clone(), None);
+        let reading = tokio::spawn(std::future::pending());
+        let reading = PendingReads { reading, number: 0, changes: place.changes() };
+        let reads = link.finish_read(reading, Duration::from_secs(3_600));
+        let fails_over = async {
+            tokio::task::yield_now().await;
+            following.follow(named(2, 3), "a test");
+        };
+        let both = async { tokio::join!(reads, fails_over) };
+        let (read, ()) = tokio::time::timeout(Duration::from_secs(60), both).await.expect("it is waited for");
+        assert!(read.unwrap_err().to_string().contains("another primary"));
+        assert!(link.was_closed(), "whoever reads asks the other one");
     }
 }

@@ -233,7 +233,7 @@ impl RedisPlace {
         format!("connecting to {gone_to}{instead}, the primary of")
     }
 
-    fn following(&self) -> Option<&Following> {
+    pub(super) fn following(&self) -> Option<&Following> {
         match &self.whom {
             Whom::One(_) | Whom::Over(_) => None,
             Whom::Named(sentinels) => Some(sentinels.following()),
@@ -265,6 +265,14 @@ impl RedisPlace {
     /// How often it became another one.
     pub(super) fn changes(&self) -> u64 {
         self.following().map_or(0, Following::changes)
+    }
+
+    /// Waits until it is another one than after so many changes: for ever, where nobody makes another one.
+    pub(super) async fn changed_from(&self, changes: u64) {
+        match self.following() {
+            Some(following) => following.changed_from(changes).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// How, if all that is said there is encrypted.

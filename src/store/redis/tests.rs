@@ -171,7 +171,7 @@ async fn sentinel(primaries: Arc<Mutex<Vec<SocketAddr>>>) -> SocketAddr {
     address
 }
 
-fn place_of(url: &str) -> RedisPlace {
+pub(super) fn place_of(url: &str) -> RedisPlace {
     RedisPlace::new(url, &TlsFiles::default(), &Keys::new("allod").unwrap()).unwrap()
 }
 
