@@ -23,6 +23,18 @@ impl Group {
     fn is_over(&self) -> bool {
         Instant::now() + RETRY_AFTER >= self.ends
     }
+
+    fn is_applied(&self) -> bool {
+        matches!(self.result, Some(Ok(_)))
+    }
+}
+
+/// What happened, without what that means for the last attempt: each of those who wait is told that for itself.
+fn cause_of(error: &CommitError) -> String {
+    match error {
+        CommitError::NotApplied { cause } | CommitError::Unknown { cause } => chain(cause),
+        CommitError::Fenced { .. } | CommitError::Mismatch { .. } => chain(error),
+    }
 }
 
 impl Committer {
@@ -64,13 +76,16 @@ impl Committer {
         if is_full && self.cut() {
             return;
         }
+        // An earlier attempt may have been applied, whatever became of the last one.
+        let retake = retake || self.in_flight.iter().any(|group| group.doubtful && !group.is_applied());
+        let applied = if retake { Applied::Unknown } else { applied };
         tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are loaded again");
         let problem = if is_full {
             // The store knows where there is no room, and what to do.
             reserve::nothing_new(&*self.shared.store)
         } else {
             // What stands in the way says more than that the time was over.
-            self.shared.hindrance().map_or_else(|| chain(error), |why| why.to_string())
+            self.shared.hindrance().map_or_else(|| cause_of(error), |why| why.to_string())
         };
         let all = matches!(error, CommitError::Mismatch { .. });
         self.discard(applied, &problem, (retake, all), ctx);
@@ -146,10 +161,7 @@ impl Committer {
     /// it did not happen. Networks of which nothing was to be written have lost nothing, unless `all` are not to be believed.
     fn discard(&mut self, applied: Applied, problem: &str, (retake, all): (bool, bool), ctx: &mut Context<Self>) {
         self.recovering = true;
-        let (stand, groups): (Vec<Group>, Vec<Group>) =
-            self.in_flight.drain(..).partition(|group| matches!(group.result, Some(Ok(_))));
-        let retake = retake || groups.iter().any(|group| group.doubtful);
-        let applied = if retake { Applied::Unknown } else { applied };
+        let (stand, groups): (Vec<Group>, Vec<Group>) = self.in_flight.drain(..).partition(Group::is_applied);
         self.settle_beside(stand, &groups, problem);
         // In one order, whatever the process: what a simulation saw can be seen again.
         let mut shards: BTreeSet<ShardId> = BTreeSet::new();
