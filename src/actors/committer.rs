@@ -250,7 +250,7 @@ impl Committer {
             tracing::trace!(group = number, changes, shards = batches.len(), "handed to the store");
             let begun = Instant::now();
             let before = self.in_flight.back().map_or(begun, |group| group.ends);
-            let ends = before.max(begun + deadline_of(units.iter().map(Unit::bytes).sum()));
+            let ends = before.max(begun + self.deadline_of(&units));
             let group = Group {
                 number,
                 batches,
@@ -267,6 +267,12 @@ impl Committer {
             self.send(number, ctx);
         }
         self.ripe &= !self.queue.is_empty();
+    }
+
+    /// How long a group of these may be tried.
+    fn deadline_of(&self, units: &[Unit]) -> Duration {
+        let by_size = || deadline_of_bytes(units.iter().map(Unit::bytes).sum());
+        self.shared.hooks.commit_deadline.unwrap_or_else(by_size)
     }
 
     /// Lets the others of this thread go on, a few times, until nothing more comes or it is enough for a group. A busy
@@ -444,7 +450,7 @@ fn lags_at_most_ms(left_ms: u64) -> u64 {
 }
 
 /// How long a group of so many bytes may be tried.
-fn deadline_of(bytes: usize) -> Duration {
+fn deadline_of_bytes(bytes: usize) -> Duration {
     let beyond = bytes.saturating_sub(BATCH_BYTES_MAX) as f64 / f64::from(1 << 20);
     (COMMIT_DEADLINE + DEADLINE_FOR_A_MIB.mul_f64(beyond)).min(LONGEST_DEADLINE)
 }
@@ -469,6 +475,7 @@ impl Actor for Committer {
             act.pump(ctx);
         });
         ctx.run_interval(LOOKED_AT_EVERY, |act, _| {
+            act.notice_failure();
             for shard in act.lines.keys() {
                 act.shared.shard_time(*shard);
             }

@@ -66,6 +66,8 @@ pub struct Hooks {
     pub without_index: bool,
     /// For how many milliseconds requests wait for a network that is loading; none: as in the product.
     pub deferred_ms_max: Option<Arc<AtomicU64>>,
+    /// How long a commit is tried; none: as in the product. A test that has the store hold one is on no clock.
+    pub commit_deadline: Option<Duration>,
     /// How often the self-check is made; none: as it is configured.
     pub self_check_every: Option<Duration>,
 }

@@ -28,7 +28,7 @@ fn no_answer_shows_what_is_not_durable() {
     let mut others: Vec<Client> = (0..6).map(|_| server.client()).collect();
     server.store.hold();
     ask(&mut client, "a");
-    assert!(client.silent_for(MOMENT));
+    assert!(client.waits_still(MOMENT));
     // A read, a list, a refusal, a repeat, a dry run: all have seen the pending grant.
     others[0].send("ip.get", json!({"network": "lan", "address": "10.0.0.2"}));
     others[1].send("ip.list", json!({"network": "lan"}));
@@ -37,7 +37,7 @@ fn no_answer_shows_what_is_not_durable() {
     others[4].send("ip.allocate", json!({"network": "lan", "owner": "c", "dry_run": true}));
     others[5].send("ip.find", json!({"address": "10.0.0.2"}));
     for other in &mut others {
-        assert!(other.silent_for(MOMENT));
+        assert!(other.waits_still(MOMENT));
     }
     server.store.let_go();
     assert_eq!(client.answer()["result"]["address"], "10.0.0.2");
@@ -57,9 +57,9 @@ fn who_holds_a_mac_in_another_network_is_told_when_that_is_durable() {
     let with_mac = |network: &str, owner: &str| json!({"network": network, "owner": owner, "mac": "52:54:00:12:34:56"});
     server.store.hold();
     client.send("ip.allocate", with_mac("lan", "a"));
-    assert!(client.silent_for(MOMENT));
+    assert!(client.waits_still(MOMENT));
     other.send("ip.allocate", with_mac("dmz", "b"));
-    assert!(other.silent_for(MOMENT));
+    assert!(other.waits_still(MOMENT));
     server.store.let_go();
     assert_eq!(client.answer()["result"]["owner"], "a");
     assert_eq!(other.answer()["error"]["data"]["held_by"]["owner"], "a");
@@ -208,12 +208,14 @@ fn whichever_commit_fails_beneath_many_requests_answers_and_store_agree() {
 /// The first attempt was applied and its answer lost; what is refused afterwards says nothing of it.
 #[test]
 fn an_unknown_outcome_stays_unknown_when_the_store_refuses_afterwards() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = server.with_lan();
     server.store.next([Fault::UnknownApplied]);
     server.store.always(Fault::NotApplied);
     let answer = client.call("ip.allocate", json!({"network": "lan", "owner": "a"}));
     assert_eq!(answer["error"]["data"]["applied"], "unknown", "{answer}");
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(!message.contains("was not applied"), "of the last attempt only: {message}");
     server.store.always(Fault::None);
     let list = client.ok("ip.list", json!({"network": "lan"}));
     assert_eq!(list["reservations"].as_array().unwrap().len(), 1, "it was applied");
@@ -221,7 +223,7 @@ fn an_unknown_outcome_stays_unknown_when_the_store_refuses_afterwards() {
 
 #[test]
 fn past_the_deadline_what_was_not_applied_is_refused_and_memory_goes_back() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = server.with_lan();
     client.allocate("before");
     server.store.always(Fault::NotApplied);
@@ -250,7 +252,7 @@ fn past_the_deadline_what_was_not_applied_is_refused_and_memory_goes_back() {
 
 #[test]
 fn a_store_that_hangs_makes_writes_unknown_and_the_server_goes_on_when_it_is_back() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = server.with_lan();
     server.store.next([Fault::Hang]);
     ask(&mut client, "a");
@@ -353,10 +355,10 @@ fn a_refused_move_of_a_subnet_leaves_when_what_it_saw_is_durable_or_not_at_all()
         server.store.hold();
         // The slot is taken in both from here on, as far as memory knows.
         ask(&mut client, "a");
-        assert!(client.silent_for(MOMENT));
+        assert!(client.waits_still(MOMENT));
         let mut other = server.client();
         other.send("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "dmz"}));
-        assert!(other.silent_for(MOMENT));
+        assert!(other.waits_still(MOMENT));
         server.store.let_go();
         let (granted, refused) = (client.answer(), other.answer());
         if fault == Fault::None {
@@ -381,10 +383,10 @@ fn a_dry_run_of_a_move_leaves_when_what_it_saw_is_durable_or_not_at_all() {
         server.store.hold();
         // It has this pool from here on, as far as memory knows.
         client.send("subnet.modify", json!({"network": "lan", "subnet": "10.0.0.0/24", "set": {"dhcp": true}}));
-        assert!(client.silent_for(MOMENT));
+        assert!(client.waits_still(MOMENT));
         let mut other = server.client();
         other.send("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "dmz", "dry_run": true}));
-        assert!(other.silent_for(MOMENT), "told of a change that may never be");
+        assert!(other.waits_still(MOMENT), "told of a change that may never be");
         server.store.let_go();
         let (changed, would_be) = (client.answer(), other.answer());
         if fault == Fault::None {
@@ -498,9 +500,9 @@ fn an_acquire_is_refused_when_what_it_saw_is_durable() {
     let mut second = server.client();
     server.store.hold();
     client.send("ip.allocate", json!({"network": "one", "owner": "a"}));
-    assert!(client.silent_for(MOMENT));
+    assert!(client.waits_still(MOMENT));
     second.send("ip.acquire", json!({"owner": "b", "ips": [{"network": "one"}, {"network": "other"}]}));
-    assert!(second.silent_for(MOMENT), "the only address is not given to anybody yet");
+    assert!(second.waits_still(MOMENT), "the only address is not given to anybody yet");
     server.store.let_go();
     assert_eq!(client.answer()["result"]["address"], "10.1.0.0");
     assert_eq!(second.answer()["error"]["data"]["kind"], "not_enough_capacity");
@@ -513,10 +515,10 @@ fn a_network_is_said_to_be_gone_when_that_is_durable() {
     let mut second = server.client();
     server.store.hold();
     client.send("network.delete", json!({"network": "lan"}));
-    assert!(client.silent_for(MOMENT));
+    assert!(client.waits_still(MOMENT));
     let allocate = json!({"network": "lan", "owner": "a"});
     second.send("ip.allocate", allocate.clone());
-    assert!(second.silent_for(MOMENT), "it may be there still");
+    assert!(second.waits_still(MOMENT), "it may be there still");
     server.store.always(Fault::NotApplied);
     server.store.let_go();
     assert_eq!(client.answer()["result"]["holding"], 0, "the commit that was held is carried out");

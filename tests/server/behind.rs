@@ -63,7 +63,7 @@ fn what_stands_behind_a_rename_is_done_to_nothing_by_the_old_name() {
     client.ok("ip.allocate", json!({"network": "n", "owner": "gone"}));
     server.store.hold();
     client.send("network.update", json!({"network": "n", "set": {"name": "renamed"}}));
-    assert!(client.silent_for(MOMENT));
+    assert!(client.waits_still(MOMENT));
     let wish = |network: &str| json!({"network": network});
     let instance = json!({"id": "w", "networks": [wish("m"), wish("n")]});
     let asks = [
@@ -79,7 +79,7 @@ fn what_stands_behind_a_rename_is_done_to_nothing_by_the_old_name() {
     let mut others: Vec<Client> = asks.iter().map(|_| server.client()).collect();
     for (other, (method, ask)) in others.iter_mut().zip(&asks) {
         other.send(method, ask.clone());
-        assert!(other.silent_for(Duration::from_millis(50)), "{method}");
+        assert!(other.waits_still(Duration::from_millis(50)), "{method}");
     }
     server.store.let_go();
     assert_eq!(client.answer()["result"]["name"], "renamed");
@@ -104,9 +104,9 @@ fn a_network_that_is_only_emptied_and_gone_meanwhile_is_named_and_no_item_is() {
     let mut other = server.client();
     server.store.hold();
     client.send("network.delete", json!({"network": "n"}));
-    assert!(client.silent_for(MOMENT));
+    assert!(client.waits_still(MOMENT));
     other.send("ip.acquire", json!({"owner": "a", "ips": [{"network": "m"}], "network": "n", "exact": true}));
-    assert!(other.silent_for(MOMENT));
+    assert!(other.waits_still(MOMENT));
     server.store.let_go();
     client.answer();
     let error = other.answer()["error"].clone();

@@ -10,7 +10,7 @@ use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::{Value, json};
 
 use crate::stores;
-use crate::support::{Client, TestServer, line};
+use crate::support::{Client, TestServer, line, patient, wait_for};
 
 /// Counts what is decided, by the owner asked for.
 fn counting(owner_prefix: &'static str) -> (Hooks, Arc<AtomicUsize>) {
@@ -26,17 +26,7 @@ fn counting(owner_prefix: &'static str) -> (Hooks, Arc<AtomicUsize>) {
             counted.fetch_add(1, Ordering::SeqCst);
         }
     };
-    (Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() }, count)
-}
-
-fn wait_for(what: &str, mut reached: impl FnMut() -> bool) {
-    for _ in 0..4_000 {
-        if reached() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    panic!("{what} did not happen");
+    (Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() }, count)
 }
 
 /// As much as can be said of a reservation.

@@ -16,7 +16,7 @@ use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::{Value, json};
 
 use crate::faulty::Fault;
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, patient, wait_for};
 
 fn files(directory: &Path) -> Arc<EmbeddedStore> {
     let options = EmbeddedOptions { segment_bytes: 8 << 20, ..Default::default() };
@@ -67,7 +67,7 @@ fn a_panic_in_the_directory_ends_the_process_and_nothing_acknowledged_is_lost() 
     let bomb = |intent: &allod::core::catalog::Intent| {
         assert!(intent.name.as_ref().is_none_or(|name| name.as_str() != "bomb"), "as asked");
     };
-    let hooks = Hooks { before_intent: Some(Arc::new(bomb)), ..Hooks::default() };
+    let hooks = Hooks { before_intent: Some(Arc::new(bomb)), ..patient() };
     let server = TestServer::over(files(directory.path()), |options| options.hooks = hooks);
     let mut client = server.with_lan();
     let a = client.allocate("a")["address"].clone();
@@ -134,8 +134,10 @@ fn a_panic_in_the_coordinator_behind_a_commit_leaves_its_name_and_its_space_to_t
     let mut client = server.client();
     let new = |name: &str| json!({"name": name, "subnets": [{"cidr": "10.7.0.0/24"}]});
     server.store.hold();
+    let commits = server.store.commits();
     client.send("network.create", new("new"));
-    assert!(client.silent_for(Duration::from_millis(100)));
+    assert!(client.waits_still(Duration::from_millis(100)));
+    wait_for("its commit", || server.store.commits() > commits);
     // The next who asks for it is the task, when it has the store's answer.
     fuse.lit_for_wall.store(true, Ordering::SeqCst);
     server.store.let_go();

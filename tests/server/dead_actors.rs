@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::isolation::Gate;
 use crate::stores;
-use crate::support::{Client, TestServer, line};
+use crate::support::{Client, TestServer, line, patient, wait_for};
 
 #[test]
 fn an_actor_that_dies_outside_its_wall_answers_all_that_waited_and_comes_back_with_all_that_was_acknowledged() {
@@ -22,7 +22,7 @@ fn an_actor_that_dies_outside_its_wall_answers_all_that_waited_and_comes_back_wi
             panic!("as asked");
         }
     };
-    let hooks = Hooks { before_work: Some(Arc::new(before_work)), ..Hooks::default() };
+    let hooks = Hooks { before_work: Some(Arc::new(before_work)), ..patient() };
     let server = TestServer::hooked(hooks);
     let mut client = server.with_lan();
     client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
@@ -56,7 +56,7 @@ fn one_bomb() -> Hooks {
             panic!("as asked");
         }
     };
-    Hooks { before_work: Some(Arc::new(before_work)), ..Hooks::default() }
+    Hooks { before_work: Some(Arc::new(before_work)), ..patient() }
 }
 
 /// `a` holds an address; the actor dies, two requests find it dead, and it serves again.
@@ -70,9 +70,9 @@ fn found_dead_by_two(server: &TestServer) -> Client {
         assert_eq!(finder.kind("ip.allocate", json!({"network": "lan", "owner": "x"})), "not_ready");
     }
     server.store.let_loads_go();
-    while client.call("ip.allocate", json!({"network": "lan", "owner": "a"})).get("result").is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_for("that it is served", || {
+        client.call("ip.allocate", json!({"network": "lan", "owner": "a"})).get("result").is_some()
+    });
     // The second load, if there is one, reads what is there now, and takes its time to hand it out.
     server.store.image_takes_ms.store(1_000, Ordering::Relaxed);
     std::thread::sleep(Duration::from_millis(500));
@@ -137,7 +137,9 @@ fn a_dead_actor_under_load_gives_no_address_twice() {
         let mut seen = std::collections::HashMap::new();
         let begun = std::time::Instant::now();
         let mut at = 0;
-        while begun.elapsed() < Duration::from_millis(400) {
+        // Until it is served for a while, however long it takes.
+        while begun.elapsed() < Duration::from_millis(400) || seen.len() < 50 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "round {round}: only {seen:?}");
             at += 1;
             let owner = format!("o{at}");
             let answer = client.call("ip.allocate", json!({"network": "lan", "owner": owner}));
@@ -211,9 +213,7 @@ impl Apart {
         let mut params = json!({"owner": "joint", "ips": [{"network": self.first}, {"network": self.second}]});
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         client.send("ip.acquire", params);
-        while self.decided.load(Ordering::SeqCst) < 2 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("that both decide", || self.decided.load(Ordering::SeqCst) >= 2);
     }
 
     /// The first network dies; somebody finds it dead, and it is started again. Answers a connection on the free thread.

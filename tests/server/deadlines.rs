@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::faulty::Fault;
 use crate::reloads::{Patience, begin_to_load, two};
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, patient};
 
 /// Until when all is to be begun.
 const DEADLINE_MS: u64 = 150;
@@ -53,7 +53,7 @@ fn what_waits_for_a_network_beyond_its_deadline_is_refused_and_changes_nothing()
     for (client, (method, params)) in clients.iter_mut().zip(&asked) {
         let mut params = params.clone();
         params["deadline_ms"] = json!(DEADLINE_MS);
-        client.send(method, params);
+        client.hand_in(method, params);
     }
     std::thread::sleep(LATE);
     server.store.let_loads_go();
@@ -74,11 +74,11 @@ fn what_waits_for_the_act_of_another_beyond_its_deadline_is_refused_and_changes_
     server.store.next([Fault::Full]);
     let mut first = server.client();
     first.send("network.update", json!({"network": "lan", "set": {"name": "wan"}}));
-    assert!(first.silent_for(Duration::from_millis(100)));
+    assert!(first.waits_still(Duration::from_millis(100)));
     // The one waits for the network, the other for its name.
     let (mut locked, mut named) = (server.client(), server.client());
-    locked.send("network.delete", json!({"network": "lan", "deadline_ms": DEADLINE_MS}));
-    named.send("network.create", json!({"name": "wan", "deadline_ms": DEADLINE_MS}));
+    locked.hand_in("network.delete", json!({"network": "lan", "deadline_ms": DEADLINE_MS}));
+    named.hand_in("network.create", json!({"name": "wan", "deadline_ms": DEADLINE_MS}));
     std::thread::sleep(LATE);
     server.store.let_go();
     assert_eq!(first.answer()["error"]["data"]["kind"], "unavailable");
@@ -98,7 +98,7 @@ fn what_was_begun_in_time_is_brought_to_its_end_in_every_network() {
             std::thread::sleep(LATE);
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     let (lan, dmz) = two(&server);
     let mut client = server.client();
     for network in [&lan, &dmz] {

@@ -32,7 +32,7 @@ fn is_given_away_once_this_is_free(owner: &TestServer, thread: &Reactor, other: 
     let (release, stuck) = sync_channel::<()>(1);
     thread.spawn_fn(move || _ = stuck.recv());
     client.send("cluster.drain", json!({"node": owner}));
-    assert!(client.silent_for(Duration::from_millis(2_000)), "it is given away although a session is at work");
+    assert!(client.waits_still(Duration::from_millis(2_000)), "it is given away although a session is at work");
     drop(release);
     let drained = client.answer();
     assert_eq!(drained["result"]["owner"], next, "{drained}");

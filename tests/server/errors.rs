@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::faulty::Fault;
 use crate::stores;
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, patient};
 
 /// What is asked.
 enum Ask {
@@ -374,7 +374,7 @@ fn server(kind: ErrorKind) -> (TestServer, Client) {
         }
     };
     let server = TestServer::with(|options| {
-        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() };
         options.config.server.max_line_bytes = 1_024;
         if kind == ErrorKind::Overloaded {
             options.config.server.max_connections = 1;

@@ -17,7 +17,7 @@ use crate::faulty::{Fault, FaultyStore};
 use crate::isolation::{Gate, answers_of_some};
 use crate::reloads::two;
 use crate::stores;
-use crate::support::{Client, TestServer, is_between_tenures, line};
+use crate::support::{Client, TestServer, is_between_tenures, line, patient, wait_for};
 
 /// Far below the time that a commit has.
 const A_MOMENT: Duration = Duration::from_millis(100);
@@ -71,7 +71,7 @@ fn a_move_that_waits_for_another_act_keeps_no_network_from_who_holds_what_that_a
         ("ip.acquire", json!({"owner": "both", "ips": [{"network": lower}, {"network": higher}]})),
     ]) {
         client.send(method, params);
-        assert!(client.silent_for(A_MOMENT));
+        assert!(client.waits_still(A_MOMENT));
     }
     server.store.let_go();
     let [added, moved, acquired] = clients.each_mut().map(Client::answer);
@@ -91,9 +91,9 @@ fn who_is_refused_for_what_is_durable_waits_for_no_act_that_has_nothing_to_do_wi
     server.store.hold();
     let mut other = server.client();
     other.send("network.create", json!({"name": "other", "subnets": [{"cidr": "10.5.0.0/24"}]}));
-    assert!(other.silent_for(A_MOMENT));
+    assert!(other.waits_still(A_MOMENT));
     assert_eq!(client.kind("network.create", rival("10.0.0.0/24")), "overlap");
-    assert!(other.silent_for(Duration::from_millis(1)), "it waited for an act on other space");
+    assert!(other.waits_still(Duration::from_millis(1)), "it waited for an act on other space");
     server.store.let_go();
     assert_eq!(other.answer()["result"]["name"], "other");
 }
@@ -121,14 +121,12 @@ fn space_that_was_added_to_a_network_which_is_swamped_is_guarded() {
     };
     let open = stores::reopened(4);
     let server = TestServer::over(open(), |options| {
-        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() };
         options.config.server.threads = 2;
     });
     let (added, slow) = (added, slow); // Dropped before the server, which waits for its threads.
     let until_stuck = |times: usize| {
-        while stuck.load(Ordering::SeqCst) < times {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("that it stands still", || stuck.load(Ordering::SeqCst) >= times);
     };
     // Networks and connections are dealt over the threads: of each the first is on the first thread, with the committer.
     let mut client = server.with_lan();
@@ -144,9 +142,7 @@ fn space_that_was_added_to_a_network_which_is_swamped_is_guarded() {
     until_stuck(2);
     // The place of what was decided is free again: somebody takes it.
     crowd.iter_mut().for_each(|one| one.raw(line(7, "ip.get", &json!({"network": "far", "address": "10.1.0.9"}))));
-    while server.queued("far") < NETWORK_QUEUE_REQUESTS_MAX {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("that its queue is full", || server.queued("far") >= NETWORK_QUEUE_REQUESTS_MAX);
     server.store.let_go();
     let _ = client.silent_for(Duration::from_secs(1));
     let mut other = server.client();
@@ -176,7 +172,7 @@ fn space_that_was_added_to_a_network_which_is_stopped_behind_the_commit_is_guard
         _ => {}
     };
     let open = stores::reopened(4);
-    let hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+    let hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() };
     let server = TestServer::over(open(), |options| options.hooks = hooks);
     let mut client = server.with_lan();
     for _ in 0..2 {
@@ -260,7 +256,7 @@ fn an_act_on_a_network_that_is_read_all_the_time_ends_though_nobody_could_prove_
 /// Nobody knows whether it moved; it did, and nobody asks the network that has it now.
 #[test]
 fn a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_has_it() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = server.client();
     for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
         client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
@@ -280,7 +276,7 @@ fn a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_
 /// Nobody knows whether it was deleted; it was, and holds nothing that it used.
 #[test]
 fn a_network_that_was_deleted_in_doubt_keeps_no_mac_from_others() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = server.client();
     for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
         client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));

@@ -12,7 +12,7 @@ use allod::store::memory::MemoryStore;
 use serde_json::{Value, json};
 
 use crate::faulty::FaultyStore;
-use crate::support::{Client, TestServer, line};
+use crate::support::{Client, TestServer, line, patient};
 
 /// All events, page by page.
 pub fn history(client: &mut Client, mut ask: Value) -> Vec<Value> {
@@ -533,7 +533,7 @@ fn what_a_network_held_that_is_no_more_is_looked_for_in_no_other_one() {
             counted.fetch_add(1, Ordering::SeqCst);
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     let mut client = server.with_lan();
     client.allocate("other");
     let create = |client: &mut Client, name: &str| {

@@ -8,7 +8,7 @@ use allod::limits::HTTP_BODIES_BYTES_MIN;
 use allod::serve::Ended;
 use serde_json::{Value, json};
 
-use crate::support::{TestServer, http, line};
+use crate::support::{TestServer, http, line, wait_for};
 
 /// Longest wait for what is bound to come.
 const SOON: Duration = Duration::from_secs(30);
@@ -46,15 +46,6 @@ fn is_answered(stream: &TcpStream) -> bool {
 
 fn text(stream: &TcpStream) -> String {
     String::from_utf8(rest(stream)).unwrap()
-}
-
-#[track_caller]
-fn wait_for(what: &str, mut reached: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !reached() {
-        assert!(begun.elapsed() < SOON, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A figure of `/metrics`.

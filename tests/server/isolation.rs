@@ -10,7 +10,7 @@ use allod::limits::NETWORK_QUEUE_REQUESTS_MAX;
 use serde_json::{Value, json};
 
 use crate::stores;
-use crate::support::{Client, TestServer, line};
+use crate::support::{Client, TestServer, line, patient, wait_for};
 
 /// Panics at each allocation by an owner `bomb`.
 fn bombs() -> (Hooks, Arc<AtomicUsize>) {
@@ -24,7 +24,7 @@ fn bombs() -> (Hooks, Arc<AtomicUsize>) {
             panic!("as asked");
         }
     };
-    (Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() }, count)
+    (Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() }, count)
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_panic_under_a_hold_gives_up_the_joint_act_and_nothing_hangs() {
             panic!("as asked");
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     let mut client = server.with_lan();
     client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
     let both = json!({"owner": "a", "ips": [{"network": "lan"}, {"network": "dmz"}]});
@@ -127,7 +127,7 @@ fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
         }
     };
     let server = TestServer::with(|options| {
-        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() };
         options.config.server.threads = 2;
     });
     let gate = gate; // Dropped before the server, which waits for its threads.
@@ -138,9 +138,7 @@ fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
         client.ok("network.create", json!({"name": format!("n{at}"), "subnets": subnets}));
     }
     client.send("ip.allocate", json!({"network": "lan", "owner": "slow"}));
-    while entered.load(Ordering::SeqCst) == 0 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("that it is decided", || entered.load(Ordering::SeqCst) > 0);
     // Half of the clients live on the stuck thread; the other half brings more than the queue holds.
     let most = line(7, "ip.get", &json!({"network": "lan", "address": "10.0.0.9"})).repeat(1_024);
     let mut crowd: Vec<_> = (0..24).map(|_| server.client()).collect();
@@ -177,7 +175,7 @@ fn a_deadline_is_for_the_beginning_and_not_for_the_store() {
             std::thread::sleep(Duration::from_millis(60));
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     let mut client = server.with_lan();
     // Read together: the first takes 60 ms, so the second is over before it is begun, and the third is not.
     let ask = |id, owner: &str, ms: u64| {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::faulty::Fault;
-use crate::support::{Client, TestServer, http};
+use crate::support::{Client, TestServer, http, wait_for};
 
 fn mismatches(server: &TestServer) -> f64 {
     let metrics = http(server.running.http, "GET /metrics", b"").1;
@@ -69,9 +69,7 @@ fn what_travels_with_a_mismatch_is_refused_and_nothing_acknowledged_is_lost() {
         let before = server.store.commits();
         asked.push((ask(&mut client, network, owner), network, owner));
         let may_be_sent = asked.len() <= 2;
-        while may_be_sent && server.store.commits() == before {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        wait_for("its commit", || !may_be_sent || server.store.commits() > before);
     }
     std::thread::sleep(std::time::Duration::from_millis(100));
     server.store.let_go();

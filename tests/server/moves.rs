@@ -94,7 +94,7 @@ fn nobody_holds_more_than_may_be_by_a_move() {
 /// somebody who repeats it would never get on.
 #[test]
 fn a_large_subnet_may_take_longer_to_move_than_the_store_has_for_other_changes() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = server.client();
     create(&mut client, "n", "10.0.0.0/22", json!({}));
     client.ok("network.create", json!({"name": "m"}));
@@ -207,11 +207,11 @@ fn a_move_behind_a_rename_moves_nothing_by_the_old_name() {
     let mut others = [server.client(), server.client()];
     server.store.hold();
     client.send("network.update", json!({"network": "n", "set": {"name": "renamed"}}));
-    assert!(client.silent_for(Duration::from_millis(150)));
+    assert!(client.waits_still(Duration::from_millis(150)));
     let moves = [("n", "10.0.0.0/24", "m"), ("m", "10.1.0.0/24", "n")];
     for (other, (from, cidr, to)) in others.iter_mut().zip(moves) {
         other.send("subnet.move", json!({"network": from, "subnet": cidr, "to": to}));
-        assert!(other.silent_for(Duration::from_millis(50)));
+        assert!(other.waits_still(Duration::from_millis(50)));
     }
     server.store.let_go();
     assert_eq!(client.answer()["result"]["name"], "renamed");

@@ -11,7 +11,7 @@ use crate::support::{Client, TestServer};
 /// Three ask for one name; the first and the second come to nothing: nobody is told that it is taken.
 #[test]
 fn a_name_that_nobody_got_is_taken_for_nobody() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
     server.store.always(Fault::NotApplied);
     for client in &mut clients {

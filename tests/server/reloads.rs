@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::faulty::Fault;
 use crate::isolation::Gate;
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, patient, wait_for};
 
 /// Far below what a request waits for a network that is loading.
 const A_MOMENT: Duration = Duration::from_millis(100);
@@ -71,7 +71,7 @@ impl Three {
             }
         };
         let server = TestServer::with(|options| {
-            options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+            options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() };
             // Nobody ends it.
             Patience::of(&mut options.hooks);
             options.config.server.threads = 2;
@@ -114,12 +114,10 @@ fn held_and_to_be_loaded(three: &Three, network: &str) -> UnderWay {
     three.server.store.next([Fault::Full]);
     let (mut lost, mut holder) = (three.client(), three.client());
     lost.send("ip.allocate", allocate(network, "lost"));
-    assert!(lost.silent_for(A_MOMENT));
+    assert!(lost.waits_still(A_MOMENT));
     let ips = json!([{"network": network}, {"network": three.far, "slot": "gate"}]);
     holder.send("ip.acquire", json!({"owner": "holder", "ips": ips}));
-    while !three.stands_still.load(Ordering::SeqCst) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("that it stands still", || three.stands_still.load(Ordering::SeqCst));
     UnderWay { lost, _holder: holder }
 }
 
@@ -130,9 +128,9 @@ fn requests_of_one_connection_for_one_network_stay_in_order_over_a_reload() {
     let mut under_way = held_and_to_be_loaded(&three, &lan);
     let mut client = three.client();
     client.send("ip.allocate", allocate(&lan, "o"));
-    assert!(client.silent_for(A_MOMENT));
+    assert!(client.waits_still(A_MOMENT));
     let release = client.send("ip.release", allocate(&lan, "o"));
-    assert!(client.silent_for(A_MOMENT));
+    assert!(client.waits_still(A_MOMENT));
     assert_eq!(three.server.queued(&lan), 2, "it is held");
     three.server.store.let_go();
     assert_eq!(under_way.lost.answer()["error"]["data"]["kind"], "unavailable");
@@ -169,7 +167,7 @@ fn a_network_that_is_loading_holds_up_no_other_that_is_asked_for_with_it() {
     begin_to_load(&server, &dmz);
     let mut client = server.client();
     client.send("ip.acquire", both([&lan, &dmz]));
-    assert!(client.silent_for(A_MOMENT));
+    assert!(client.waits_still(A_MOMENT));
     answers_beside(&server, &lan, &mut client);
     patience.unwrap().ends();
     // It waits as long as one for that network alone would, and is told the same.
@@ -187,7 +185,7 @@ fn who_asks_for_a_network_that_is_loading_and_another_one_has_both_when_it_is_lo
         begin_to_load(&server, networks[0]);
         let mut client = server.client();
         client.send("ip.acquire", both(networks.map(String::as_str)));
-        assert!(client.silent_for(A_MOMENT));
+        assert!(client.waits_still(A_MOMENT));
         server.store.let_loads_go();
         let answer = client.answer();
         assert_eq!(answer["result"]["reservations"].as_array().map(Vec::len), Some(2), "{answer}");
@@ -201,7 +199,7 @@ fn who_waits_for_a_network_that_is_held_lets_go_of_the_others_when_that_is_loade
     let mut under_way = held_and_to_be_loaded(&three, &dmz);
     let mut client = three.client();
     client.send("ip.acquire", both([&lan, &dmz]));
-    assert!(client.silent_for(A_MOMENT));
+    assert!(client.waits_still(A_MOMENT));
     three.server.store.hold_loads();
     three.server.store.let_go();
     assert_eq!(under_way.lost.answer()["error"]["data"]["kind"], "unavailable");
@@ -216,7 +214,7 @@ fn who_waits_for_a_network_that_is_held_lets_go_of_the_others_when_that_is_loade
 #[test]
 fn a_second_commit_in_doubt_while_a_network_is_loading_ends_no_server() {
     let (store, files) = crate::stores::store(1);
-    let server = TestServer::over_files(store, files, |_| {});
+    let server = TestServer::over_files(store, files, |options| options.hooks = Hooks::default());
     let (lan, dmz) = two(&server);
     begin_to_load(&server, &dmz);
     server.store.always(Fault::UnknownApplied);

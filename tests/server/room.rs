@@ -255,7 +255,7 @@ fn what_lets_go_beside_a_grant_that_a_full_store_refuses_is_done_and_costs_nobod
     let mut clients: Vec<Client> = asks.iter().map(|_| server.client()).collect();
     for ((method, network, owner), client) in asks.iter().zip(&mut clients) {
         client.send(method, json!({"network": network, "owner": owner}));
-        assert!(client.silent_for(MOMENT));
+        assert!(client.waits_still(MOMENT));
     }
     server.store.let_go();
     let answers: Vec<Value> = clients.iter_mut().map(Client::answer).collect();
@@ -299,7 +299,7 @@ fn of_releases_that_do_not_all_fit_into_what_a_full_store_has_left_those_that_do
             params["ttl_seconds"] = json!(600 + at);
         }
         client.send(method, params);
-        assert!(client.silent_for(MOMENT));
+        assert!(client.waits_still(MOMENT));
     }
     *server.store.room.lock().unwrap() = Some(3_000);
     server.store.let_go();

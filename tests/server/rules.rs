@@ -1,11 +1,16 @@
 //! The rules of the transport, as the protocol states them.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use allod::actors::service::Hooks;
+use allod::core::command::Command;
+use allod::limits::IN_FLIGHT_REQUESTS_MAX;
 use serde_json::{Value, json};
 
-use crate::support::{TestServer, http, http_with, line};
+use crate::support::{TestServer, http, http_with, line, patient, wait_for};
 
 #[test]
 fn requests_for_one_network_take_effect_in_the_order_sent() {
@@ -225,7 +230,12 @@ fn the_first_scrape_after_a_network_exists_shows_its_addresses() {
 
 #[test]
 fn beyond_the_bound_in_flight_nothing_more_is_read() {
-    let server = TestServer::new();
+    let decided = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&decided);
+    let before_decide = move |command: &Command| {
+        counted.fetch_add(usize::from(matches!(command, Command::Allocate(_))), Ordering::SeqCst);
+    };
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     let mut client = server.with_lan();
     server.store.hold();
     let before = server.store.commits();
@@ -235,12 +245,9 @@ fn beyond_the_bound_in_flight_nothing_more_is_read() {
     }
     let mut writer = client.stream.try_clone().unwrap();
     let writing = std::thread::spawn(move || std::io::Write::write_all(&mut writer, text.as_bytes()).unwrap());
+    wait_for("the decision of all that may be in flight", || decided.load(Ordering::SeqCst) == IN_FLIGHT_REQUESTS_MAX);
     assert!(client.silent_for(Duration::from_millis(200)));
-    let metrics = http(server.running.http, "GET /metrics", b"").1;
-    assert!(
-        metrics.contains("allod_network_queue_requests{network=\"lan\",realm=\"default\"} 0"),
-        "decided, not answered"
-    );
+    assert_eq!((decided.load(Ordering::SeqCst), server.queued("lan")), (IN_FLIGHT_REQUESTS_MAX, 0));
     assert!(server.store.commits() - before <= 2, "two groups are under way at most");
     server.store.let_go();
     for _ in 0..5_000 {
@@ -300,7 +307,7 @@ fn who_was_answered_after_a_long_wait_is_idle_from_then_on() {
     let mut client = server.client();
     client.send("ip.allocate", json!({"network": "lan", "owner": "w", "wait_seconds": 3_600}));
     // Longer than who asks nothing is kept.
-    assert!(client.silent_for(Duration::from_secs(IDLE + 1)));
+    assert!(client.waits_still(Duration::from_secs(IDLE + 1)));
     let before = std::time::Instant::now();
     server.client().ok("ip.release", json!({"network": "lan", "owner": "a"}));
     assert_eq!(client.answer()["result"]["address"], "10.0.0.1");
@@ -332,8 +339,11 @@ fn too_many_connections_are_told_so() {
     assert_eq!(three.answer()["error"]["data"]["kind"], "overloaded");
     assert_eq!(three.line(), None);
     drop(one);
-    std::thread::sleep(Duration::from_millis(100));
-    server.client().ok("server.ping", json!({}));
+    wait_for("that there is room for another one", || {
+        let mut next = server.client();
+        next.send("server.ping", json!({}));
+        next.answer().get("result").is_some()
+    });
 }
 
 #[test]

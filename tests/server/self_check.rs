@@ -8,10 +8,10 @@ use allod::actors::service::Hooks;
 use serde_json::{Value, json};
 
 use crate::figures::scrape;
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, patient, wait_for};
 
 fn checking_every(every: Duration) -> TestServer {
-    TestServer::hooked(Hooks { self_check_every: Some(every), ..Hooks::default() })
+    TestServer::hooked(Hooks { self_check_every: Some(every), ..patient() })
 }
 
 fn outcomes(server: &TestServer, outcome: &str) -> f64 {
@@ -21,9 +21,7 @@ fn outcomes(server: &TestServer, outcome: &str) -> f64 {
 /// Waits until so many shards more were found to be so.
 fn until_found(server: &TestServer, outcome: &str, more: f64) {
     let before = outcomes(server, outcome);
-    while outcomes(server, outcome) < before + more {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("the self-check", || outcomes(server, outcome) >= before + more);
 }
 
 fn create(client: &mut Client, name: &str, subnet: &str) {

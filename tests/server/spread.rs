@@ -8,7 +8,7 @@ use allod::actors::service::Hooks;
 use allod::core::command::Command;
 use serde_json::json;
 
-use crate::support::{Client, TestServer, http, line};
+use crate::support::{Client, TestServer, http, line, patient};
 
 const NETWORKS: usize = 300;
 
@@ -19,7 +19,7 @@ fn what_an_owner_holds_in_few_of_many_networks_is_found_without_asking_the_other
     let count = move |_: &_| {
         counting.fetch_add(1, Ordering::Relaxed);
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(count)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(count)), ..patient() });
     let mut client = server.client();
     let mut text = String::new();
     for at in 0..NETWORKS {
@@ -65,7 +65,7 @@ fn what_was_just_granted_in_several_networks_is_passed_over_in_none_of_them() {
         }
     };
     let server = TestServer::with(|options| {
-        options.hooks = Hooks { before_decide: Some(Arc::new(slow)), ..Hooks::default() };
+        options.hooks = Hooks { before_decide: Some(Arc::new(slow)), ..patient() };
         options.config.server.threads = 2;
     });
     let mut client = server.client();

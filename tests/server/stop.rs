@@ -200,17 +200,31 @@ fn a_store_that_failed_ends_the_server_and_acknowledges_nothing() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     server.store.hold();
-    client.send("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    client.hand_in("ip.allocate", json!({"network": "lan", "owner": "a"}));
     std::thread::sleep(Duration::from_millis(100));
     server.store.next([Fault::UnknownNotApplied]);
     server.store.always(Fault::UnknownNotApplied);
-    client.send("ip.allocate", json!({"network": "lan", "owner": "b"}));
+    client.hand_in("ip.allocate", json!({"network": "lan", "owner": "b"}));
     std::thread::sleep(Duration::from_millis(100));
     server.store.health_is(StoreHealth::Failed);
     server.store.let_go();
     client.answer();
     let second = client.answer();
     assert_eq!(second["error"]["data"]["kind"], "unavailable", "{second}");
+    let TestServer { running, .. } = server;
+    assert!(matches!(running.wait(), Ended::Failed(_)));
+}
+
+/// A thread of the store crashes between two requests, and whatever is asked from then on is refused before any commit.
+#[test]
+fn a_store_that_fails_while_nothing_is_under_way_ends_the_server() {
+    if crate::stores::not_over_redis("whoever renews the lease finds out, of the real store") {
+        return;
+    }
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    server.store.health_is(StoreHealth::Failed);
     let TestServer { running, .. } = server;
     assert!(matches!(running.wait(), Ended::Failed(_)));
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use allod::actors::clock::ManualClock;
 use allod::actors::service::Hooks;
@@ -19,6 +19,21 @@ use crate::clock::RealLeases;
 use crate::faulty::FaultyStore;
 use crate::published::PUBLISHED;
 use crate::stores;
+
+/// Looks again and again whether it is so, for a minute: a test that waits for ever would hold up all the others.
+#[track_caller]
+pub fn wait_for(what: &str, mut reached: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !reached() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Gives no commit up while a test holds it, nor because the machine is busy.
+pub fn patient() -> Hooks {
+    Hooks { commit_deadline: Some(Duration::from_secs(60)), ..Hooks::default() }
+}
 
 /// A server, its store and its clock.
 pub struct TestServer {
@@ -49,12 +64,18 @@ impl TestServer {
         let clock = Arc::new(ManualClock::new(WallTime(1_772_356_364_031), 7));
         let mut options = Options::new(Config::default(), Arc::clone(&store) as Arc<dyn Store>).on_free_ports();
         options.clock = Arc::new(RealLeases(Arc::clone(&clock)));
+        options.hooks = patient();
         options.config.server.threads = 1;
         change(&mut options);
         if let Ok(ms) = std::env::var("ALLOD_TEST_SELF_CHECK_MS") {
             options.hooks.self_check_every.get_or_insert(Duration::from_millis(ms.parse().unwrap()));
         }
         Self { running: start(options).unwrap(), store, clock, _files: files }
+    }
+
+    /// Gives commits up as the product does, soon.
+    pub fn giving_up() -> Self {
+        Self::with(|options| options.hooks = Hooks::default())
     }
 
     pub fn hooked(hooks: Hooks) -> Self {
@@ -196,7 +217,25 @@ impl Client {
         self.line().expect("the connection was closed")
     }
 
-    /// Nothing comes within this time.
+    /// Sends it, and goes on when it was read and handed on, and is not answered yet.
+    pub fn hand_in(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.send(method, params);
+        assert!(self.has_read_all(), "{method}: it was answered at once");
+        id
+    }
+
+    /// All that was sent was read, and nothing of it is answered before a ping that is sent behind it.
+    fn has_read_all(&mut self) -> bool {
+        let ping = self.send("server.ping", json!({}));
+        self.answer()["id"] == ping
+    }
+
+    /// All that was sent was read, and nothing of it is answered within this time.
+    pub fn waits_still(&mut self, time: Duration) -> bool {
+        self.has_read_all() && self.silent_for(time)
+    }
+
+    /// Nothing comes within this time, also because nothing that was sent was read yet.
     pub fn silent_for(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let silent = self.reader.fill_buf().is_err();

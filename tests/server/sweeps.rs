@@ -8,7 +8,7 @@ use allod::actors::service::Hooks;
 use allod::core::command::Command;
 use serde_json::{Value, json};
 
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, patient, wait_for};
 
 fn with_networks(server: &TestServer, names: &[&str]) -> Client {
     let mut client = server.client();
@@ -139,7 +139,7 @@ fn who_is_heard_of_while_a_sweep_runs_is_not_let_go_by_it() {
             counting.fetch_add(1, Ordering::SeqCst);
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(count)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(count)), ..patient() });
     let mut client = with_networks(&server, &["lan"]);
     let mut others = [server.client(), server.client()];
     let params = json!({"network": "lan", "scope": "prod", "owner": "web/0", "claimant": "vm-1"});
@@ -150,12 +150,10 @@ fn who_is_heard_of_while_a_sweep_runs_is_not_let_go_by_it() {
         server.store.hold();
         let [granted, swept] = &mut others;
         granted.send("ip.allocate", json!({"network": "lan", "scope": "prod", "owner": heard}));
-        assert!(granted.silent_for(Duration::from_millis(100)));
+        assert!(granted.waits_still(Duration::from_millis(100)));
         looks.store(0, Ordering::SeqCst);
         swept.send("claimant.sweep", json!({"scope": "prod", "alive": [], "grace_seconds": 0, "max_share": 1}));
-        while looks.load(Ordering::SeqCst) == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for("its first look", || looks.load(Ordering::SeqCst) > 0);
         client.send(heard, params.clone());
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(looks.load(Ordering::SeqCst), 1, "{heard}: the sweep is at its first look");

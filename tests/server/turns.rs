@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::reloads::{Patience, begin_to_load, two};
 use crate::stores;
-use crate::support::{Client, TestServer, line};
+use crate::support::{Client, TestServer, line, patient};
 
 /// Those who wait, or ask: several turns of each network and connection of the thread.
 const MANY: usize = 300;
@@ -44,7 +44,7 @@ impl Slow {
                 std::thread::sleep(EACH);
             }
         };
-        let mut hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
+        let mut hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() };
         // Nobody ends it.
         Patience::of(&mut hooks);
         Self { server: TestServer::hooked(hooks), decided, is_slow, has_asked }
@@ -180,7 +180,7 @@ fn a_network_that_is_held_with_one_that_has_much_to_do_answers_before_that_is_do
         std::thread::sleep(Duration::from_millis(5));
     }
     both.send("ip.acquire", json!({"owner": "o", "ips": [{"network": held}, {"network": busy}]}));
-    assert!(both.silent_for(Duration::from_millis(100)));
+    assert!(both.waits_still(Duration::from_millis(100)));
     slow.server.store.let_loads_go();
     let decided = slow.decided_when_another_answers(&mut other, &held);
     assert!(decided < MANY, "it waited until all was done that the other network had to do");

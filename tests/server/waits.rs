@@ -10,7 +10,7 @@ use allod::actors::service::Hooks;
 use allod::core::command::Command;
 use serde_json::{Value, json};
 
-use crate::support::{Client, TestServer, http, line};
+use crate::support::{Client, TestServer, http, line, patient};
 
 /// A network of two addresses, both of them held: by `a` (10.0.0.1) and `b` (10.0.0.2).
 fn full(server: &TestServer) -> Client {
@@ -121,7 +121,7 @@ fn a_freed_address_goes_to_who_waits_for_longest() {
     server.until_waits("lan", 2);
     release(&mut client, "b");
     assert_eq!(address_in(&first.answer()), "10.0.0.2");
-    assert!(second.silent_for(Duration::from_millis(50)));
+    assert!(second.waits_still(Duration::from_millis(50)));
     release(&mut client, "a");
     assert_eq!(address_in(&second.answer()), "10.0.0.1");
     server.until_waits("lan", 0);
@@ -219,7 +219,7 @@ fn whose_time_is_over_is_told_how_things_are_and_how_long_it_waited() {
     client.send("ip.allocate", waiting("w", 5));
     server.until_waits("lan", 1);
     server.clock.advance_ms(4_999);
-    assert!(client.silent_for(Duration::from_millis(600)));
+    assert!(client.waits_still(Duration::from_millis(600)));
     server.clock.advance_ms(1);
     let error = client.answer()["error"].clone();
     let data = &error["data"];
@@ -351,7 +351,7 @@ fn capacity_that_comes_by_configuration_or_by_time_serves_who_waits() {
         server.until_waits("lan", 1);
         client.ok(method, params);
         if advance_ms > 0 {
-            assert!(waiter.silent_for(Duration::from_millis(50)), "{method}");
+            assert!(waiter.waits_still(Duration::from_millis(50)), "{method}");
             server.clock.advance_ms(advance_ms);
         }
         assert_eq!(address_in(&waiter.answer()), address, "{method}");
@@ -615,7 +615,7 @@ fn an_act_that_meets_the_end_of_a_cooldown_is_answered_behind_who_waits() {
             moved.get().unwrap().advance_ms(2_000);
         }
     };
-    let server = TestServer::hooked(Hooks { before_work: Some(Arc::new(before_work)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_work: Some(Arc::new(before_work)), ..patient() });
     clock.set(Arc::clone(&server.clock)).unwrap();
     let mut client = server.client();
     client.ok("network.create", json!({"name": "lan", "cooldown_seconds": 2, "subnets": [{"cidr": "10.0.0.0/30"}]}));

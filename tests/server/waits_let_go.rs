@@ -56,14 +56,14 @@ fn what_waits_for_an_owner_of_whom_all_is_let_go_ends_and_the_next_one_is_served
     // It would end nothing, and is told what would go.
     client.ok("owner.release", json!({"scope": "shop", "owner": "web/0", "dry_run": true}));
     client.ok("owner.release", json!({"owner": "web/0"}));
-    assert!(gone.silent_for(SILENT), "a dry run, and an owner of that name in another scope");
+    assert!(gone.waits_still(SILENT), "a dry run, and an owner of that name in another scope");
 
     let done = client.ok("owner.release", json!({"scope": "shop", "owner": "web/0"}));
     assert_eq!(done, json!({"released": [], "more": false}));
     let told = gone.answer();
     is_told(&told);
     assert_eq!((&told["error"]["data"]["size"], &told["error"]["data"]["held"]), (&json!("4"), &json!("2")), "{told}");
-    assert!(next.silent_for(SILENT));
+    assert!(next.waits_still(SILENT));
     // What begins to wait now came later, and stays.
     let mut again = waits(&server, "lan", "shop", "web/0");
     server.until_waits("lan", 2);

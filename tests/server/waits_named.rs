@@ -47,7 +47,7 @@ fn who_waits_by_name_waits_on_for_the_same_network_when_it_is_renamed() {
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.9.0.0/24"}]}));
     other.send("ip.allocate", waiting(&json!("lan"), "x", 60));
     assert_eq!(other.answer()["result"]["network"], "lan");
-    assert!(alone.silent_for(Duration::from_millis(50)));
+    assert!(alone.waits_still(Duration::from_millis(50)));
     client.ok("ip.release", json!({"network": "wan", "owner": "a"}));
     let served = alone.answer()["result"].clone();
     assert_eq!((&served["address"], &served["network"]), (&json!("10.0.0.1"), &json!("wan")));
@@ -83,7 +83,7 @@ fn who_waits_for_several_waits_on_while_one_of_them_is_renamed() {
     rename(&mut client, "dmz", "edge");
     client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.9.0.0/24"}]}));
     client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
-    assert!(waiter.silent_for(Duration::from_millis(50)), "the new network of the old name is not meant");
+    assert!(waiter.waits_still(Duration::from_millis(50)), "the new network of the old name is not meant");
     client.ok("ip.release", json!({"network": "edge", "owner": "b"}));
     let served = waiter.answer()["result"]["reservations"].clone();
     let got = |at: usize| (served[at]["network"].clone(), served[at]["address"].clone());

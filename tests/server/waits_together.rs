@@ -157,7 +157,7 @@ fn who_waits_for_several_has_its_turn_before_those_behind_it() {
     assert_eq!(answers[&released]["result"]["released"], json!(["10.0.0.1"]));
     assert_eq!(answers[&newcomer]["error"]["data"]["kind"], "not_enough_capacity");
     assert_eq!(answers[&together]["error"]["data"]["kind"], "not_enough_capacity");
-    assert!(one.silent_for(Duration::from_millis(50)));
+    assert!(one.waits_still(Duration::from_millis(50)));
     release(&mut client, "lan", "b");
     assert_eq!(one.answer()["result"]["address"], "10.0.0.2");
     server.until_waits("dmz", 0);
@@ -176,7 +176,7 @@ fn what_does_not_complete_it_goes_to_who_is_behind_it() {
     assert_eq!(one.answer()["result"]["address"], "10.0.0.1", "there is nothing in the other network");
     release(&mut client, "dmz", "a");
     client.ok("ip.allocate", json!({"network": "dmz", "owner": "newcomer"}));
-    assert!(several.silent_for(Duration::from_millis(50)));
+    assert!(several.waits_still(Duration::from_millis(50)));
     // First in the one, then in the other: nobody else waits for the first.
     release(&mut client, "dmz", "b");
     release(&mut client, "lan", "b");
@@ -196,7 +196,7 @@ fn of_two_that_wait_for_the_same_networks_the_first_is_served_first() {
     // `c` lacks still: the second has its turn.
     assert_eq!(addresses(&second.answer()), ["10.0.0.1", "10.1.0.1"]);
     release(&mut client, "c", "a");
-    assert!(first.silent_for(Duration::from_millis(50)));
+    assert!(first.waits_still(Duration::from_millis(50)));
     second.send("ip.acquire", acquire("third", &["b", "a"], 60));
     server.until_waits("b", 2);
     release(&mut client, "a", "b");

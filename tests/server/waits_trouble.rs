@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::faulty::Fault;
 use crate::stores::{PROOF_WAITS, not_over_redis};
-use crate::support::{Client, TestServer, is_between_tenures, line};
+use crate::support::{Client, TestServer, is_between_tenures, line, patient};
 
 fn full(server: &TestServer) -> Client {
     let mut client = server.client();
@@ -37,7 +37,7 @@ fn who_waits_for_a_network_that_crashes_waits_on_when_it_is_loaded_again() {
             panic!("as asked");
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     let mut client = full(&server);
     let mut waiter = server.client();
     waiter.send("ip.allocate", waiting("w"));
@@ -68,7 +68,7 @@ fn a_waiter_whose_own_turn_crashes_is_told_so_and_the_next_is_served() {
             panic!("as asked");
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     let mut client = full(&server);
     let (mut bomb, mut next) = (server.client(), server.client());
     bomb.send("ip.allocate", waiting("bomb"));
@@ -88,7 +88,7 @@ fn a_network_that_is_stopped_tells_who_waits() {
             panic!("as asked");
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     let mut client = full(&server);
     let mut waiter = server.client();
     waiter.send("ip.allocate", waiting("w"));
@@ -111,8 +111,8 @@ fn what_a_waiter_was_granted_leaves_when_the_release_before_it_is_durable() {
     server.until_waits("lan", 1);
     server.store.hold();
     client.send("ip.release", json!({"network": "lan", "owner": "a"}));
-    assert!(client.silent_for(Duration::from_millis(100)));
-    assert!(waiter.silent_for(Duration::from_millis(100)), "it is decided, and not durable");
+    assert!(client.waits_still(Duration::from_millis(100)));
+    assert!(waiter.waits_still(Duration::from_millis(100)), "it is decided, and not durable");
     server.store.let_go();
     assert!(client.answer().get("result").is_some());
     assert_eq!(waiter.answer()["result"]["address"], "10.0.0.1");
@@ -120,7 +120,7 @@ fn what_a_waiter_was_granted_leaves_when_the_release_before_it_is_durable() {
 
 #[test]
 fn a_release_that_came_to_nothing_gave_nobody_an_address() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = full(&server);
     let (mut waiter, mut second) = (server.client(), server.client());
     waiter.send("ip.allocate", waiting("w"));
@@ -145,7 +145,7 @@ fn a_release_that_came_to_nothing_gave_nobody_an_address() {
 /// Nobody asks anything of the network from then on: it hears by itself that what it had in memory is worth nothing.
 #[test]
 fn who_found_no_room_beside_a_grant_that_came_to_nothing_is_served_with_nothing_else_asked() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = server.client();
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}]}));
     client.allocate("a");
@@ -170,7 +170,7 @@ fn while_the_store_takes_nothing_new_nobody_is_granted_and_afterwards_who_waits_
     server.until_waits("lan", 1);
     server.store.health_is(StoreHealth::Full);
     client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
-    assert!(waiter.silent_for(Duration::from_millis(600)));
+    assert!(waiter.waits_still(Duration::from_millis(600)));
     server.store.health_is(StoreHealth::Ready);
     assert_eq!(waiter.answer()["result"]["address"], "10.0.0.1", "without anybody asking");
 }

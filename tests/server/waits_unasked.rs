@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::conflicts::{Claim, find};
 use crate::faulty::Fault;
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, patient};
 
 /// Whose turn comes to nothing. If the network stood still for each of them, nobody would be answered within a minute.
 const WAITERS: usize = 60;
@@ -74,7 +74,7 @@ fn the_others_go_on(trouble: Trouble, is_full_first: bool) {
             panic!("as asked");
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(bombs)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(bombs)), ..patient() });
     let mut client = server.client();
     let [first, second] = two(&mut client);
     let (full, troubled) = if is_full_first { (first, second) } else { (second, first) };
@@ -104,7 +104,7 @@ fn the_others_go_on(trouble: Trouble, is_full_first: bool) {
         let answer = waiter.answer();
         assert_eq!(answer["result"]["reservations"].as_array().map(Vec::len), Some(2), "{trouble:?}: {answer}");
     }
-    assert!(waiter.silent_for(Duration::from_millis(300)), "there is no room for anybody else");
+    assert!(waiter.waits_still(Duration::from_millis(300)), "there is no room for anybody else");
     client.ok("ip.get", json!({"network": full, "address": "10.0.0.1"}));
 }
 
@@ -139,7 +139,7 @@ fn whose_time_is_over_while_a_network_is_loading_is_told_what_is_so_when_it_is_l
     server.until_waits(&second, 1);
     Trouble::Loading.begin(&server, &second);
     server.clock.advance_ms(3_000);
-    assert!(client.silent_for(Duration::from_millis(600)));
+    assert!(client.waits_still(Duration::from_millis(600)));
     Trouble::Loading.end(&server, &second);
     let data = client.answer()["error"]["data"].clone();
     assert_eq!((&data["kind"], &data["index"]), (&json!("not_enough_capacity"), &json!(0)), "{data}");

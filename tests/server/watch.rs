@@ -187,7 +187,7 @@ fn a_watch_goes_on_from_any_cursor_and_tells_each_event_once() {
         watch(&mut again, json!({"network": "lan", "since": event_before["cursor"]}));
         let rest: Vec<Value> = (at + 1..21).map(|_| event(&mut again)).collect();
         assert_eq!(rest, all[at + 1..], "from {at}");
-        assert!(again.silent_for(Duration::from_millis(20)));
+        assert!(again.waits_still(Duration::from_millis(20)));
     }
 }
 
@@ -225,7 +225,7 @@ fn a_cursor_stands_where_its_answer_saw_the_network_also_within_one_commit() {
             if n < 39 {
                 assert_eq!(event(&mut watcher)["owner"], format!("web/{}", n + 1), "answer {kind} of round {n}");
             } else {
-                assert!(watcher.silent_for(Duration::from_millis(20)));
+                assert!(watcher.waits_still(Duration::from_millis(20)));
             }
         }
     }
@@ -262,14 +262,14 @@ fn a_watch_over_all_networks_or_a_realm_or_a_scope_is_told_what_it_asked_for() {
     of_scope.sort_by_key(ToString::to_string);
     assert_eq!(of_scope, ["n0", "n3"]);
     for watcher in [&mut all, &mut realm, &mut scope] {
-        assert!(watcher.silent_for(Duration::from_millis(20)));
+        assert!(watcher.waits_still(Duration::from_millis(20)));
     }
     // From any cursor in the middle the rest of all networks comes.
     for (at, cursor) in cursors.iter().enumerate() {
         let mut again = server.client();
         watch(&mut again, json!({"since": cursor}));
         (at + 1..12).for_each(|_| drop(event(&mut again)));
-        assert!(again.silent_for(Duration::from_millis(10)));
+        assert!(again.waits_still(Duration::from_millis(10)));
     }
     // One of all networks serves for one of them, and not the other way round.
     let mut one = server.client();
@@ -415,15 +415,15 @@ fn an_idle_watch_is_given_a_bookmark() {
     client.ok("network.create", json!({"name": "lan", "subnets": subnets(0)}));
     client.ok("network.create", json!({"name": "other", "subnets": subnets(1)}));
     let mut watcher = server.client();
+    let begun = Instant::now();
     watch(&mut watcher, json!({"network": "lan"}));
     let (_, mut stream) = Stream::open(&server, "network=lan", "");
-    let begun = Instant::now();
     client.ok("ip.allocate", json!({"network": "other", "owner": "a"}));
     let told = notification(&mut watcher);
     assert_eq!(told["method"], "bookmark", "{told}");
     assert!(begun.elapsed() > Duration::from_secs(9), "not before its time");
     watch(&mut client, json!({"network": "lan", "since": told["params"]["cursor"]}));
-    assert!(client.silent_for(Duration::from_millis(20)));
+    assert!(client.waits_still(Duration::from_millis(20)));
     // Over HTTP, too; a browser goes on from there.
     let sent = stream.next();
     assert_eq!((sent.event.as_str(), sent.id.as_deref()), ("bookmark", sent.data["cursor"].as_str()));

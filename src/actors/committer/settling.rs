@@ -10,7 +10,7 @@ use super::{Committer, Group, UnderWay};
 use crate::actors::network::Tick;
 use crate::actors::{Applied, Fatal, Fault, Reply, Told};
 use crate::core::types::NetworkId;
-use crate::store::Committed;
+use crate::store::{Committed, StoreHealth};
 
 impl Committer {
     pub(super) fn leave(&mut self, unit: &Unit, change: impl Fn(&mut UnderWay)) {
@@ -102,6 +102,16 @@ impl Committer {
             // Said first: who waits for the end asks then how it ended.
             self.shared.fatal(Fatal(problem.to_owned()));
             self.end(problem);
+        }
+    }
+
+    /// A store that fails while nothing is under way fails no commit, and whoever asks for one is refused before it gets here: the
+    /// server would be about to stop for ever. Over Redis whoever renews the lease finds out.
+    pub(super) fn notice_failure(&mut self) {
+        let is_watched = self.shared.info.ownership_is_standing && self.in_flight.is_empty();
+        if is_watched && self.shared.store.health() == StoreHealth::Failed {
+            let why = self.shared.unwilling();
+            self.stop(why.as_deref().unwrap_or("the store failed"));
         }
     }
 

@@ -199,7 +199,8 @@ async fn an_owner_lets_only_so_many_subscriptions_wait_whoever_asks() {
         if let Some(frame) = frames.cut().unwrap() {
             let (ticket, answer) = match decode(frame).unwrap() {
                 Answered::Job { ticket, answer } => (ticket, answer),
-                Answered::Standing(_) => continue,
+                // On a busy machine it answers late, and says meanwhile that it is there.
+                Answered::Standing(_) | Answered::Pong => continue,
                 other => panic!("{other:?}"),
             };
             let fault = answer.unwrap_err();

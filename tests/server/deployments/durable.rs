@@ -90,7 +90,7 @@ fn of_names_that_came_to_nothing_while_nothing_was_taken_nothing_is_remembered()
 
 #[test]
 fn whatever_names_are_in_doubt_each_shard_is_read_for_all_of_them() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = server.with_lan();
     server.store.always(Fault::UnknownNotApplied);
     let mut clients: Vec<Client> = (0..40).map(|_| server.client()).collect();
@@ -128,7 +128,7 @@ fn no_answer_of_a_deployment_shows_what_is_not_durable() {
     let open = client.ok("deployment.apply", json!({"deployment": "open", "instances": third}));
     server.store.hold();
     client.send("ip.release", json!({"network": "lan", "scope": "shop", "owner": "b"}));
-    assert!(client.silent_for(MOMENT));
+    assert!(client.waits_still(MOMENT));
     let mut others: Vec<_> = (0..4).map(|_| server.client()).collect();
     let one = json!([wishes[1]]);
     others[0].send("deployment.plan", json!({"deployment": "shop", "instances": one}));
@@ -137,7 +137,7 @@ fn no_answer_of_a_deployment_shows_what_is_not_durable() {
     // What the plan led to is not so any more, and there is no room to do all of it again: refused, also behind it.
     others[3].send("deployment.apply", json!({"deployment": "shop", "instances": wishes}));
     for (at, other) in others.iter_mut().enumerate() {
-        assert!(other.silent_for(MOMENT), "{at}");
+        assert!(other.waits_still(MOMENT), "{at}");
     }
     server.store.let_go();
     assert_eq!(client.answer()["result"]["released"], json!(["10.0.0.11"]));
