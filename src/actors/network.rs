@@ -67,8 +67,8 @@ pub use self::comparing::{Compare, Seen, StopAsOdd};
 use self::listing::{FORGOTTEN_MAX, LISTS_LOOKED_AT_EVERY_MS};
 use self::messages::ServeWaiters;
 pub use self::messages::{
-    DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, ListOn, Loaded, Retire, Rooms, Several, Tick, Unlist,
-    Waiting, Work, refuse,
+    DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, ListOn, Loaded, PurgeOn, Retire, Rooms, Several, Tick,
+    Unlist, Waiting, Work, refuse,
 };
 use self::pace::TURN_REQUESTS_MAX;
 use self::queue::WaitQueue;
@@ -201,7 +201,7 @@ pub struct NetworkActor {
     /// It has asked whether whoever would renew is served, and is not answered yet.
     proves: bool,
     /// It was loaded as one that is purged: whoever let go of what is held may have ended half-way, and it goes on by itself. So it
-    /// does where that was refused.
+    /// does where whoever does it gives up.
     left_over: bool,
     /// From its memory to what of it is durable, where the store can be emptied while the process goes on.
     back: WayBack,

@@ -18,6 +18,7 @@ use super::quote::{owner_options, shell};
 use super::repeat;
 use super::session::{Done, Session, Stop};
 use super::wishes;
+use crate::client::ClientError;
 use crate::core::address::Range;
 use crate::core::plural::counted;
 use crate::limits::SWEEP_LISTED_MAX;
@@ -67,6 +68,11 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
             broken_off = stop;
             released
         }
+        "network.delete" if !dry_run && ask.params.get("purge") == Some(&Value::Bool(true)) => {
+            let (deleted, stop) = until_purged(session, &ask).await?;
+            broken_off = stop;
+            deleted
+        }
         _ => session.make(&ask).await?,
     };
     let doubted = session.doubts(ask.method, &ask.params, &result);
@@ -78,8 +84,15 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     };
     session.print(ask.method, &ask.params, shown.as_ref().unwrap_or(&result))?;
     if let Some(stop) = broken_off {
-        let released = list(&result, "released").count();
-        session.say(&format!("released {}, and then it broke off: there was more", counted(released, "reservation")));
+        session.say(&match (ask.method, remark(&ask, &result)) {
+            ("network.delete", Some(words)) => {
+                format!("{words}: it broke off, and goes on by itself as soon as it can")
+            }
+            _ => {
+                let released = list(&result, "released").count();
+                format!("released {}, and then it broke off: there was more", counted(released, "reservation"))
+            }
+        });
         return Err(stop);
     }
     if dry_run {
@@ -160,6 +173,30 @@ async fn until_empty(session: &mut Session, ask: &Ask) -> Done<(Value, Option<St
     Ok((result, None))
 }
 
+/// A purge that broke off is asked for once more, by the id that the network goes by then: so it is told what stands in its way, if
+/// it does still.
+async fn until_purged(session: &mut Session, ask: &Ask) -> Done<(Value, Option<Stop>)> {
+    let mut result = session.make(ask).await?;
+    let mut again = ask.clone();
+    again.params.remove("if_version");
+    again.params.insert("network".to_owned(), result.get("id").cloned().unwrap_or_default());
+    while left_in(&result) > 0 {
+        match session.try_call(again.method, again.params.clone()).await {
+            // Each lets go of some: where there is nothing to be let go of, that is refused.
+            Ok(later) if left_in(&later) < left_in(&result) => result = later,
+            Ok(_) => break,
+            Err(ClientError::Rpc(error)) if error.kind == "not_found" => result["holding"] = json!(0),
+            Err(error) => return Ok((result, Some(Failure::of_call(&again, &error).into()))),
+        }
+    }
+    Ok((result, None))
+}
+
+/// How many reservations are left in a network that was deleted.
+fn left_in(deleted: &Value) -> u64 {
+    deleted.get("holding").and_then(Value::as_u64).unwrap_or(0)
+}
+
 /// That a dry run told only the first of what would go.
 fn cut_short(ask: &Ask, result: &Value) -> Option<String> {
     if ask.method == "claimant.sweep" {
@@ -176,7 +213,7 @@ fn cut_short(ask: &Ask, result: &Value) -> Option<String> {
     })
 }
 
-/// Was more due than one sweep lets go of?
+/// Was more due than the sweep let go of?
 fn sweep_again(swept: &Value) -> bool {
     swept.get("more") == Some(&Value::Bool(true))
 }
@@ -228,7 +265,7 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
         "ip.unbind" if result.get("released") == Some(&Value::Bool(true)) => {
             Some("released: it was to go with its claimant".to_owned())
         }
-        "network.delete" => match result.get("holding").and_then(Value::as_u64).unwrap_or(0) {
+        "network.delete" => match left_in(result) {
             0 => Some("deleted".to_owned()),
             holding => Some(format!("closed; it still holds {}", counted(holding, "reservation"))),
         },
@@ -240,13 +277,13 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             let [unbound, released, waiting] = ["unbound", "released", "waiting"].map(|list| length(list).unwrap_or(0));
             // Of those more are missed than are listed.
             let or_more = if waiting >= SWEEP_LISTED_MAX as u64 { " or more" } else { "" };
-            let again = if sweep_again(result) {
-                format!(
-                    "; more is due, and no sweep lets go of more than {SWEEP_LISTED_MAX} of each: sweep again for the rest"
-                )
-            } else {
-                String::new()
+            let most = format!("no sweep lets go of more than {SWEEP_LISTED_MAX} of each");
+            let why = match unbound.max(released) >= SWEEP_LISTED_MAX as u64 {
+                true => most.as_str(),
+                false => "something came in between, which the next one tells of if it stands in the way still",
             };
+            let again = sweep_again(result).then(|| format!("; more is due, and {why}: sweep again for the rest"));
+            let again = again.unwrap_or_default();
             Some(format!(
                 "{unbound} unbound, {released} released, {waiting}{or_more} missed and waiting for another sweep{again}"
             ))

@@ -57,6 +57,40 @@ fn a_release_that_breaks_off_tells_what_it_released_and_fails() {
     }
 }
 
+/// It goes by its id from then on, and that is asked for once more: whether it is gone by now, or what stands in its way.
+#[test]
+fn a_purge_that_breaks_off_is_asked_for_again_and_says_what_is_left_and_why() {
+    let purge = |answers: Vec<Result<Value, ErrorKind>>| {
+        let asked = AtomicUsize::new(0);
+        let server = Responder::start(move |method, params| match method {
+            "network.delete" if params["dry_run"] != true => {
+                let answer = answers[asked.fetch_add(1, Ordering::SeqCst)].clone();
+                answer.map_err(|kind| refusal(kind, "the disk is full", json!({"applied": "unknown"})))
+            }
+            "network.delete" => Ok(json!({"id": lan()["id"], "holding": 0})),
+            "ip.list" => Ok(json!({"count": 9})),
+            _ => Ok(lan()),
+        });
+        let (code, _, said) = run(&server, "network delete lan --purge --yes");
+        let asked = server
+            .asked()
+            .into_iter()
+            .filter(|(method, params)| method == "network.delete" && params["dry_run"] != true);
+        (code, said, asked.map(|(_, params)| params["network"].clone()).collect::<Vec<_>>())
+    };
+    let holding = |count: u64| Ok(json!({"id": lan()["id"], "holding": count}));
+    let id = || lan()["id"].clone();
+    let (code, said, asked) = purge(vec![holding(7), holding(3), Err(ErrorKind::Unavailable)]);
+    assert_eq!((code == Some(0), asked), (false, vec![json!("lan"), id(), id()]), "{said}");
+    let left = "closed; it still holds 3 reservations: it broke off, and goes on by itself as soon as it can\n";
+    assert!(said.contains(left) && said.contains("the disk is full"), "{said}");
+    for last in [holding(0), Err(ErrorKind::NotFound)] {
+        let (code, said, asked) = purge(vec![holding(7), last]);
+        assert_eq!((code, asked), (Some(0), vec![json!("lan"), id()]), "{said}");
+        assert!(said.ends_with("deleted\n"), "{said}");
+    }
+}
+
 #[test]
 fn a_call_of_which_a_table_shows_only_a_part_says_so() {
     let server = Responder::start(|method, _| match method {
@@ -89,6 +123,8 @@ fn a_sweep_that_left_what_is_due_says_so_and_what_to_do() {
     let (counts, again) = said.split_once("; ").unwrap();
     assert_eq!(counts, "1000 unbound, 2 released, 1000 or more missed and waiting for another sweep");
     assert!(again.ends_with("sweep again for the rest\n") && dry.contains("more is due"), "{said}{dry}");
+    let (broken_off, _) = sweep(5, 0, true);
+    assert!(broken_off.contains("something came in between") && !broken_off.contains("1000"), "{broken_off}");
     let (said, dry) = sweep(1_000, 1_000, false);
     assert!(!said.contains("sweep again") && said.starts_with("1000 unbound"), "{said}");
     assert_eq!(dry, "dry run: nothing was changed\n");

@@ -7,11 +7,12 @@
 
 use std::sync::Arc;
 
-use super::locked::{LockedAct, is_in_doubt};
+use super::locked::{LockedAct, is_certainly_not_done, is_in_doubt};
 use super::{Coordinator, Done, Outcomes, Tell, lost};
 use crate::actors::clock::Moment;
 use crate::actors::committer::{Enqueue, Staged, Unit, UnitPart};
 use crate::actors::directory::{CatalogCheck, DurableNetwork};
+use crate::actors::network::PurgeOn;
 use crate::actors::routes::{Lane, Route};
 use crate::actors::{Answer, Fault, Reply, only_answer};
 use crate::core::catalog::Intent;
@@ -26,6 +27,13 @@ use crate::store::Act;
 
 fn by_its_id(route: &Route) -> String {
     format!("and it goes by its id ({}): ask again by that for the rest", route.id)
+}
+
+/// What is left of one that is purged goes by itself from here on.
+#[expect(clippy::disallowed_methods, reason = "lost only with an actor that is gone, and a new one goes on by itself")]
+fn goes_on_purging(route: &Route) {
+    // However full its mailbox is: that may be why the purge was refused.
+    route.addr.do_send(PurgeOn);
 }
 
 impl Coordinator {
@@ -187,6 +195,7 @@ impl Coordinator {
         }
         let purge = matches!(change, Configure::Delete { purge: true, .. });
         let closes = purge || matches!(change, Configure::Delete { force: true, .. });
+        let purges_on = purge && self.is_purged(route).await;
         if !self.dry_run {
             act.begins(&route.lane, false);
         }
@@ -201,11 +210,21 @@ impl Coordinator {
         if purge && let Ok(Outcome::Deleted { holding, .. }) = &mut answer {
             // Its name is free and its grants are refused from here on; what is held leaves in bounded steps.
             self.settle_as_is(&mut act, route, None).await;
-            if let Err(fault) = self.purge(route).await {
-                let done = format!("the network was closed, {}", by_its_id(route));
-                answer = Err(Box::new(fault.after(&done)));
-            } else {
-                *holding = 0;
+            let held = *holding;
+            let purged = self.purge(route, holding).await;
+            if purged.is_err() {
+                goes_on_purging(route);
+            }
+            match purged {
+                Ok(()) => *holding = 0,
+                // Nothing came of this one.
+                Err(fault) if is_certainly_not_done(&fault) && purges_on && *holding == held => answer = Err(fault),
+                // It is known what did: it holds what is left, which its answer tells. Who asks for that is told what stands in its way.
+                Err(fault) if is_certainly_not_done(&fault) => {}
+                Err(fault) => {
+                    let done = format!("the network was closed, {}", by_its_id(route));
+                    answer = Err(Box::new(fault.after(&done)));
+                }
             }
         }
         match &mut answer {
@@ -222,16 +241,23 @@ impl Coordinator {
             }
         }
         tell.tell(answer.map(Done::Outcome));
-        // What is left of one that was to be purged goes by itself from here on (see `actors::network`).
         act.settle_as_stored().await;
     }
 
-    async fn purge(&self, route: &Arc<Route>) -> Result<(), Box<Fault>> {
+    /// Was it closed to be purged before? Who does not say is not known to be.
+    async fn is_purged(&self, route: &Arc<Route>) -> bool {
+        route.name.is_none() && self.show(route).await.is_ok_and(|view| view.config.purged)
+    }
+
+    /// Lets go of all that a closed network holds: `holding` reservations, or what is left of them.
+    async fn purge(&self, route: &Arc<Route>, holding: &mut u64) -> Result<(), Box<Fault>> {
         let mut limit = BATCH_CHANGES_MAX;
         loop {
             match self.ask(route, Command::Purge { limit }).await {
                 Err(fault) if limit > 1 && self.is_too_much(&fault) => limit /= 2,
-                Ok(Outcome::LetGo { more: true, .. }) => {}
+                Ok(Outcome::LetGo { released, more: true }) => {
+                    *holding = holding.saturating_sub(released.len() as u64);
+                }
                 Ok(_) => return Ok(()),
                 Err(fault) if is_gone(&fault) => return Ok(()),
                 Err(fault) => return Err(fault),

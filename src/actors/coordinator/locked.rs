@@ -70,6 +70,11 @@ pub(super) fn is_in_doubt(fault: &Fault) -> bool {
     matches!(fault, Fault::Unavailable { applied: Applied::Unknown, .. })
 }
 
+/// Is it known that nothing came of it? Of what crashed that is not.
+pub(super) fn is_certainly_not_done(fault: &Fault) -> bool {
+    !is_in_doubt(fault) && !matches!(fault, Fault::Internal { .. })
+}
+
 impl LockedAct {
     /// Checks and notes an intent.
     pub(super) async fn intend(&mut self, check: CatalogCheck, intent: Intent) -> Result<(), Box<Fault>> {

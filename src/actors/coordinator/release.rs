@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::configure::is_gone;
-use super::locked::is_in_doubt;
+use super::locked::is_certainly_not_done;
 use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes};
 use crate::actors::routes::Route;
@@ -38,9 +38,7 @@ impl Coordinator {
         match ended {
             Ok(more) => Ok(Done::Released { released, more }),
             Err(fault) if released.is_empty() || self.dry_run => Err(fault),
-            Err(fault) if !is_in_doubt(&fault) && !matches!(*fault, Fault::Internal { .. }) => {
-                Ok(Done::Released { released, more: true })
-            }
+            Err(fault) if is_certainly_not_done(&fault) => Ok(Done::Released { released, more: true }),
             Err(fault) => {
                 let done =
                     format!("{} released, which stays so (ask again for the rest)", counted(released.len(), "address"));

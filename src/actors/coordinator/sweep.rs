@@ -26,6 +26,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use super::configure::is_gone;
+use super::locked::is_certainly_not_done;
 use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes};
 use crate::actors::Fault;
@@ -88,7 +89,7 @@ pub struct Swept {
     pub released: Vec<ClaimantAt>,
     /// Missing, but not for long enough.
     pub waiting: Vec<ClaimantAt>,
-    /// More was due than one call lets go of.
+    /// More was due than one call lets go of, or something came in between.
     pub more: bool,
 }
 
@@ -255,13 +256,15 @@ impl Coordinator {
         }
     }
 
-    /// Lets go of what was due, network by network. What goes wrong after something was let go does not make that undone.
+    /// Lets go of what was due, network by network. What goes wrong after something was let go does not make that undone: where the
+    /// rest was certainly not done, it is told what was, and that there is more. Who sweeps again is told then what stands in its way.
     async fn act(&self, mut found: Findings) -> Result<Swept, Box<Fault>> {
         let (waiting, more) = (std::mem::take(&mut found.waiting), found.more());
         let mut swept = Swept { waiting, more, ..Swept::default() };
         match self.act_on(found, &mut swept).await {
             Ok(()) => Ok(swept),
-            Err(fault) if self.dry_run || (swept.unbound.is_empty() && swept.released.is_empty()) => Err(fault),
+            Err(fault) if swept.unbound.is_empty() && swept.released.is_empty() => Err(fault),
+            Err(fault) if is_certainly_not_done(&fault) => Ok(Swept { more: true, ..swept }),
             Err(fault) => {
                 let (unbound, released) = (swept.unbound.len(), swept.released.len());
                 let done = format!("{} unbound and {released} released, which stays so", counted(unbound, "address"));

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use actix::prelude::*;
+
 use super::NetworkActor;
-use super::messages::Work;
+use super::messages::{PurgeOn, Work};
 use super::staging::Staging;
 use crate::actors::directory::Gone;
 use crate::actors::{Outlet, Told};
@@ -60,5 +62,13 @@ impl NetworkActor {
             }
         });
         Some(to)
+    }
+}
+
+impl Handler<PurgeOn> for NetworkActor {
+    type Result = ();
+    fn handle(&mut self, _: PurgeOn, ctx: &mut Context<Self>) {
+        self.left_over = true;
+        self.after(ctx);
     }
 }

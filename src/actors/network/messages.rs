@@ -195,6 +195,11 @@ pub struct Unlist {
     pub arrival: Arrival,
 }
 
+/// Whoever purges it gives up: it goes on by itself, where it is to be purged.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct PurgeOn;
+
 /// Nobody waits any more for a request of this network, or all that its owner has was let go of.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]

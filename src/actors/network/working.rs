@@ -18,7 +18,7 @@ use super::uses::Claims;
 use super::{Deferred, NetworkActor, Phase};
 use crate::actors::committer::{Enqueue, Unit, UnitPart};
 use crate::actors::{Fault, Item, Told, mac_holder};
-use crate::core::command::{self, Command};
+use crate::core::command;
 use crate::core::outcome::{Contested, Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
@@ -128,8 +128,6 @@ impl NetworkActor {
                 self.undecide();
                 // Of all pools it may tell what takes their space.
                 weight = PERHAPS_LONG;
-                // Whoever purges gives up, and nobody else does it: it goes on by itself where that is taken.
-                self.left_over |= matches!(item.command, Command::Purge { .. }) && !item.dry_run;
                 if item.wait.is_some() && !item.dry_run && fault.is_no_capacity() {
                     self.begin_to_wait(item, unit, ctx);
                 } else {

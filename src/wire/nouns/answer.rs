@@ -136,7 +136,8 @@ object! { open
         released: Vec<ClaimantAt>,
         /// Missing, but not for long enough.
         waiting: Vec<ClaimantAt>,
-        /// More is due than one call lets go of; call again. Left out where there is none.
+        /// More is due than one call lets go of, or than this one did, where something came in between: call again. The next call is
+        /// told what, if it stands in the way still. Left out where there is none.
         more?: bool,
     }
 }
@@ -156,7 +157,8 @@ object! { open
     DeleteResult {
         /// Id of the network.
         id: NetworkId,
-        /// How many reservations it has.
+        /// How many reservations it has. With `purge` there are some only where something came in between: they go by themselves as
+        /// soon as they can. Who asks once more, by the id, is told what stands in the way, if it does still.
         holding: u64,
     }
 }
