@@ -1,13 +1,14 @@
 //! What changes several networks at once: hold, decide, one joint unit, go on. `waiting` has `ip.acquire`, `moves` has
 //! `subnet.move`, `deploy` deployments.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tokio::sync::oneshot;
 
+use super::configure::is_gone;
 use super::{AcquirePart, Coordinator, Done, lost};
 use crate::actors::committer::{Enqueue, Staged, Unit, UnitPart};
 use crate::actors::directory::Gone;
@@ -159,13 +160,16 @@ impl Drop for Holds {
 /// A network, and what is asked of it.
 type AskOf = (Arc<Route>, Acquire);
 
+/// The first item that asks for a network by its name, where one does; none: it is named, and only emptied.
+pub(super) type ByName = BTreeMap<NetworkId, Option<usize>>;
+
 /// An acquire, by network.
 pub(super) struct ByNetwork {
     pub(super) asks: Vec<AskOf>,
     /// Which network each part of the request is for.
     pub(super) meant: Vec<NetworkId>,
     /// Those that are asked for by their names.
-    pub(super) by_name: BTreeSet<NetworkId>,
+    pub(super) by_name: ByName,
     /// What is to be answered because a network does not exist.
     pub(super) missing: Option<Box<Fault>>,
 }
@@ -284,7 +288,7 @@ impl Coordinator {
     /// Of a network that does not exist that is told last: what is wrong elsewhere may come before it.
     pub(super) fn by_network(&self, parts: Vec<AcquirePart>, slot_prefix: &str) -> Result<ByNetwork, Box<Fault>> {
         let mut found: Vec<(Arc<Route>, AcquirePart)> = Vec::with_capacity(parts.len());
-        let (mut meant, mut by_name) = (Vec::with_capacity(parts.len()), BTreeSet::new());
+        let (mut meant, mut by_name) = (Vec::with_capacity(parts.len()), ByName::new());
         let mut missing: Option<Box<Fault>> = None;
         for part in parts {
             let Some(route) = self.shared.routes.find(&part.network) else {
@@ -302,7 +306,7 @@ impl Coordinator {
             };
             meant.push(route.id);
             if route.is_called(&part.network) {
-                by_name.insert(route.id);
+                by_name.insert(route.id, first_item(&part.ask));
             }
             match found.iter_mut().find(|(present, _)| present.id == route.id) {
                 Some((_, present)) => present.join(part, slot_prefix)?,
@@ -312,6 +316,25 @@ impl Coordinator {
         let asks: Vec<AskOf> = found.into_iter().map(|(route, part)| (route, part.ask)).collect();
         mac_once_in_a_realm(&asks)?;
         Ok(ByNetwork { asks, meant, by_name, missing })
+    }
+
+    /// A network that was found is not there any more, or is called otherwise by now: told by the first item that asks for it, or,
+    /// where that goes by its id, by the first one to which it is not there, as whoever asks once more is told.
+    pub(super) async fn not_there(
+        &self,
+        (route, first): (&Arc<Route>, Option<usize>),
+        by_name: Option<&Option<usize>>,
+        refusal: Refusal,
+    ) -> Box<Fault> {
+        let told_by = match by_name {
+            Some(named) if *named != first && !self.is_no_more(route).await => *named,
+            Some(_) | None => first,
+        };
+        of_item(told_by, refusal).into()
+    }
+
+    async fn is_no_more(&self, route: &Arc<Route>) -> bool {
+        self.ask_item(route, self.item(Command::Show, false)).await.is_err_and(|fault| is_gone(&fault))
     }
 
     /// What is answered where a network does not exist: that, or what another one refuses that comes before it.

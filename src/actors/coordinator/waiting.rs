@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::joint::{
-    ByNetwork, Holds, NotHeld, SeenMemories, acquired, first_item, lost_before, of_first_item, of_item, rank, seen_of,
+    ByName, ByNetwork, Holds, NotHeld, SeenMemories, acquired, first_item, lost_before, of_first_item, rank, seen_of,
 };
 use super::{AcquirePart, Coordinator, Outcomes, Tell};
 use crate::actors::committer::UnitPart;
@@ -105,21 +105,23 @@ impl Coordinator {
             let (name, first) = (route.name.clone(), first_item(&ask));
             let mut item = self.item(Command::Acquire(Box::new(ask)), self.dry_run);
             item.wait.clone_from(&self.wait);
-            let answer = self.ask_and_wait((&route, by_name.contains(&route.id)), item, tell).await;
-            let outcome = answer.map_err(|fault| match *fault {
-                // It is gone, or called otherwise by now.
-                Fault::Refused(refusal @ Refusal::NotFound { .. }) => of_item(first, refusal).into(),
-                fault => Box::new(fault),
-            })?;
+            let named = by_name.get(&route.id);
+            let outcome = match self.ask_and_wait((&route, named.is_some()), item, tell).await {
+                Ok(outcome) => outcome,
+                Err(fault) => match *fault {
+                    // It is gone, or called otherwise by now.
+                    Fault::Refused(refusal @ Refusal::NotFound { .. }) => {
+                        return Err(self.not_there((&route, first), named, refusal).await);
+                    }
+                    fault => return Err(Box::new(fault)),
+                },
+            };
             return Ok(acquired(vec![(name, outcome)], exact));
         }
         asks.sort_by_key(|(route, _)| route.id);
         let routes: Vec<Arc<Route>> = asks.iter().map(|(route, _)| Arc::clone(route)).collect();
         self.together(&routes, "ips")?;
-        let is_by_name = |route: &Route| by_name.contains(&route.id);
-        let names: Vec<Option<Name>> =
-            routes.iter().map(|route| route.name.clone().filter(|_| is_by_name(route))).collect();
-        let outcomes = match self.attempt(&asks, &names, None).await {
+        let outcomes = match self.attempt(&asks, &by_name, None).await {
             Ok(outcomes) => outcomes,
             Err(Lacks::Refused { fault, seen }) => return Err(self.seen_durably(seen, fault).await),
             Err(Lacks::NotAsked { fault, .. }) => return Err(fault),
@@ -144,12 +146,12 @@ impl Coordinator {
         asks.iter().map(find).collect()
     }
 
-    /// Holds all networks, lets each decide, and if all do, makes one unit of it. One that has a place in `names` must be called
-    /// so still.
+    /// Holds all networks, lets each decide, and if all do, makes one unit of it. One that is in `by_name` must be called so
+    /// still.
     async fn attempt(
         &self,
         asks: &Asks,
-        names: &[Option<Name>],
+        by_name: &ByName,
         listed: Option<&Listed>,
     ) -> Result<Vec<(Option<Name>, Outcome)>, Lacks> {
         let unseen = |fault| Lacks::Refused { fault, seen: Vec::new() };
@@ -157,12 +159,17 @@ impl Coordinator {
         let seen = seen_of(&routes);
         let turn = listed.map(|listed| listed.place.arrival);
         let mut there = vec![true; asks.len()];
-        let holds = match Holds::in_turn(&self.shared, &routes, names, turn).await {
+        let is_by_name = |route: &Route| by_name.contains_key(&route.id);
+        let names: Vec<Option<Name>> =
+            asks.iter().map(|(route, _)| route.name.clone().filter(|_| is_by_name(route))).collect();
+        let holds = match Holds::in_turn(&self.shared, &routes, &names, turn).await {
             Ok(holds) => holds,
             Err(NotHeld { fault, at, holds }) => match *fault {
                 Fault::Refused(refusal) => {
+                    let (route, first) = (Arc::clone(&routes[at]), first_item(&asks[at].1));
                     end(holds.and_the_others(routes), turn);
-                    return Err(Lacks::Refused { fault: of_first_item(&asks[at].1, refusal).into(), seen });
+                    let fault = self.not_there((&route, first), by_name.get(&route.id), refusal).await;
+                    return Err(Lacks::Refused { fault, seen });
                 }
                 fault => {
                     there[at] = false;
@@ -268,7 +275,7 @@ impl Coordinator {
             }
             again = false;
             // Whatever its networks are called by now.
-            match self.attempt(asks, &[], Some(&listed)).await {
+            match self.attempt(asks, &ByName::new(), Some(&listed)).await {
                 Ok(outcomes) => return Ok(outcomes),
                 Err(lacks) if ended.is_cancelled() => return Err(self.end_with_owner(listed, lacks).await),
                 Err(Lacks::Refused { fault, seen }) => {
