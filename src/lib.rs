@@ -117,7 +117,8 @@
 //!     - `past_the_deadline_what_was_not_applied_is_refused_and_memory_goes_back`
 //!     - `whichever_disk_operation_fails_nothing_acknowledged_is_lost`
 //! - **I-8** *Order.* Requests of one connection for one network take effect in the order in which they were sent; what takes
-//!   space of a realm does so behind what was sent before it and gives some back.
+//!   space of a realm does so behind what was sent before it and gives some back, and what names a MAC behind what lets go of
+//!   it in another network.
 //!   - Kept by [`server::session`] and [`actors::network`] (what waits there).
 //!   - Shown by
 //!     - `requests_for_one_network_take_effect_in_the_order_sent`
@@ -125,6 +126,8 @@
 //!     - `a_request_waits_for_the_creation_of_the_network_that_it_names`
 //!     - `a_method_over_several_networks_stands_between_what_is_before_and_behind`
 //!     - `space_that_a_request_gives_back_is_there_for_the_one_behind_it_whichever_network_asks`
+//!     - `space_of_a_closed_network_is_there_for_what_stands_behind_the_end_of_its_last_reservation`
+//!     - `a_mac_that_is_given_back_is_there_for_the_request_behind_it_whichever_network_asks`
 //! - **I-9** *One owner of the register.* Of several nodes that share a register, only answers of its owner leave: each
 //!   is proved, after its request arrived, by a commit or a fence check under the owner's token, whatever leases and
 //!   clocks say.

@@ -4,8 +4,8 @@
 //! the table of `wire::methods` does not compile until it is decided here.
 //!
 //! Review notes: does a new method that touches names or space of a network go through the coordinator, with the names
-//! it touches in `touches`? Does it give space of its realm back, or take some (`session::unfinished`)? Does one over several
-//! networks take [`Errand::All`], so that it is a barrier?
+//! it touches in `touches`? Does it give space of its realm back, or take some; does it let go of reservations, or name a MAC
+//! (`session::unfinished`)? Does one over several networks take [`Errand::All`], so that it is a barrier?
 
 mod ip;
 mod network;

@@ -51,6 +51,121 @@ fn space_that_a_request_gives_back_is_there_for_the_one_behind_it_whichever_netw
     assert!(answer.as_array().unwrap().iter().all(|member| member["error"].is_null()), "{answer}");
 }
 
+/// It is closed, and goes with its last reservation, whatever lets go of that: the network in its place need not wait for the answer.
+#[test]
+fn space_of_a_closed_network_is_there_for_what_stands_behind_the_end_of_its_last_reservation() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/16"}]);
+    let held = |network: &Value| json!({"network": network, "owner": "a"});
+    for (at, method) in
+        ["ip.release", "ip.unbind", "owner.release", "claimant.sweep"].into_iter().cycle().take(24).enumerate()
+    {
+        let (old, new) = (format!("old-{at}"), format!("new-{at}"));
+        let id = client.ok("network.create", json!({"name": old, "subnets": subnets}))["id"].clone();
+        let (mut ask, mut grant) = (held(&id), held(&id));
+        match method {
+            "ip.unbind" => ask["claimant"] = json!("vm"),
+            "claimant.sweep" => {
+                ask = json!({"network": id, "scope": "default", "alive": [], "grace_seconds": 0, "max_share": 1});
+            }
+            _ => {}
+        }
+        (grant["claimant"], grant["release_with_claimant"]) = (json!("vm"), json!(true));
+        client.ok("ip.allocate", grant);
+        client.ok("network.delete", json!({"network": id, "force": true}));
+        if method == "claimant.sweep" {
+            client.ok(method, ask.clone());
+        }
+        // In a slow store the one behind comes long before the first is durable.
+        server.store.hold();
+        client.raw(line(1, method, &ask) + &line(2, "network.create", &json!({"name": new, "subnets": subnets})));
+        assert!(client.silent_for(MOMENT / 3), "{method}");
+        server.store.let_go();
+        for _ in 0..2 {
+            let answer = client.answer();
+            assert!(answer["error"].is_null(), "{method}: {answer}");
+        }
+        client.ok("network.delete", json!({"network": new}));
+    }
+}
+
+/// A MAC is unique over the networks of a realm: whoever moves one from one of them to another need not wait for the answer in between.
+#[test]
+fn a_mac_that_is_given_back_is_there_for_the_request_behind_it_whichever_network_asks() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, cidr) in [("one", "10.0.0.0/16"), ("two", "10.1.0.0/16"), ("three", "10.2.0.0/16")] {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    let mac = "52:54:00:12:34:56";
+    let held = |network: &str| json!({"network": network, "owner": "a"});
+    let with = |network: &str| json!({"network": network, "owner": "a", "mac": mac});
+    let update = |network: &str, mac: Value| json!({"network": network, "owner": "a", "set": {"mac": mac}});
+    client.ok("ip.allocate", with("one"));
+    client.ok("ip.allocate", held("three"));
+    let steps = [
+        (("ip.release", held("one")), ("ip.allocate", with("two"))),
+        (("ip.update", update("two", Value::Null)), ("ip.update", update("three", json!(mac)))),
+        (
+            ("ip.update", update("three", Value::Null)),
+            ("ip.acquire", json!({"owner": "a", "mac": mac, "ips": [{"network": "one"}]})),
+        ),
+        (
+            ("owner.release", json!({"owner": "a", "network": "one"})),
+            ("ip.claim", json!({"network": "one", "owner": "b", "address": "10.0.0.9"})),
+        ),
+        (
+            ("ip.release", held("two")),
+            ("ip.claim", json!({"network": "two", "owner": "b", "address": "10.1.0.9", "mac": mac})),
+        ),
+        (("ip.decline", json!({"network": "two", "owner": "b", "address": "10.1.0.9"})), ("ip.allocate", with("one"))),
+    ];
+    for ((before, given_back), (behind, taken)) in steps {
+        server.store.hold();
+        client.raw(line(1, before, &given_back) + &line(2, behind, &taken));
+        assert!(client.silent_for(MOMENT / 3), "{before}, {behind}");
+        server.store.let_go();
+        for _ in 0..2 {
+            let answer = client.answer();
+            assert!(answer["error"].is_null(), "{before} {given_back}, {behind} {taken}: {answer}");
+        }
+    }
+}
+
+/// Nobody waits for what has nothing to do with it: all of these are with their networks before any is durable.
+#[test]
+fn requests_that_name_macs_which_nobody_uses_wait_for_no_release() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, cidr) in [("one", "10.0.0.0/16"), ("two", "10.1.0.0/16")] {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    for owner in 0..20 {
+        client.ok(
+            "ip.allocate",
+            json!({"network": "one", "owner": format!("old-{owner}"), "mac": format!("52:54:00:00:00:{owner:02x}")}),
+        );
+    }
+    let before = server.store.commits();
+    server.store.hold();
+    let asks = (0..20).flat_map(|owner| {
+        let release = json!({"network": "one", "owner": format!("old-{owner}")});
+        let taken =
+            json!({"network": "two", "owner": format!("new-{owner}"), "mac": format!("52:54:00:00:01:{owner:02x}")});
+        [("ip.release", release), ("ip.allocate", taken)]
+    });
+    client.raw(asks.zip(0..).map(|((method, params), id)| line(id, method, &params)).collect::<String>());
+    assert!(client.silent_for(MOMENT));
+    server.store.let_go();
+    for _ in 0..40 {
+        let answer = client.answer();
+        assert!(answer["error"].is_null(), "{answer}");
+    }
+    let commits = server.store.commits() - before;
+    assert!(commits <= 8, "{commits} commits: they waited for each other");
+}
+
 /// A network has a name until it is renamed: whoever waits for that meanwhile asks for nothing by the old one.
 #[test]
 fn what_stands_behind_a_rename_is_done_to_nothing_by_the_old_name() {
@@ -92,6 +207,41 @@ fn what_stands_behind_a_rename_is_done_to_nothing_by_the_old_name() {
     let listed = client.ok("ip.list", json!({}))["reservations"].clone();
     let held: Vec<&Value> = listed.as_array().unwrap().iter().map(|held| &held["owner"]).collect();
     assert_eq!(held, ["a", "gone"], "{listed}");
+}
+
+/// One network may be asked for by its name here and by its id there: a rename takes the name from one of them only.
+#[test]
+fn of_a_network_named_in_two_ways_the_item_is_told_that_names_it_by_the_name_that_it_lost() {
+    for (method, change, told) in [
+        ("network.update", json!({"network": "n", "set": {"name": "renamed"}}), [1, 2, 0]),
+        ("network.delete", json!({"network": "n"}), [0, 1, 0]),
+    ] {
+        let server = TestServer::new();
+        let mut client = server.client();
+        let create = |name: &str, cidr: &str| json!({"name": name, "subnets": [{"cidr": cidr}]});
+        let id = client.ok("network.create", create("n", "10.0.0.0/24"))["id"].clone();
+        client.ok("network.create", create("m", "10.1.0.0/24"));
+        let [n, by_id, m] = [json!("n"), id, json!("m")].map(|network| json!({"network": network}));
+        let asks = [json!([by_id, n]), json!([m, by_id, n]), json!([n, by_id, m])];
+        let mut others: Vec<Client> = asks.iter().map(|_| server.client()).collect();
+        server.store.hold();
+        client.send(method, change);
+        assert!(client.silent_for(MOMENT));
+        for (other, ips) in others.iter_mut().zip(&asks) {
+            other.send("ip.acquire", json!({"owner": "a", "ips": ips}));
+            assert!(other.silent_for(MOMENT / 3), "{ips}");
+        }
+        server.store.let_go();
+        client.answer();
+        for ((other, ips), told) in others.iter_mut().zip(&asks).zip(told) {
+            let error = other.answer()["error"].clone();
+            let data = &error["data"];
+            assert_eq!((&data["kind"], &data["index"]), (&json!("not_found"), &json!(told)), "{ips}: {error}");
+            // As whoever asks once more is told.
+            let again = client.call("ip.acquire", json!({"owner": "a", "ips": ips}));
+            assert_eq!(data["index"], again["error"]["data"]["index"], "{ips}: {error}, {again}");
+        }
+    }
 }
 
 #[test]
