@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-pub(super) use self::searched::Freed;
 use self::searched::Searched;
+pub(super) use self::searched::{Blocks, Freed};
 use self::sum::Sum;
 use self::taken::Taken;
 use super::Network;

@@ -13,7 +13,7 @@
 use std::ops::Bound;
 
 use super::Network;
-use super::draft::{Draft, Freed, block};
+use super::draft::{Blocks, Draft, Freed, block};
 use super::holdings::covered;
 use super::pool_set::PoolSet;
 use super::pool_space::PoolSpace;
@@ -163,8 +163,11 @@ impl Network {
     }
 
     fn pick_free(&self, draft: &Draft<'_>, selection: &Selection) -> Option<Range> {
-        if selection.prefix_length.is_some() {
-            return self.find_free(&self.layout.open, draft, selection, |_| {});
+        if let Some(length) = selection.prefix_length {
+            let find = |pools: &PoolSet, has_nothing: &mut dyn FnMut(usize)| {
+                self.find_free(pools, draft, selection, has_nothing)
+            };
+            return self.find_block(draft, Blocks::Free(length), find);
         }
         let mut room = draft.take_room();
         let mut emptied = Vec::new();
@@ -180,6 +183,26 @@ impl Network {
         found
     }
 
+    /// Looks for a block in the open pools, but for those that this request looked through in vain for others of that kind: each of
+    /// hundreds would look again through thousands of pools that have none. `find` tells of each that has nothing.
+    fn find_block(
+        &self,
+        draft: &Draft<'_>,
+        blocks: Blocks,
+        find: impl FnOnce(&PoolSet, &mut dyn FnMut(usize)) -> Option<Range>,
+    ) -> Option<Range> {
+        let open = &self.layout.open;
+        let Some(mut left) = draft.take_left(blocks) else { return find(open, &mut |_| {}) };
+        let mut in_vain = Vec::new();
+        let found = find(left.as_ref().unwrap_or(open), &mut |index| in_vain.push(index));
+        if !in_vain.is_empty() {
+            let left = left.get_or_insert_with(|| open.clone());
+            in_vain.into_iter().for_each(|index| left.set(index, false));
+        }
+        draft.give_left(blocks, left);
+        found
+    }
+
     /// The first that is free in one of these pools, in drawing order; tells of each that has nothing, for this draft.
     fn find_free(
         &self,
@@ -191,8 +214,9 @@ impl Network {
         pools.find_in(selection.sets_of(self), |index| {
             let pool = &self.layout.pools[index];
             let family = pool.range.family();
-            let order = selection.order(family).filter(|order| pool.free.may_have(*order))?;
+            let order = selection.order(family)?;
             let first = match (self.config.policy, order) {
+                _ if !pool.free.may_have(order) => None,
                 (Policy::Lowest, _) => lowest(&pool.free, draft, family, order, pool.range.first().bits()),
                 (Policy::Random, 0) => random(&pool.free, draft, family),
                 (Policy::Random, _) => random_block(pool, draft, order),
@@ -207,7 +231,6 @@ impl Network {
 
     fn pick_yielding(&self, draft: &Draft<'_>, selection: &Selection) -> Option<Range> {
         let sets = selection.sets_of(self);
-        let pools = || self.layout.open.intersection(sets);
         // Single addresses: the one that cools longest, over all pools that may be drawn from. Pools come in the order of
         // what cools longest in each, so that as a rule the first one has it.
         let mut longest: Option<(ShardTime, usize, Address)> = None;
@@ -242,20 +265,40 @@ impl Network {
         if let Some((_, _, address)) = longest {
             return Some(Range::single(address));
         }
+        let length = selection.prefix_length?;
+        self.find_block(draft, Blocks::Yielding(length), |pools, has_nothing| {
+            self.find_yielding(pools, draft, selection, has_nothing)
+        })
+    }
+
+    /// The lowest block of one of these pools, in drawing order, that holds nothing but free and cooling addresses, in not too many
+    /// pieces; tells of each that has none at all, for this draft.
+    fn find_yielding(
+        &self,
+        pools: &PoolSet,
+        draft: &Draft<'_>,
+        selection: &Selection,
+        has_nothing: &mut dyn FnMut(usize),
+    ) -> Option<Range> {
         let mut more = YIELDED_BLOCKS_MORE;
-        pools().find_map(|index| {
+        pools.find_in(selection.sets_of(self), |index| {
             let pool = &self.layout.pools[index];
             let family = pool.range.family();
             let order = selection.order(family).filter(|order| *order > 0)?;
             let space = pool.yielding.as_ref()?;
             let mut from = pool.range.first().bits();
+            let mut found = lowest(space, draft, family, order, from);
+            if found.is_none() {
+                has_nothing(index);
+            }
             loop {
-                let range = block(family, lowest(space, draft, family, order, from)?, order);
+                let range = block(family, found?, order);
                 if self.holdings.overlapping(range).take(YIELDED_PIECES_MAX + 1).count() <= YIELDED_PIECES_MAX {
                     return Some(range);
                 }
                 more = more.checked_sub(1)?;
                 from = range.last().bits().checked_add(1)?;
+                found = lowest(space, draft, family, order, from);
             }
         })
     }

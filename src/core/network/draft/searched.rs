@@ -2,6 +2,7 @@
 //! look again at what the ones before it took.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::super::pool_set::PoolSet;
 use super::super::rested::Rank;
@@ -18,12 +19,23 @@ pub(in crate::core::network) enum Freed {
     Cooling,
 }
 
+/// Blocks that are looked for pool by pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::core::network) enum Blocks {
+    /// Free ones of this prefix length.
+    Free(u8),
+    /// Of this prefix length, with cooling addresses in them.
+    Yielding(u8),
+}
+
 #[derive(Default)]
 pub(super) struct Searched {
     /// How far the freed addresses of a pool were looked through, in the order in which they were freed.
     freed: BTreeMap<(Address, Freed), (Rank, u128)>,
     /// The pools with room for a single address, but for those of which this request took the last one; once it took one's last.
     room: Option<PoolSet>,
+    /// The pools that may have such a block still, once one was looked for twice.
+    blocks: BTreeMap<Blocks, Option<PoolSet>>,
     /// Of the pools in the order of what cools longest in each, the last one of those at the front in which nothing is left.
     cooled: Option<(ShardTime, usize)>,
 }
@@ -47,6 +59,24 @@ impl Draft<'_> {
     /// Gives back what [`Draft::take_room`] took.
     pub(in crate::core::network) fn give_room(&self, room: PoolSet) {
         self.searched.borrow_mut().get_or_insert_default().room = Some(room);
+    }
+
+    /// The pools that may have such a block still: of the first one that this request looks for nothing is to be noted, which most
+    /// are; inside, none while none were found to have nothing. To be given back.
+    pub(in crate::core::network) fn take_left(&self, blocks: Blocks) -> Option<Option<PoolSet>> {
+        let mut searched = self.searched.borrow_mut();
+        match searched.get_or_insert_default().blocks.entry(blocks) {
+            Entry::Occupied(mut left) => Some(left.get_mut().take()),
+            Entry::Vacant(first) => {
+                first.insert(None);
+                None
+            }
+        }
+    }
+
+    /// Gives back what [`Draft::take_left`] took.
+    pub(in crate::core::network) fn give_left(&self, blocks: Blocks, left: Option<PoolSet>) {
+        self.searched.borrow_mut().get_or_insert_default().blocks.insert(blocks, left);
     }
 
     /// Up to which pool nothing that cools is left, in the order of what cools longest in each.

@@ -1,6 +1,6 @@
 //! Facts about requests that take much at once, of many pools.
 
-use super::super::draft::Draft;
+use super::super::draft::{Blocks, Draft};
 use super::super::layout::Layout;
 use super::super::pool_space::LOOKS;
 use super::corners::{make_obsolete, run_acquire};
@@ -52,6 +52,56 @@ fn a_pool_of_which_a_request_took_all_that_cools_is_not_looked_at_again_by_it() 
     assert_eq!(["x", "y", "z"].map(|owner| ask(owner).unwrap()), ["10.0.0.4", "10.0.0.6", "10.0.0.2"]);
     refused!(ask("w"), Refusal::NotEnoughCapacity(_));
     assert_eq!(draft.cooled(), net.network.layout.cooling_longest.last().copied());
+}
+
+/// Of hundreds of blocks each would look again through thousands of pools that have none, and nobody else of the thread had his turn.
+#[test]
+fn a_pool_that_has_no_block_for_a_request_is_not_looked_at_again_by_it() {
+    for policy in [Policy::Lowest, Policy::Random, Policy::Oldest] {
+        let ranges = ["10.0.0.1-10.0.0.3", "10.0.0.8-10.0.0.15", "10.0.0.21", "10.0.0.32-10.0.0.47"];
+        let pools = ranges.iter().map(|range| pool(range, PoolKind::Dynamic)).collect();
+        let change = |config: &mut NetworkConfig| config.policy = policy;
+        let mut net = Net::with(change, vec![SubnetConfig { pools, ..subnet("10.0.0.0/24", 0) }]);
+        let context = net.context();
+        let mut draft = Draft::new(&net.network, context);
+        let mut left = Vec::new();
+        for owner in ["a", "b", "c", "d", "e", "f", "g"] {
+            let ask = Wish { prefix_length: Some(30), ..Wish::default() };
+            let given = net.network.allocate_into(&mut draft, &holder(owner), &ask, &GrantOptions::default());
+            assert_eq!(given.is_err(), owner == "g", "{policy:?}: {owner}");
+            let pools = draft.take_left(Blocks::Free(30)).unwrap();
+            left.push(pools.as_ref().map(|pools| pools.intersection([None; 4]).collect::<Vec<_>>()));
+            draft.give_left(Blocks::Free(30), pools);
+        }
+        let (first, behind, none) = (None, Some(vec![1, 2, 3]), Some(vec![3]));
+        let expected = [first, behind, none.clone(), none.clone(), none.clone(), none, Some(vec![])];
+        assert_eq!(left, expected, "{policy:?}");
+        // Of another length it is looked for in all of them.
+        assert_eq!(draft.take_left(Blocks::Free(29)), None);
+    }
+}
+
+#[test]
+fn a_pool_that_has_no_block_that_cools_for_a_request_is_not_looked_at_again_by_it() {
+    let ranges = ["10.0.0.1-10.0.0.3", "10.0.0.8-10.0.0.15"];
+    let pools = ranges.iter().map(|range| pool(range, PoolKind::Dynamic)).collect();
+    let change = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (60, true);
+    let mut net = Net::with(change, vec![SubnetConfig { pools, ..subnet("10.0.0.0/24", 0) }]);
+    for address in ["10.0.0.9", "10.0.0.13"] {
+        net.claim("x", address, |_| ()).unwrap();
+        net.release("x");
+    }
+    let context = net.context();
+    let mut draft = Draft::new(&net.network, context);
+    let mut ask = |owner: &str| {
+        let wish = Wish { prefix_length: Some(30), ..Wish::default() };
+        let grant = net.network.allocate_into(&mut draft, &holder(owner), &wish, &GrantOptions::default());
+        grant.map(|grant| grant.view.address.to_string())
+    };
+    assert_eq!(["a", "b"].map(|owner| ask(owner).unwrap()), ["10.0.0.8", "10.0.0.12"]);
+    refused!(ask("c"), Refusal::NotEnoughCapacity(_));
+    let left = draft.take_left(Blocks::Yielding(30)).unwrap().unwrap();
+    assert_eq!(left.intersection([None; 4]).count(), 0);
 }
 
 /// What is told of a want of room is looked for in all pools; of many it is told once.
