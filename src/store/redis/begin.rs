@@ -86,12 +86,7 @@ pub(super) async fn begin(
     if in_cluster && may_make && found == Initialised::None {
         // Not there, or left behind elsewhere?
         if let Some(stray) = link.place().stray().await? {
-            let text = format!(
-                "Redis at {place} has no register under `{}`, but {stray}, which is not its own: the move of the slot broke \
-                 off. End it (`redis-cli --cluster fix`), and start again; or choose another `store.prefix`",
-                keys.prefix()
-            );
-            return Err(StoreError::Damaged(text.into()));
+            return Err(broken_move(&place, keys, &stray, false));
         }
         let value = link.call(&call(true), START_WITHIN).await.map_err(Failed::into_error)?;
         found = initialised(value)?;
@@ -136,6 +131,18 @@ async fn number(link: &mut Link, keys: &Keys) -> Result<(u16, u16), StoreError> 
     let there = link.ask(command, START_WITHIN).await?;
     let there = redis::from_redis_value::<Option<u16>>(there).ok().flatten().filter(|&shards| shards > 0);
     Ok(there.map_or((SHARDS_OF_NEW, SHARDS_MAX), |shards| (shards, shards)))
+}
+
+/// Something of the slot is on another server of the cluster, as `stray` says, whether the register's own key is here or not.
+pub(super) fn broken_move(place: &str, keys: &Keys, stray: &str, is_held: bool) -> StoreError {
+    let prefix = keys.prefix();
+    let (has, or) = if is_held { ("a register", "") } else { ("no register", "; or choose another `store.prefix`") };
+    let text = format!(
+        "Redis at {place} has {has} under `{prefix}`, but {stray}, which is not its own: the move of the slot broke off. End it \
+         (`redis-cli --cluster fix`; where that finds nothing deploy/README.md has what to do, under \"On a Redis Cluster\"), and \
+         start again{or}"
+    );
+    StoreError::Damaged(text.into())
 }
 
 /// The register's own key is gone, though this shard has a head.

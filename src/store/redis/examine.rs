@@ -16,7 +16,7 @@ use super::{NearEnd, RedisOptions, begin, checks, moving, runtime};
 use crate::limits::{NODE_LEASE_MS, SHARDS_MAX};
 use crate::store::codec::Format;
 use crate::store::moving::{MoveNotice, Origin};
-use crate::store::{NodeCard, ShardId, StoreError};
+use crate::store::{NodeCard, ShardId, StoreError, chain};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Calls whose time is taken.
@@ -73,7 +73,8 @@ pub struct ExaminedServer {
     pub round_trips: Vec<Duration>,
     /// The register under the prefix, if there is one.
     pub held: Option<HeldRegister>,
-    /// What is missing of it though the rest is there, and a start is refused for.
+    /// What is missing of it though the rest is there, or lies where nobody looks for it: a start is refused for that, or what was
+    /// started ends.
     pub lost: Option<StoreError>,
     /// The register that this node is to find there, by its directory; 32 hex digits.
     pub known: Option<String>,
@@ -147,7 +148,16 @@ async fn look(
     round_trips.sort();
     let in_cluster = link.place().is_in_cluster();
     let held = held(&mut link, keys).await?;
-    let lost = lost(&mut link, keys, held.as_ref()).await?;
+    let mut findings = server.findings(replicas, in_cluster);
+    // Where the rest is says more than that it is missing.
+    let lost = match halved(&link, keys, held.is_some()).await {
+        Ok(Some(halved)) => Some(halved),
+        Ok(None) => lost(&mut link, keys, held.as_ref()).await?,
+        Err(finding) => {
+            findings.push(finding);
+            lost(&mut link, keys, held.as_ref()).await?
+        }
+    };
     let known = identity.and_then(IdentityFile::expected).map(|register| format!("{register:032x}"));
     // Of another register nothing was acknowledged.
     let is_known = held.as_ref().is_some_and(|held| known.as_ref() == Some(&held.register));
@@ -164,7 +174,6 @@ async fn look(
             behind = refused.map(|lacking| WentBack { acknowledged: lacking.told.0, stands_at: lacking.there });
         }
     }
-    let findings = server.findings(replicas, in_cluster);
     // What is refused as it is need not be tried.
     let refusal = if findings.iter().any(|finding| finding.refuses) { None } else { refusal(&mut link, keys).await };
     Ok(ExaminedServer {
@@ -252,6 +261,30 @@ async fn lost(link: &mut Link, keys: &Keys, held: Option<&HeldRegister>) -> Resu
         Some(_) if there < all => Some(begin::lost_heads(place, keys, (all - there, all), in_cluster)),
         Some(_) => None,
     })
+}
+
+/// A register of which another server of the cluster has something, although the slot is not its own: a move of it broke off. What
+/// is here may look whole all the same, to whoever reads no more than its heads.
+///
+/// # Errors
+/// A finding: whether it is so cannot be said, or is not the question, as the slot is moved just now.
+async fn halved(link: &Link, keys: &Keys, is_held: bool) -> Result<Option<StoreError>, Finding> {
+    let place = link.place();
+    if let Some(moving) = place.moving() {
+        let problem = format!("{moving}: nothing changes until that is over; it goes on by itself then");
+        return Err(Finding { refuses: false, problem });
+    }
+    match place.stray().await {
+        Ok(stray) => Ok(stray.map(|stray| begin::broken_move(link.name(), keys, &stray, is_held))),
+        Err(error) => {
+            let why = chain(&error);
+            let problem = format!(
+                "whether another server of the cluster has something of the register cannot be said: {why}; start that \
+                 server, or take it out of the cluster, and look again"
+            );
+            Err(Finding { refuses: false, problem })
+        }
+    }
 }
 
 /// Those that count, as `nodes.lua` counts them.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use allod::store::redis::examine::examine;
 use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::clustered::{RedisCluster, eventually};
@@ -327,6 +328,46 @@ fn no_register_is_begun_while_another_server_has_keys_of_its_slot() {
     });
     cluster.fix(now);
     assert_eq!(begun.fresh().unwrap().info().register, begun.store.info().register);
+}
+
+/// Its heads are all here, so nothing refuses a start: what is started ends when it loads what is elsewhere.
+#[test]
+fn a_doctor_says_that_a_move_broke_off_and_what_ends_it_where_both_sides_were_told_that_it_was_called_off() {
+    let Some(mut begun) = Clustered::new(2, 0, |options| options) else { return };
+    begun.insist(vec![put("10.0.0.1", 5, None)]);
+    // While its slot is moved Redis sends whoever asks for a key that is not there to the other side.
+    wait(begun.store.meet(true)).unwrap();
+    let (slot, from, cluster) = (begun.slot, begun.owner(), &begun.cluster);
+    let to = 1 - from;
+    let examined = || examine(&RedisOptions::new(cluster.url(), SHARDS)).unwrap();
+    let moving = || examined().findings.iter().any(|finding| finding.problem.contains("is being moved from"));
+    assert!(examined().lost.is_none() && !moving());
+    cluster.begin_move(slot, from, to);
+    let hashes: Vec<String> = cluster.members[from].ask(&["KEYS", "{allod}:0:4:*"]);
+    assert!(!hashes.is_empty(), "it has no hash");
+    cluster.move_these(from, to, &hashes);
+    assert!(moving(), "{:?}", examined().findings);
+    assert!(examined().lost.is_none(), "what is moved just now is where it belongs");
+    cluster.call_off(slot, from);
+    cluster.call_off(slot, to);
+    assert!(begun.fresh().is_ok(), "a start is refused, which says it then");
+    let lost = || examined().lost.map_or_else(String::new, |lost| lost.to_string());
+    let elsewhere = format!("127.0.0.1:{} has keys of slot {slot}, which is not its own", cluster.members[to].port);
+    assert!(lost().contains(&elsewhere) && lost().contains("redis-cli --cluster fix"), "{}", lost());
+    // As deploy/README.md has it: it finds nothing, until the one that is not the slot's owner says that something is open.
+    cluster.fix(from);
+    assert!(lost().contains(&elsewhere), "{}", lost());
+    let opens = |at: usize, other: usize| {
+        let other: String = cluster.members[other].ask(&["CLUSTER", "MYID"]);
+        cluster.members[at].try_ask::<String>(&["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", &other])
+    };
+    let refused = opens(from, to).unwrap_err().to_string();
+    assert!(refused.contains("already the owner of hash slot"), "{refused}");
+    opens(to, from).unwrap();
+    cluster.fix(from);
+    eventually("it is whole", || lost().is_empty());
+    begun.insist(vec![put("10.0.0.2", 6, None)]);
+    begun.is_whole(2);
 }
 
 /// Wiped, and up again before anybody noticed: it is still the primary, and empties its replica.
