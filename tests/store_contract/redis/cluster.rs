@@ -310,6 +310,7 @@ fn no_register_is_begun_while_another_server_has_keys_of_its_slot() {
     let Some(begun) = Clustered::new(2, 1, |options| options) else { return };
     let (from, slot, cluster) = (begun.owner(), begun.slot, &begun.cluster);
     let to = cluster.owner((slot + 8_192) % 16_384).unwrap();
+    let beside = begun.fresh().unwrap();
     cluster.begin_move(slot, from, to);
     while cluster.move_keys(slot, from, to, 100) > 0 {}
     let replica = cluster.replicas_of(from)[0];
@@ -320,6 +321,11 @@ fn no_register_is_begun_while_another_server_has_keys_of_its_slot() {
     let refused = begun.fresh().unwrap_err();
     assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("broke off")), "{refused:?}");
     assert_eq!(cluster.members[now].ask::<u64>(&["DBSIZE"]), 0);
+    // Who waits for its owner cannot know that nobody writes it anew, and names what else it may be.
+    eventually("it says what to do", || {
+        let holder = wait(beside.holder());
+        holder.is_err() && beside.bars_taking().is_some_and(|why| why.contains("`redis-cli --cluster fix` ends one"))
+    });
     // The one that had it stops as well: its heads are gone.
     let next = batch(&begun.head, 0, vec![put("10.0.0.2", 6, None)]);
     eventually("it is seen", || {

@@ -50,9 +50,16 @@ impl RedisShared {
         }
         if self.emptied.is_there() {
             // Which of both it is this node does not know, and it may be the last owner itself.
-            let text = "Redis was emptied: a node that owns the register still has it in memory and writes it anew, and is waited for; where \
-                        the last owner's lease ran out before, nobody does, and every node ends after a minute";
-            return Some(text.into());
+            let waits = "a node that owns the register still has it in memory and writes it anew, and is waited for; where the last \
+                         owner's lease ran out before, nobody does, and every node ends after a minute";
+            // What is told of a key that is not there names both, too.
+            let what = if self.in_cluster {
+                "Redis was emptied, or the move of the register's slot broke off, and something of the register is on another server of \
+                 the cluster (`redis-cli --cluster fix` ends one, and the nodes are started then). Where it was emptied"
+            } else {
+                "Redis was emptied:"
+            };
+            return Some(format!("{what} {waits}").into());
         }
         if self.awaited.is_there() {
             let text = "Redis went back past a hand-over, and the node that owned the register before gives back its part first";
