@@ -165,7 +165,7 @@ fn a_certificate_that_redis_wants_of_its_clients_is_shown_and_missed() {
         &named("other"),
         &shows(&right),
         1,
-        &["Password authentication failed", "name the right user, password"],
+        &["user `allod` (of `store.redis`) is not let in at ", "name the right user, password"],
     );
     let told = ["wants a certificate of its clients; set `store.redis_certificate` and `store.redis_key`"];
     trust.refused(&redis.url(), &trust.store(""), 1, &told);

@@ -196,7 +196,7 @@ impl RedisCluster {
             let detail = slots.concat();
             return Err(RedisError::from((
                 ErrorKind::Client,
-                "no server of the cluster has the register's slot",
+                "no server of the cluster has the register's slot,",
                 detail,
             )));
         };

@@ -16,6 +16,7 @@ use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Redis
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
 
+use super::failed::{lets_nobody_in, not_let_in};
 use super::refusal::without_tls;
 use super::tls::RedisTls;
 use crate::store::Later;
@@ -75,8 +76,16 @@ impl RedisServer {
         }
     }
 
-    /// An error before the first answer, with what it may mean.
+    /// An error before the first answer of a Redis, with what it may mean, and what to do where nobody is let in.
     pub(super) fn told(&self, error: RedisError) -> RedisError {
+        match self.address().filter(|_| lets_nobody_in(&error)) {
+            Some(address) => not_let_in(self.named(), address),
+            None => self.told_of_way(error),
+        }
+    }
+
+    /// As [`RedisServer::told`], of a server that need not have the user of the URL.
+    pub(super) fn told_of_way(&self, error: RedisError) -> RedisError {
         match self {
             Self::At(client) => without_tls(error, client.get_connection_info().addr()),
             // What is wrong there is told where it is found.
@@ -95,12 +104,16 @@ impl RedisServer {
 
     /// Under which name it is asked.
     pub(super) fn user(&self) -> &str {
-        let named = match self {
+        self.named().unwrap_or("default")
+    }
+
+    /// The user that the URL names.
+    fn named(&self) -> Option<&str> {
+        match self {
             Self::At(client) => client.get_connection_info().redis_settings().username(),
             Self::Secured(info, _) => info.redis_settings().username(),
             Self::Over(_) => None,
-        };
-        named.unwrap_or("default")
+        }
     }
 }
 

@@ -86,8 +86,26 @@ pub(super) fn is_denied(error: &RedisError) -> bool {
 /// Did Redis not let somebody in who is named wrongly in the URL, or has it no database of that number?
 pub(super) fn is_misnamed(error: &RedisError) -> bool {
     let text = error.to_string();
-    let said = ["WRONGPASS", "NOAUTH", "AuthenticationFailed", "DB index is out of range", "SELECT is not allowed"];
+    let said = ["DB index is out of range", "SELECT is not allowed"];
+    said.iter().any(|words| text.contains(words)) || lets_nobody_in(error)
+}
+
+/// Does it want another user or password than the URL names?
+pub(super) fn lets_nobody_in(error: &RedisError) -> bool {
+    let text = error.to_string();
+    let said = ["WRONGPASS", "NOAUTH", "AuthenticationFailed"];
     said.iter().any(|words| text.contains(words)) || error.kind() == redis::ErrorKind::AuthenticationFailed
+}
+
+/// The user of the URL is not let in at a server. Its own words are not passed on by the client, and name neither.
+pub(super) fn not_let_in(user: Option<&str>, at: &redis::ConnectionAddr) -> RedisError {
+    let who = user.map_or_else(
+        || "user `default` (`store.redis` names none)".to_owned(),
+        |user| format!("user `{user}` (of `store.redis`)"),
+    );
+    let text = format!("{who} is not let in at {at}: set the password there, or in `store.redis`");
+    // As Redis itself says it: it is of no use to try again.
+    redis::make_extension_error("NOAUTH".to_owned(), Some(text))
 }
 
 /// An error of a script as it is told: where a right is missing, whose and which.
@@ -164,16 +182,19 @@ fn of_moving_slot(said: &str) -> Option<String> {
 }
 
 /// Its words. Of several commands that were asked together the first says what there is to say; and that a client found it is said
-/// by who says it. What is told of a sentinel needs no code.
-fn said(error: &RedisError) -> String {
+/// by who says it. What is told of a sentinel, or of whoever is not let in, needs no code.
+pub(super) fn said(error: &RedisError) -> String {
     let text = error.to_string();
     // Where rustls explains itself on the web.
     let text = text.split_once(": https://").map_or(text.as_str(), |(words, _)| words);
     let of_first = text.strip_prefix("Pipeline failure").and_then(|rest| rest.split_once(", error: "));
     let first = of_first.map(|(_, rest)| rest.split_once("), (Index ").map_or(rest, |(first, _)| first));
     let text = first.map_or(text, |first| first.trim_end_matches(")]")).trim_end_matches(" - Client");
-    let of_sentinel = text.strip_prefix("\"NOAUTH\": ").filter(|told| told.starts_with("the sentinel "));
-    of_sentinel.unwrap_or(text).to_owned()
+    let own = text
+        .strip_prefix("\"NOAUTH\": ")
+        .filter(|told| ["the sentinel ", "user `"].iter().any(|by| told.starts_with(by)));
+    // What the client adds to its words.
+    own.unwrap_or(text).replacen(" - Client: ", " ", 1)
 }
 
 /// What the making of a connection failed of, as this user.

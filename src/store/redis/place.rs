@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::cluster::RedisCluster;
 use super::connect::{RedisServer, RedisWay};
-use super::failed::store_error;
+use super::failed::{said, store_error};
 use super::following::Following;
 use super::keys::Keys;
 use super::sentinels::Sentinels;
@@ -179,7 +179,7 @@ impl RedisPlace {
             // Cut off together with the primary of before, this node goes on with it, and another one may have taken its place.
             tracing::warn!(
                 redis = %self.name,
-                %error,
+                error = said(&error),
                 unsaid,
                 "{who} not say who the primary is: the one of before is kept, also if it was replaced meanwhile"
             );

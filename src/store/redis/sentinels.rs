@@ -224,7 +224,8 @@ fn unknown(error: RedisError, sentinel: &RedisServer, service: &str) -> RedisErr
 }
 
 async fn ask(sentinel: &RedisServer, service: &str) -> Result<Option<(NamedPrimary, usize)>, RedisError> {
-    let told = |error| sentinel.told(error);
+    // Who is not let in there is told by whoever asks all of them.
+    let told = |error| sentinel.told_of_way(error);
     let mut connection = sentinel.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await.map_err(told)?;
     // The address and the epoch at one instant. While a failover runs, MASTER names the old address under the new epoch.
     let mut both = redis::pipe();

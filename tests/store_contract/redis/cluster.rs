@@ -376,6 +376,23 @@ fn a_doctor_says_that_a_move_broke_off_and_what_ends_it_where_both_sides_were_to
     begun.is_whole(2);
 }
 
+/// Who looks at the words of the client library finds a number there.
+#[test]
+fn a_slot_that_no_server_has_is_told_of_in_words() {
+    let Some(begun) = Clustered::new(2, 0, |options| options) else { return };
+    for member in &begun.cluster.members {
+        let () = member.ask(&["CLUSTER", "DELSLOTS", &begun.slot.to_string()]);
+    }
+    let mut told = String::new();
+    eventually("nobody has it", || {
+        let refused = begun.fresh().map(drop);
+        let Err(StoreError::Io { source, .. }) = &refused else { return false };
+        told = source.to_string();
+        told.contains("no server of the cluster")
+    });
+    assert_eq!(told, format!("no server of the cluster has the register's slot, {}", begun.slot));
+}
+
 /// Wiped, and up again before anybody noticed: it is still the primary, and empties its replica.
 #[test]
 fn a_primary_that_was_wiped_stops_the_store() {

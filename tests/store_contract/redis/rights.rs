@@ -140,18 +140,26 @@ fn what_a_connection_may_not_ask_is_told_once_with_its_user_and_a_sentinel_is_to
 fn a_url_that_names_user_password_or_database_wrongly_is_refused_for_good_and_a_server_that_is_away_is_not() {
     let Some(server) = Server::start(&[]) else { return };
     let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
-    let refused = |url: String| {
+    let told = |url: String| {
         let refused = RedisStore::open(RedisOptions { url, ..server.options() }).unwrap_err();
-        let StoreError::Io { source, .. } = &refused else { panic!("{refused:?}") };
-        source.kind()
+        let StoreError::Io { source, .. } = refused else { panic!("{refused:?}") };
+        source
     };
+    let refused = |url: String| told(url).kind();
     let url = server.url();
+    let at = url.trim_start_matches("redis://").trim_end_matches('/');
+    let remedy = format!("is not let in at {at}: set the password there, or in `store.redis`");
     let as_user = |user: &str| url.replace("redis://", &format!("redis://{user}@"));
     for wrong in [as_user("allod:other"), as_user("nobody:secret"), format!("{}/99", url.trim_end_matches('/'))] {
         assert_eq!(refused(wrong.clone()), std::io::ErrorKind::PermissionDenied, "{wrong}");
     }
     let () = server.ask(&["ACL", "SETUSER", "default", "resetpass", ">another"]);
     assert_eq!(refused(url.clone()), std::io::ErrorKind::PermissionDenied, "none is named");
+    // Who it is and where it is said, and no word of a library's.
+    assert_eq!(told(as_user("allod:other")).to_string(), format!("user `allod` (of `store.redis`) {remedy}"));
+    for unnamed in [url.clone(), as_user(":other")] {
+        assert_eq!(told(unnamed).to_string(), format!("user `default` (`store.redis` names none) {remedy}"));
+    }
     assert_ne!(
         refused(format!("redis://127.0.0.1:{}/", process::ports::free_port())),
         std::io::ErrorKind::PermissionDenied
