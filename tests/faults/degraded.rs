@@ -55,6 +55,12 @@ async fn every_node_tells_what_a_change_survives_now() {
     tell("a crash of Redis; when its machine loses power").await;
     replica.end();
     tell("degraded now: 0 of 1 answer").await;
+    // Who owns nothing acknowledges nothing: nobody is to be woken for what he says.
+    let warns = |node| {
+        nodes.cluster.log(node).matches("what is acknowledged is in Redis and on this machine's disk only").count()
+    };
+    let owner = nodes.cluster.owner_but(None).await;
+    assert_eq!([warns(owner), warns(1 - owner)], [1, 0], "{}", nodes.logs());
     replica.begin();
     let is_whole = |node| !nodes.cluster.allod(node, &["server", "info"]).contains("degraded now");
     eventually("it is there again", || (0..2).all(is_whole)).await;

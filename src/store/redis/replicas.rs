@@ -125,29 +125,43 @@ impl RedisShared {
         self.missed.store(lacks.is_some(), Ordering::Release);
         let before = self.lacking.change(|lacking| std::mem::replace(lacking, lacks.clone()));
         let Some(lacks) = lacks else {
+            self.says_degraded.store(false, Ordering::Relaxed);
             if before.is_some() {
                 tracing::info!(redis = %self.place, wanted, answering, "enough replicas answer again");
             }
             return Ok(());
         };
-        if before.as_ref() != Some(&lacks) {
+        let acknowledges = self.stand_in().is_some();
+        // Only who owns the register acknowledges anything. Whoever comes to own it meanwhile says so then.
+        let is_degraded = acknowledges && !self.owned().is_empty();
+        let was_degraded = self.says_degraded.swap(is_degraded, Ordering::Relaxed);
+        if before.as_ref() != Some(&lacks) || (is_degraded && !was_degraded) {
             let why = &*lacks;
-            match self.stand_in() {
-                Some(_) => tracing::error!(
+            if is_degraded {
+                tracing::error!(
                     redis = %self.place,
                     wanted,
                     answering,
                     why,
                     "too few replicas answer: what is acknowledged is in Redis and on this machine's disk only, as \
                      `store.redis_degrade` says"
-                ),
-                None => tracing::warn!(
+                );
+            } else if acknowledges {
+                tracing::info!(
+                    redis = %self.place,
+                    wanted,
+                    answering,
+                    why,
+                    "too few replicas answer; this node owns nothing, and acknowledges nothing"
+                );
+            } else {
+                tracing::warn!(
                     redis = %self.place,
                     wanted,
                     answering,
                     why,
                     "too few replicas answer: nothing is acknowledged"
-                ),
+                );
             }
         }
         let context = format!("waiting for the replicas of Redis at {}", self.place).into();

@@ -81,6 +81,8 @@ pub(super) struct RedisShared {
     pub(super) answering: AtomicU64,
     /// Why those were too few, if they were.
     pub(super) lacking: Rare<Arc<str>>,
+    /// It was said that this node acknowledges without those that are missing.
+    pub(super) says_degraded: AtomicBool,
     /// Which they are, as far as Redis names them.
     pub(super) followers: Mutex<Followers>,
     /// When they were counted last.
@@ -239,6 +241,7 @@ impl RedisShared {
             flushes_in_a_moment,
             answering: AtomicU64::new(replicas.into()),
             lacking: Rare::default(),
+            says_degraded: AtomicBool::new(false),
             followers: Mutex::default(),
             counted_at: Mutex::default(),
             missed: AtomicBool::new(false),
