@@ -26,14 +26,14 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Ended;
-use super::filling::{CannotFill, Filling, RegisterTally, Writer, is_away, post_whole};
+use super::filling::{CannotFill, Filling, RegisterTally, Tells, Writer, is_away, post_whole};
 use super::keeper::Keeper;
 use super::lease::let_go;
 use crate::actors::clock::Clock;
 use crate::actors::service::{RegisterMemory, Shared};
 use crate::actors::{Applied, Fault};
 use crate::limits::NODE_LEASE_MS;
-use crate::server::role::Role;
+use crate::server::role::{Role, Seat};
 use crate::store::moving::{Begun, Movable};
 use crate::store::{CommitError, Store, StoreError, chain};
 use crate::telemetry::Seldom;
@@ -78,7 +78,10 @@ impl Keeper {
     }
 
     async fn written_anew(&mut self, emptied: Emptied, problem: String, stop: &CancellationToken) -> Ended {
-        self.wait_for_writing();
+        // Nobody is served, as whoever is paged for that must see.
+        self.server.metrics.owner.set(0);
+        let seat = &self.server.seat;
+        seat.become_role(waiting(None));
         let remembered = match emptied {
             Emptied::Remembered(memory) => Ok(memory),
             Emptied::Owned { tenure, may: true } => tenure.recall(&problem).await,
@@ -100,6 +103,7 @@ impl Keeper {
                     clock: &*self.server.clock,
                     node: &self.card.name,
                     is_alone: self.shares_with_nobody(),
+                    tells: &|why| tell(seat, why),
                 };
                 to_the_end(writing.write(), stop).await
             }
@@ -127,12 +131,20 @@ impl Keeper {
             }
         }
     }
+}
 
-    fn wait_for_writing(&self) {
-        // Nobody is served, as whoever is paged for that must see.
-        self.server.metrics.owner.set(0);
-        let fault = Fault::Unavailable { applied: Applied::No, problem: WRITING.to_owned() };
-        self.server.seat.become_role(Role::Waiting { why: WRITING, fault });
+/// A node that writes the register, and serves nobody meanwhile; with what keeps it from that, if something does.
+fn waiting(why: Option<&str>) -> Role {
+    let hindered = why.map_or_else(String::new, |why| format!("; what stands in its way now: {why}"));
+    let fault = Fault::Unavailable { applied: Applied::No, problem: format!("{WRITING}{hindered}") };
+    Role::Waiting { why: WRITING, fault }
+}
+
+/// Clients, and whoever looks whether this node is ready, are told what it waits for. The log has it from the store itself.
+fn tell(seat: &Seat, why: Option<&str>) {
+    let role = waiting(why);
+    if role.nobody() != seat.role().nobody() {
+        seat.become_same(Arc::new(role));
     }
 }
 
@@ -166,6 +178,8 @@ struct Writing<'a> {
     node: &'a str,
     /// No other node can own the register, however long Redis is away.
     is_alone: bool,
+    /// Says what keeps it from being written.
+    tells: Tells<'a>,
 }
 
 /// Why it is not whole yet.
@@ -185,6 +199,7 @@ impl Writing<'_> {
             let why = match self.begin().await {
                 Ok(begun) => {
                     away_since = None;
+                    (self.tells)(None);
                     match self.fill(begun).await {
                         Ok(written) => return Ok(written),
                         Err(Unwritten::Away(error)) if !self.is_alone => return Err(too_long(&error)),
@@ -208,6 +223,7 @@ impl Writing<'_> {
                 }
                 Err(error) => return Err(chain(&error)),
             };
+            (self.tells)(Some(&why));
             if let Some(unsaid) = says.turn() {
                 tracing::error!(
                     why,
@@ -229,8 +245,9 @@ impl Writing<'_> {
         let reason = format!("Redis was emptied; written from the memory of node {}", self.node);
         let writing = async {
             let writer = Writer { by: "anew", reason: Some(&reason) };
-            let mut filling =
-                Filling::new(&*target, heads, self.memory.generation, (self.clock, writer)).patient(PATIENCE);
+            let mut filling = Filling::new(&*target, heads, self.memory.generation, (self.clock, writer))
+                .patient(PATIENCE)
+                .telling(self.tells);
             for (id, states) in &self.memory.records {
                 filling.write(*id, states.iter().cloned()).await?;
             }
@@ -240,7 +257,7 @@ impl Writing<'_> {
                 let (there, written) = (there.words(), written.words());
                 return Err(CannotFill::Record(format!("{there} are there, and {written} were written")));
             }
-            post_whole(&*target, filling.ends(), PATIENCE).await?;
+            post_whole(&*target, filling.ends(), (PATIENCE, Some(self.tells))).await?;
             Ok((written, filling.batches()))
         };
         let written = writing.await;

@@ -4,6 +4,7 @@
 //! Neighbours: `migrate` and `anew` say what is written, and finish the register.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,7 +138,12 @@ pub(super) struct Filling<'a> {
     batches: u64,
     /// For how long the store may not do what it is asked, each time.
     patience: Duration,
+    /// Is told what keeps it from that, and with none that it did it after all.
+    tells: Option<Tells<'a>>,
 }
+
+/// Whoever says why something is waited for, as long as it is.
+pub(super) type Tells<'a> = &'a (dyn Fn(Option<&str>) + Sync);
 
 impl<'a> Filling<'a> {
     /// Of shards that were taken and have nothing yet. Their times are in their heads, and no generation up to this one is ever
@@ -153,12 +159,18 @@ impl<'a> Filling<'a> {
         // Half of what is legal: an act that is one step over the bound still fits.
         let act_bytes_max = (target.info().act_bytes_max / 2).min(limits::BATCH_BYTES_MAX);
         let written = RegisterTally::default();
-        Self { target, clock, writer, shards, generation, act_bytes_max, written, batches: 0, patience: Duration::ZERO }
+        let (batches, patience, tells) = (0, Duration::ZERO, None);
+        Self { target, clock, writer, shards, generation, act_bytes_max, written, batches, patience, tells }
     }
 
     /// The store may not do what it is asked for so long, each time: it is asked again.
     pub(super) fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Meanwhile it tells why.
+    pub(super) fn telling(self, tells: Tells<'a>) -> Self {
+        Self { tells: Some(tells), ..self }
     }
 
     /// Writes what is stored under one id. It may wait to be written with what follows.
@@ -226,19 +238,20 @@ impl<'a> Filling<'a> {
         let end = Instant::now() + self.patience;
         // The same bytes: what was written already is recognised.
         let send = || self.target.commit(Arc::<[Batch; 1]>::clone(&batches));
-        let committed = insist(end, passes, send).await?;
+        let committed = insist_telling(self.tells, end, passes, send).await?;
         let digest = committed.first().map_or(Digest(0), |committed| committed.digest);
         self.batches += 1;
         let waiting = &mut self.shards[at];
         waiting.head = Head { seq, digest, generation: self.generation, ..waiting.head };
         let name = (ShardId(at as u16), token, seq, digest);
-        insist(end, passes, || self.target.confirm(vec![name])).await?;
+        insist_telling(self.tells, end, passes, || self.target.confirm(vec![name])).await?;
         Ok(())
     }
 
     /// Loads a shard as it is now.
     async fn image(&self, shard: ShardId, token: Token) -> Result<ShardImage, StoreError> {
-        insist(Instant::now() + self.patience, is_away, || self.target.load(shard, token)).await
+        let end = Instant::now() + self.patience;
+        insist_telling(self.tells, end, is_away, || self.target.load(shard, token)).await
     }
 
     /// In how many batches.
@@ -282,27 +295,53 @@ impl<'a> Filling<'a> {
 }
 
 /// Asks again and again while what stands in the way `passes`, until this instant.
-pub(super) async fn insist<T, E, A: Future<Output = Result<T, E>>>(
+pub(super) async fn insist<T, E: Error, A: Future<Output = Result<T, E>>>(
+    until: Instant,
+    passes: impl Fn(&E) -> bool,
+    ask: impl FnMut() -> A,
+) -> Result<T, E> {
+    insist_telling(None, until, passes, ask).await
+}
+
+/// As [`insist`], and tells what that is while it is so.
+async fn insist_telling<T, E: Error, A: Future<Output = Result<T, E>>>(
+    tells: Option<Tells<'_>>,
     until: Instant,
     passes: impl Fn(&E) -> bool,
     mut ask: impl FnMut() -> A,
 ) -> Result<T, E> {
+    let mut told = None;
     loop {
         match ask().await {
-            Err(error) if passes(&error) && Instant::now() < until => tokio::time::sleep(ASKED_AGAIN_AFTER).await,
-            ended => return ended,
+            Err(error) if passes(&error) && Instant::now() < until => {
+                if let Some(tells) = tells {
+                    tells(Some(&chain(&error)));
+                    told = Some(tells);
+                }
+                tokio::time::sleep(ASKED_AGAIN_AFTER).await;
+            }
+            ended => {
+                if let Some(tells) = told {
+                    tells(None);
+                }
+                return ended;
+            }
         }
     }
 }
 
 /// Says of a register that all of it is there, durably: from then on anybody may take it. A replica may be late for once.
-pub(super) async fn post_whole(target: &dyn Movable, ends: Vec<LastOf>, patience: Duration) -> Result<(), StoreError> {
+pub(super) async fn post_whole(
+    target: &dyn Movable,
+    ends: Vec<LastOf>,
+    (patience, tells): (Duration, Option<Tells<'_>>),
+) -> Result<(), StoreError> {
     let mut asked = 0;
     let ask = || {
         asked += 1;
         target.post(None, ends.clone())
     };
-    match insist(Instant::now() + patience, is_away, ask).await {
+    match insist_telling(tells, Instant::now() + patience, is_away, ask).await {
         // Nobody can take it before it was said: so it was, the time before.
         Err(StoreError::Fenced { .. }) if asked > 1 => Ok(()),
         posted => posted,

@@ -248,7 +248,7 @@ async fn copy(
         MoveNotice::Moved { register, fingerprint: fingerprint(&last), at_ms: clock.wall().0, to: target.place() };
     ends.set(true);
     post(source, Some(moved), from.iter().map(last_of).collect()).await?;
-    post_whole(target, last, PATIENCE).await?;
+    post_whole(target, last, (PATIENCE, None)).await?;
     tell(all, all);
     Ok(MovedRegister { tally: Some(there), register, generation })
 }

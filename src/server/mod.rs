@@ -178,7 +178,7 @@ impl Server {
             Role::Between if !grants => None,
             Role::Between => Some("the register goes from one node to the next".into()),
             Role::Waiting { why, fault } => Some(self.nodes.trouble().unwrap_or_else(|| match fault {
-                Fault::StoreAway { problem } => problem.as_str().into(),
+                Fault::StoreAway { problem } | Fault::Unavailable { problem, .. } => problem.as_str().into(),
                 _ => (*why).into(),
             })),
         }

@@ -65,7 +65,7 @@ impl Role {
     }
 
     /// What a request is answered where nobody serves it.
-    pub(super) fn nobody(&self) -> Option<&Fault> {
+    pub(crate) fn nobody(&self) -> Option<&Fault> {
         match self {
             Role::Waiting { fault, .. } => Some(fault),
             Role::Owner(_) | Role::Follower { .. } | Role::Between => None,

@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::client::Answer;
+use super::emptied::written;
 use super::redis::Redis;
 use super::run::{Nodes, Setting, eventually, insist};
 use super::server::http_get;
@@ -112,6 +113,28 @@ async fn a_replica_that_is_gone_is_told_of_although_nobody_changes_anything() {
     eventually("both say so", || (0..2).all(|node| !info(node).contains("nothing is granted now"))).await;
     assert_eq!(nodes.cluster.figure(owner, "allod_store_replicas_answering"), 1.0);
     assert_eq!(nodes.cluster.owner_but(None).await, owner);
+}
+
+/// Only the log said it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_keeps_a_register_from_being_written_anew_is_told_to_whoever_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((nodes, replica)) = begun(directory.path()).await else { return };
+    let owner = nodes.cluster.owner_but(None).await;
+    replica.signal("-STOP");
+    nodes.redis.ask(&["FLUSHALL"]);
+    let hinders = |told: &str| {
+        told.contains("writes the register anew")
+            && told.contains("in its way now: ")
+            && told.contains("1 replicas wanted, 0 answer")
+    };
+    eventually("it is said where it is looked whether it is ready", || hinders(&why(&nodes, owner))).await;
+    let mut client = nodes.client(owner).await;
+    let told = client.call("ip.allocate", json!({"network": "lan", "owner": "o2"})).await;
+    let Answer::Refused(kind, error) = told else { panic!("{told:?}") };
+    assert!(kind == "unavailable" && hinders(error["message"].as_str().unwrap()), "{error}");
+    replica.signal("-CONT");
+    eventually("it is whole", || written(&nodes) == 1).await;
 }
 
 /// A proof that is not to be had puts nothing in doubt; and what is in doubt is not being loaded, but waits for the replica.

@@ -50,7 +50,7 @@ pub(super) async fn finish(
         }
         // Once more: it may be closed at its primary only.
         post(source, notice, Vec::new()).await?;
-        post_whole(target, ends, PATIENCE).await?;
+        post_whole(target, ends, (PATIENCE, None)).await?;
         Ok(Some(MovedRegister { tally: None, register, generation }))
     };
     let finished = finished.await;
