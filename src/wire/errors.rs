@@ -272,7 +272,7 @@ object! { open
         max?: u64,
         /// How many reservations the sweep would let go.
         would_release?: u64,
-        /// The last cursor that is still good.
+        /// The last cursor that is certainly still good. What is told behind it may have been told before.
         last_common?: Cursor,
         /// Has the change been made?
         applied?: Applied,

@@ -1,7 +1,14 @@
-//! Where to go on when a cursor leads nowhere: the last place of its line that is still there.
+//! Where to go on when a cursor leads nowhere: a place of its line that is still there, as late as is certain.
 //!
 //! What a line that was cut off had in common with the one that goes on ends before the take-over under which the cursor
 //! was told, at the latest; batches of earlier take-overs were before it on both.
+//!
+//! *Otherwise:* it goes back to the end of the take-over before also where one owner told for weeks, and of those weeks the last
+//! second was cut off: whoever goes on from there is told all of it again. Where in his time the lines parted the next take-over
+//! says, by its parent's token and the batch behind which it stands. But a cursor names a take-over by its number, and after a
+//! failover two may have the same: of a stretch of that number nobody could say that it is what was told, and somebody who
+//! believed it would miss what stands there instead. To be told twice is the lesser evil. A cursor with the token, or some bits of
+//! it, could tell them apart: a second form of it, which all nodes of a register have to read before one of them writes it.
 
 use super::Cursor;
 use super::cursor::{beginning, told};
@@ -60,7 +67,7 @@ pub(super) async fn start(shared: &Shared, filter: &Filter, after: Option<Cursor
     Ok(cursor)
 }
 
-/// The cursor with every place that leads nowhere put back to the last one that it has in common with what is there; where
+/// The cursor with every place that leads nowhere put back to the last one that it certainly has in common with what is there; where
 /// that is older than the history that is kept, to the beginning of that.
 pub(super) async fn last_common(shared: &Shared, shards: &[ShardId], cursor: &Cursor) -> Result<Cursor, StoreError> {
     let mut common = cursor.clone();

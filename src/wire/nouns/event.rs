@@ -249,7 +249,8 @@ object! { open
         subscription: u64,
         /// Why.
         problem: String,
-        /// The last cursor that is still good.
+        /// The last cursor that is certainly still good. What is told behind it may have been told before, up to all that the owner
+        /// told whose line was cut off.
         last_common: Cursor,
     }
 }
