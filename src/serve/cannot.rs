@@ -47,9 +47,13 @@ fn may_pass(error: &StoreError) -> bool {
 }
 
 /// What to do about a file system that takes nothing.
+///
+/// A supervisor starts the server again every few seconds: one that comes between the unmount and the mount finds an empty directory.
 pub(super) const READ_ONLY_HINT: &str = "its file system is mounted read-only (`mount`), perhaps by the kernel, because the disk \
-                                         failed (`dmesg`): see to the disk, and mount it again with its files as they are; or for \
-                                         a unit alone that does not name it in `ReadWritePaths=`";
+                                         failed (`dmesg`): stop the server first (`systemctl stop allod`), or a start while the \
+                                         disk is not mounted begins an empty register in its place; then see to the disk, mount \
+                                         it again with its files as they are, and start the server; or it is read-only for a unit \
+                                         alone that does not name it in `ReadWritePaths=`";
 
 impl From<StoreError> for CannotBegin {
     fn from(error: StoreError) -> Self {
@@ -342,6 +346,8 @@ mod tests {
             (Errno::ACCESS, "who may read and write", false),
             (Errno::ROFS, "`dmesg`", true),
             (Errno::ROFS, "`ReadWritePaths=`", true),
+            // Between the unmount and the mount each start that is tried begins an empty register.
+            (Errno::ROFS, "stop the server first (`systemctl stop allod`)", true),
         ] {
             let CannotStart { hint, may_pass: passes, .. } =
                 CannotStart::files(String::new(), &io(errno.into()), Path::new("/no/such"));

@@ -128,7 +128,11 @@ impl EmbeddedStore {
         if is_new && options.opening == Opening::Serve {
             // A disk that is not mounted, or a slip in the name, looks just like this.
             let (directory, register, shards) = (dir.display(), format!("{:032x}", meta.register), meta.shards);
-            tracing::info!(%directory, register, shards, "began a new, empty register: every address is free in it");
+            tracing::info!(
+                %directory, register, shards,
+                "began a new, empty register: every address is free in it. If there should have been one, stop the server, and see \
+                 whether its disk is mounted there"
+            );
         }
         moving::check_register(dir, &meta, &options.opening)?;
         let as_it_is = matches!(options.opening, Opening::Source | Opening::Unfinished(_));
