@@ -35,3 +35,40 @@ fn systemd_understands_the_unit_and_finds_it_confined() {
     let exposure: f64 = overall.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
     assert!(exposure <= EXPOSURE_MAX, "{said}");
 }
+
+/// Values of a key in a section of a unit.
+fn values<'a>(unit: &'a str, section: &str, key: &str) -> Vec<&'a str> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in unit.lines() {
+        if line.starts_with('[') {
+            inside = line == format!("[{section}]");
+        } else if let Some((of, value)) = line.split_once('=')
+            && inside
+            && of == key
+        {
+            found.extend(value.split_whitespace());
+        }
+    }
+    found
+}
+
+#[test]
+fn a_register_on_a_disk_of_its_own_is_not_served_while_that_is_not_mounted() {
+    // What systemd requires the mounts of by itself.
+    let unit = read("deploy/allod.service");
+    assert_eq!(values(&unit, "Service", "StateDirectory"), ["allod"]);
+    assert!(unit.contains("--data /var/lib/allod\n"), "{unit}");
+    let page = read("deploy/README.md");
+    let drop_ins: Vec<&str> = page.split("```ini\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let elsewhere = drop_ins.iter().filter(|drop_in| drop_in.contains("--data "));
+    let mut places = 0;
+    for drop_in in elsewhere {
+        places += 1;
+        let (_, data) = drop_in.split_once("--data ").unwrap();
+        let data = [data.lines().next().unwrap()];
+        assert_eq!(values(drop_in, "Service", "ReadWritePaths"), data, "{drop_in}");
+        assert_eq!(values(drop_in, "Unit", "RequiresMountsFor"), data, "{drop_in}");
+    }
+    assert_eq!(places, 1, "{drop_ins:?}");
+}
