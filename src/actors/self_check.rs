@@ -86,7 +86,7 @@ async fn check(shared: &Arc<Shared>) -> i64 {
         shared.metrics.self_checks.with_label_values(&[outcome]).inc();
     }
     if let Err(error) = reread(&*shared.store).await {
-        unreadable += i64::from(is_unreadable(shared, &error, format_args!("the history")));
+        unreadable += i64::from(is_unreadable(shared, &error, format_args!("a file of the register")));
     }
     unreadable
 }

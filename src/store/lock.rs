@@ -117,7 +117,7 @@ impl HeldDirectory for FolderLock {
 }
 
 /// Does a name lead to what was opened?
-fn is_at(opened: &File, path: &Path) -> io::Result<bool> {
+pub(crate) fn is_at(opened: &File, path: &Path) -> io::Result<bool> {
     let opened = opened.metadata()?;
     match std::fs::metadata(path) {
         Ok(there) => Ok((there.dev(), there.ino()) == (opened.dev(), opened.ino())),

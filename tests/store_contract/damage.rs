@@ -339,16 +339,69 @@ fn a_closed_segment_that_rots_while_it_is_served_is_told_and_grants_go_on() {
     assert!(matches!(open(&disk), Err(StoreError::Damaged(text)) if text.contains("00000002.seg is damaged")));
 }
 
+/// A round of it.
+fn reread(store: &EmbeddedStore) -> Result<(), StoreError> {
+    let mut from = Some(0);
+    while let Some(at) = from {
+        from = wait(store.reread(at))?;
+    }
+    Ok(())
+}
+
+/// What is open is read and written on where it is, and the next start does not find it there.
+#[test]
+fn whatever_file_of_the_register_goes_beside_a_running_store_is_missed_until_it_is_back() {
+    let disk = killed().0.after_kill();
+    let store = open(&disk).unwrap();
+    let segments: Vec<PathBuf> = of_kind(&disk, "seg").into_iter().filter(|path| written(&disk, path) > 0).collect();
+    let [snapshot] = <[PathBuf; 1]>::try_from(of_kind(&disk, "snap")).unwrap();
+    let fixed = ["META", "MARK"].map(|name| Path::new(DIR).join(name));
+    let (history, last) = (segments[0].clone(), segments[segments.len() - 1].clone());
+    let aside = Path::new(DIR).join("aside");
+    for path in fixed.into_iter().chain([history, last, snapshot]) {
+        let name = path.file_name().unwrap().to_string_lossy();
+        reread(&store).unwrap();
+        disk.rename(&path, &aside).unwrap();
+        let told = reread(&store).unwrap_err();
+        assert!(matches!(&told, StoreError::Damaged(told) if told.contains(&*name)), "{name}: {told}");
+        let damage = store.damage().unwrap();
+        assert!(damage.contains(&*name) && damage.ends_with(" is missing"), "{damage}");
+        assert!(open(&disk.after_kill()).is_err() || name.ends_with("snap"), "{name}: the log alone leads to it");
+        // What is read whole is whatever has the name.
+        if name != "META" && path != segments[0] {
+            disk.create(&path).unwrap();
+            let told = reread(&store).unwrap_err().to_string();
+            assert!(told.contains(&*name) && told.contains("is another file"), "{told}");
+        }
+        disk.rename(&aside, &path).unwrap();
+        reread(&store).unwrap();
+        assert_eq!(store.damage(), None, "{name} is back");
+    }
+    assert_eq!(store.health(), StoreHealth::Ready);
+}
+
+/// Its name goes, too, and often just as it is looked for.
+#[test]
+fn what_is_let_go_or_replaced_while_it_is_looked_for_is_not_missed() {
+    let disk = SimDisk::default();
+    let bounded = EmbeddedOptions { history_bytes: 24 << 10, ..options(&disk) };
+    let store = EmbeddedStore::open(Path::new(DIR), SHARDS, bounded).unwrap();
+    let mut rounds = 0;
+    std::thread::scope(|scope| {
+        let written = scope.spawn(|| run(&store, 600, 0x100));
+        while !written.is_finished() {
+            reread(&store).unwrap();
+            rounds += 1;
+        }
+    });
+    until("a snapshot", || store.figures().compactions > 1);
+    assert!(!disk.files().iter().any(|(path, _)| path.ends_with("00000001.seg")), "nothing was let go");
+    assert!(rounds > 1 && store.damage().is_none(), "{rounds}: {:?}", store.damage());
+}
+
 /// Nobody asks for it, and the next start would.
 #[test]
 fn history_and_state_that_rot_while_they_are_served_are_found_by_whoever_reads_them_again() {
-    let reread = |store: &EmbeddedStore| {
-        let mut from = Some(0);
-        while let Some(at) = from {
-            from = wait(store.reread(at))?;
-        }
-        Ok::<(), StoreError>(())
-    };
     let disk = killed().0.after_kill();
     let store = open(&disk).unwrap();
     let files = || disk.files().into_iter().map(|(path, _)| path);

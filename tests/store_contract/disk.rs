@@ -544,4 +544,9 @@ impl DiskFile for SimFile {
         state.longest_flush = state.longest_flush.max(flushed);
         Ok(())
     }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let state = self.disk.0.lock().unwrap();
+        Ok(state.names.get(path).is_some_and(|content| Arc::ptr_eq(content, &self.content)))
+    }
 }

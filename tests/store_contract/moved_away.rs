@@ -52,6 +52,10 @@ fn stands_still_until_it_is_moved_back(put_in_its_place: impl Fn(&Path, &Path)) 
     assert!(said.contains("the data directory was moved away") && said.contains("moved back"), "{said}");
     assert!(!store.lacks_room());
     assert_eq!(there(), before);
+    // Nor is any of it gone.
+    let looked = wait(store.reread(0)).unwrap_err();
+    assert!(matches!(&looked, StoreError::Io { .. }) && looked.to_string().contains("moved away"), "{looked}");
+    assert_eq!(store.damage(), None);
     if dir.exists() {
         std::fs::remove_dir_all(&dir).unwrap();
     }

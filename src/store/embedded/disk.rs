@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 
-use crate::store::lock::FolderLock;
+use crate::store::lock::{FolderLock, is_at};
 
 /// Held while a directory is in use; released when dropped.
 pub type DirectoryLock = Arc<dyn HeldDirectory>;
@@ -60,6 +60,14 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
     fn allocate(&self, length: u64) -> io::Result<()>;
     /// Makes what was written durable.
     fn sync(&self) -> io::Result<()>;
+    /// Does this path lead to it? It does not where it was removed, or another file put in its place.
+    ///
+    /// # Errors
+    /// Nobody can tell.
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let _ = path;
+        Ok(true)
+    }
 }
 
 /// The file system of this machine.
@@ -132,6 +140,10 @@ impl DiskFile for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fdatasync(&self.0)?)
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        is_at(&self.0, path)
     }
 }
 

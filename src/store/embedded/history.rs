@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use super::frame::{self, Frame, FrameEntry};
 use super::segment::{self, Segment};
 use super::shared::{EmbeddedShared, HistorySegment, KeptSegment};
-use super::{problem, replay};
+use super::{presence, problem, replay};
 use crate::store::history::{RecordedBatch, Stretch, is_full};
 use crate::store::{StoreError, codec, fence};
 
@@ -65,6 +65,7 @@ fn read_of(
         let read = match shared.disk.open(&segment.path) {
             Ok(file) => reading.segment(&KeptSegment { segment, file, end }),
             Err(error) if error.kind() == ErrorKind::NotFound && !is_kept(shared, &segment) => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(missed(shared, &segment, error)),
             Err(error) => Err(problem::io("opening", &segment.path)(error)),
         };
         read.inspect_err(|error| shared.note_damage(error, Some(number)))?;
@@ -80,8 +81,11 @@ fn read_of(
 }
 
 /// Reads a segment that a snapshot covers, from this number on, whole; and tells from which to go on. Nothing but history is made
-/// of these, but a start reads them.
+/// of these, but a start reads them. Before the first, every file is looked for under its name.
 pub(super) fn reread(shared: &EmbeddedShared, from: u64) -> Result<Option<u64>, StoreError> {
+    if from == 0 {
+        presence::check(shared)?;
+    }
     let found = {
         let catalog = shared.catalog();
         catalog.history.iter().find(|of| of.segment.header.number >= from).cloned()
@@ -95,10 +99,16 @@ pub(super) fn reread(shared: &EmbeddedShared, from: u64) -> Result<Option<u64>, 
         }
         // It was let go just now.
         Err(error) if error.kind() == ErrorKind::NotFound && !is_kept(shared, &segment) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(missed(shared, &segment, error)),
         Err(error) => Err(problem::io("opening", &segment.path)(error)),
     };
     read.inspect_err(|error| shared.note_damage(error, Some(number)))?;
     Ok(Some(number + 1))
+}
+
+/// A segment that is kept, and not under its name: gone, unless all of the directory is somewhere else.
+fn missed(shared: &EmbeddedShared, segment: &Segment, error: std::io::Error) -> StoreError {
+    presence::check(shared).err().unwrap_or_else(|| problem::io("opening", &segment.path)(error))
 }
 
 fn is_kept(shared: &EmbeddedShared, segment: &Segment) -> bool {

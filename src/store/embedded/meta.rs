@@ -187,6 +187,11 @@ impl Mark {
         Ok(())
     }
 
+    /// It, to be looked for.
+    pub(super) fn file(&self) -> Arc<dyn DiskFile> {
+        Arc::clone(&self.file)
+    }
+
     fn put_at(&self, slot: u64, group: u64, digest: u128) -> std::io::Result<()> {
         let mut bytes = Vec::with_capacity(MARK_BYTES);
         bytes.extend_from_slice(MARK_MAGIC);

@@ -36,6 +36,7 @@ mod moving;
 pub mod nameplate;
 mod observed;
 mod options;
+mod presence;
 mod problem;
 mod reader;
 mod recovery;
@@ -197,7 +198,7 @@ impl EmbeddedStore {
             snapshots_aside,
             damage: BTreeMap::new(),
         };
-        let shared = Arc::new(EmbeddedShared::new((dir.into(), lock), meta, options, catalog, prepared));
+        let shared = Arc::new(EmbeddedShared::new((dir.into(), lock, mark.file()), meta, options, catalog, prepared));
         let (writer, writer_jobs) = sync_channel(QUEUE_CALLS_MAX);
         let (reader, reader_jobs) = sync_channel(QUEUE_CALLS_MAX);
         let state = Writer {

@@ -117,6 +117,10 @@ impl DiskFile for ObservedFile {
     fn sync(&self) -> io::Result<()> {
         self.file.sync()
     }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        self.file.is_at(path)
+    }
 }
 
 #[cfg(test)]

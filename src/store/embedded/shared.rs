@@ -129,6 +129,8 @@ pub(super) struct EmbeddedShared {
     pub dir: PathBuf,
     /// Keeps the directory for this store alone, until it is closed.
     held: Mutex<Option<DirectoryLock>>,
+    /// What the writer marks in, to be looked for.
+    pub mark: Arc<dyn DiskFile>,
     pub meta: Meta,
     pub options: EmbeddedOptions,
     pub counters: Counters,
@@ -139,6 +141,8 @@ pub(super) struct EmbeddedShared {
     left: AtomicU64,
     /// Why the next segment could not be made, while it cannot.
     obstacle: Mutex<Option<Obstacle>>,
+    /// A file that is not under its name, while it is not.
+    gone: Mutex<Option<Arc<str>>>,
     /// What was read of the log when it was judged, for the first load of each shard.
     pub prepared: Mutex<Prepared>,
     /// In which format records are to be written, if that was said.
@@ -147,7 +151,7 @@ pub(super) struct EmbeddedShared {
 
 impl EmbeddedShared {
     pub(super) fn new(
-        (dir, lock): (PathBuf, DirectoryLock),
+        (dir, lock, mark): (PathBuf, DirectoryLock, Arc<dyn DiskFile>),
         meta: Meta,
         options: EmbeddedOptions,
         catalog: LogFiles,
@@ -158,6 +162,7 @@ impl EmbeddedShared {
             format: Mutex::new(options.record_format),
             dir,
             held: Mutex::new(Some(lock)),
+            mark,
             meta,
             options,
             counters: Counters::default(),
@@ -166,6 +171,7 @@ impl EmbeddedShared {
             health: AtomicU8::new(READY),
             left: AtomicU64::new(0),
             obstacle: Mutex::default(),
+            gone: Mutex::default(),
             prepared: Mutex::new(prepared),
         }
     }
@@ -292,9 +298,15 @@ impl EmbeddedShared {
         }
     }
 
+    /// Which file the next start would miss, as of the last look; none: it is, or they are, there. It may be brought back.
+    pub(super) fn note_gone(&self, text: Option<Arc<str>>) {
+        *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+
     /// What was noted so: the first of it.
     pub(super) fn damage(&self) -> Option<Arc<str>> {
-        self.catalog().damage.values().next().cloned()
+        let damaged = self.catalog().damage.values().next().cloned();
+        damaged.or_else(|| self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     /// Nothing is taken any more.
