@@ -7,9 +7,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fdatasync, open};
+use rustix::io::Errno;
 
 use super::Check;
 use super::directory::nearest;
+use crate::serve::cannot::READ_ONLY_HINT;
 
 /// A group of one allocation.
 const WRITE_BYTES: usize = 512;
@@ -59,9 +61,28 @@ pub(super) fn ms(time: Duration) -> String {
 pub(super) fn check(directory: &Path) -> Check {
     match measure(&nearest(directory)) {
         Ok(times) => judged(&times),
-        // Some file systems have no files without a name; then nothing is measured rather than something left.
-        Err(error) => Check::ok("disk", format!("its speed cannot be measured without leaving a file: {error}")),
+        Err(error) => refused(&error),
     }
+}
+
+/// Why nothing was measured. A server writes there as well: what refuses this refuses its log, too.
+fn refused(error: &io::Error) -> Check {
+    let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        // Some file systems have no files without a name; then nothing is measured rather than something left.
+        Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+            return Check::ok("disk", format!("its speed cannot be measured without leaving a file: {error}"));
+        }
+        Some(Errno::ROFS) => READ_ONLY_HINT,
+        Some(Errno::NOSPC | Errno::DQUOT) => {
+            "make room there (`df`, and quotas): a full disk grants nothing, and the register goes on by itself when there is room"
+        }
+        Some(Errno::ACCESS | Errno::PERM) => "ask as the user of the server: `runuser -u allod -- allod doctor …`",
+        _ => {
+            "see what the kernel's log says of that disk (`journalctl -k`), and `ulimit -n`; while a server still answers, `allod \
+             export > register.jsonl` elsewhere before anything else"
+        }
+    };
+    Check::wrong("disk", format!("it cannot be written: {error}"), hint)
 }
 
 fn judged(times: &[Duration]) -> Check {
@@ -103,6 +124,23 @@ mod tests {
             (quantile(&spread, 0.5), quantile(&spread, 0.99)),
             (Duration::from_millis(51), Duration::from_millis(100))
         );
+    }
+
+    #[test]
+    fn a_disk_that_cannot_be_written_is_not_ok_and_one_that_only_cannot_be_measured_is() {
+        for errno in [Errno::OPNOTSUPP, Errno::ISDIR, Errno::INVAL, Errno::NOENT] {
+            assert_eq!(refused(&errno.into()).state, CheckState::Ok, "{errno}");
+        }
+        for (errno, names) in [
+            (Errno::ROFS, "stop the server first"),
+            (Errno::IO, "`journalctl -k`"),
+            (Errno::NOSPC, "make room"),
+            (Errno::DQUOT, "quotas"),
+            (Errno::ACCESS, "runuser -u allod"),
+        ] {
+            let check = refused(&errno.into());
+            assert!(check.state == CheckState::Wrong && check.hint.contains(names), "{errno}: {check:?}");
+        }
     }
 
     #[test]
