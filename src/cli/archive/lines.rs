@@ -181,7 +181,13 @@ fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> 
     if let Some(unknown) = held.keys().find(|member| !MEMBERS.contains(&member.as_str())) {
         return Err(format!("unknown member `{unknown}` of a reservation"));
     }
-    let automatic = held.shift_remove("kind").is_some_and(|kind| kind == "dynamic");
+    let automatic = match held.shift_remove("kind") {
+        None => false,
+        Some(kind) if kind == "static" => false,
+        Some(kind) if kind == "dynamic" => true,
+        // Taken for static it would be kept where it was to be given back, and nobody would know why.
+        Some(other) => return Err(format!("`kind` must be `dynamic` or `static`, and is {other}")),
+    };
     if let Some(left) = held.shift_remove("expires_in_seconds") {
         // A lease that was about to end still has to be made before it can.
         held.insert(
@@ -384,6 +390,10 @@ mod tests {
             "garbage",
             r#"{"network":{"name":"lan"}}"#,
             r#"{"network":{"name":"two","subnets":[{"cidr":"10.0.0.128/25"}]}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.10","owner":"f","kind":"dynamkc"}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.11","owner":"g","kind":""}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.12","owner":"h","kind":null}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.13","owner":"i","kind":"static"}}"#,
         ]);
         let expected = [
             (4, "held by line 3"),
@@ -395,6 +405,9 @@ mod tests {
             (10, "no JSON"),
             (11, "twice"),
             (12, "overlaps 10.0.0.0/24 of line 2"),
+            (13, "`kind` must be `dynamic` or `static`, and is \"dynamkc\""),
+            (14, "and is \"\""),
+            (15, "and is null"),
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for ((line, problem), (expected_line, part)) in found.iter().zip(expected) {
