@@ -110,6 +110,22 @@ fn the_last_acknowledged_frame_is_not_taken_for_a_torn_tail() {
     assert_eq!(tally, Tally { intact: 0, refused: 39 });
 }
 
+/// Two faults of one disk. Each place of the mark names that frame, so the other one is enough to miss it.
+#[test]
+fn the_last_acknowledged_frame_is_missed_although_a_place_of_the_mark_is_damaged_as_well() {
+    let disk = &killed().0;
+    let mark = Path::new(DIR).join("MARK");
+    let (segment, _) = super::crash::last_segment(disk);
+    let end = written(disk, &segment);
+    for place in [0, 4_096] {
+        let image = disk.after_kill();
+        image.edit(&mark, |bytes| bytes[place + 8] ^= 1);
+        check(&open(&image.after_kill()).unwrap(), &killed().1, 0x9000, "one place of the mark is enough");
+        image.edit(&segment, |bytes| bytes[end - 5] ^= 1);
+        assert!(matches!(open(&image), Err(StoreError::Damaged(_))), "place at {place}");
+    }
+}
+
 /// Offsets at which frames begin: where a cut looks most like a clean end.
 fn borders(disk: &SimDisk, path: &Path) -> Vec<usize> {
     let mut borders = Vec::new();

@@ -85,7 +85,15 @@ fn log(directory: &Path) -> Option<Check> {
             };
             let history = aside(", but for history that was given up", report.given_up_segments, "log");
             let snapshots = aside("; a damaged snapshot was put aside", report.given_up_snapshots, "snap");
-            return Some(Check::ok("log", whole + &history.unwrap_or_default() + &snapshots.unwrap_or_default()));
+            let seen = whole + &history.unwrap_or_default() + &snapshots.unwrap_or_default();
+            if report.half_marked {
+                let seen =
+                    format!("{seen}; one of the two places of {} is unreadable", directory.join("MARK").display());
+                let hint = "a start goes by the other one, and both are written with the next change; unless the power failed just \
+                            now, look after the disk (`journalctl -k`)";
+                return Some(Check::warning("log", seen, hint));
+            }
+            return Some(Check::ok("log", seen));
         }
         // A server opened it meanwhile, and writes there.
         Err(_) if nameplate::in_use_by(directory).is_some() => return None,

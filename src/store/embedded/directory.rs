@@ -55,7 +55,7 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
     let missing = |there: &Path| {
         problem::damaged(&dir.join(META), format_args!("is missing, though {} is there", there.display()))
     };
-    if names.iter().any(|name| name == MARK) && Mark::open(disk, dir).is_ok_and(|(_, group, _)| group > 0) {
+    if names.iter().any(|name| name == MARK) && Mark::open(disk, dir).is_ok_and(|(_, marked)| marked.last.0 > 0) {
         return Err(missing(&dir.join(MARK)));
     }
     // A first start that was broken off has made a blank segment at most, or a part of it.

@@ -1,9 +1,10 @@
 //! `META` says whose data a directory holds; `MARK` says how much of it was acknowledged.
 //!
-//! `META` is written once, under a temporary name, and renamed. `MARK` has two places, 4 KiB apart, that are written in
-//! turns after each group became durable, and not flushed: after a crash of the process it names the last group that
+//! `META` is written once, under a temporary name, and renamed. `MARK` has two places, 4 KiB apart, that are written
+//! one after the other after each group became durable, and not flushed: after a crash of the process they name the last group that
 //! was acknowledged, after a loss of power at least one from the seconds before. A log that ends before its mark has lost
-//! something, however clean its end looks.
+//! something, however clean its end looks. Whichever place the disk damages, the other one names that group as well; what a loss
+//! of power leaves of a write of one was durable in the log before.
 //!
 //! Neighbours: `recovery` compares, `writer` marks, `retention` has a place behind each mark.
 
@@ -24,6 +25,7 @@ const META_BYTES: usize = 72;
 const MARK_MAGIC: &[u8; 4] = b"MARK";
 const MARK_BYTES: usize = 32;
 pub(super) const MARK_STRIDE: u64 = 4_096;
+const PLACES: [u64; 2] = [0, 1];
 
 /// Whose data it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,9 +128,15 @@ impl Meta {
 #[derive(Debug)]
 pub(super) struct Mark {
     file: Arc<dyn DiskFile>,
-    /// Whose turn it is: never the place of the mark that counts. The number of its group does not tell it, for a group that
-    /// only seals a segment is not marked.
-    turn: u64,
+}
+
+/// What it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Marked {
+    /// The group that was acknowledged last, and its digest.
+    pub last: (u64, u128),
+    /// One of its two places says nothing: it is written again with the next group.
+    pub is_half: bool,
 }
 
 impl Mark {
@@ -136,55 +144,50 @@ impl Mark {
     pub(super) fn create(disk: &dyn Disk, dir: &Path, group: u64, digest: u128) -> Result<(), StoreError> {
         let path = dir.join(MARK);
         let write = || {
-            let mark = Mark { file: disk.create(&path)?, turn: 0 };
+            let mark = Mark { file: disk.create(&path)? };
             mark.file.write_at(&vec![0; 2 * MARK_STRIDE as usize], 0)?;
-            // Both places: whatever happens to a write of one, the other is readable.
-            mark.put_at(0, group, digest)?;
-            mark.put_at(1, group, digest)?;
+            mark.put(group, digest)?;
             mark.sync()
         };
         write().map_err(problem::io("writing", &path))
     }
 
-    /// Opens it and tells the group that it names, with its digest.
-    pub(super) fn open(disk: &dyn Disk, dir: &Path) -> Result<(Self, u64, u128), StoreError> {
+    /// Opens it and tells what it says.
+    pub(super) fn open(disk: &dyn Disk, dir: &Path) -> Result<(Self, Marked), StoreError> {
         let path = dir.join(MARK);
         let file = disk.open(&path).map_err(problem::unread(&path, "cannot be opened"))?;
-        let (mut best, mut damaged, mut unread): (Option<(u64, u128, u64)>, bool, _) = (None, false, None);
-        for slot in 0..2 {
+        let (mut best, mut is_half, mut unread): (Option<(u64, u128)>, bool, _) = (None, false, None);
+        for slot in PLACES {
             let mut bytes = [0; MARK_BYTES];
             let read = read_exact(&*file, &mut bytes, slot * MARK_STRIDE);
             if read.is_ok() && bytes[..4] == *MARK_MAGIC && is_sealed(&bytes) {
-                let found = (u64_at(&bytes, 4), u128_at(&bytes, 12), slot);
-                best = best.max(Some(found));
+                best = best.max(Some((u64_at(&bytes, 4), u128_at(&bytes, 12))));
             } else {
-                damaged = true;
+                is_half = true;
                 unread = unread.or(read.err());
             }
         }
-        let Some((group, digest, slot)) = best else {
+        let Some(last) = best else {
             let text = "has no readable mark, so nobody knows where the log ended";
             return Err(match unread {
                 Some(error) => problem::unread(&path, text)(error),
                 None => problem::damaged(&path, text),
             });
         };
-        if damaged {
+        if is_half {
             tracing::warn!(
                 path = %path.display(),
-                group,
-                "one of its two places is unreadable; the other one names this group, and what was acknowledged behind it might \
-                 be missing unseen. Look after the disk"
+                group = last.0,
+                "one of its two places is unreadable; the other one names this group, and both are written with the next. Where \
+                 the power did not fail just now, look after the disk"
             );
         }
-        Ok((Self { file, turn: 1 - slot }, group, digest))
+        Ok((Self { file }, Marked { last, is_half }))
     }
 
-    /// Notes that a group is durable. Not flushed: see the module.
-    pub(super) fn put(&mut self, group: u64, digest: u128) -> std::io::Result<()> {
-        self.put_at(self.turn, group, digest)?;
-        self.turn = 1 - self.turn;
-        Ok(())
+    /// Notes that a group is durable, in one place after the other. Not flushed: see the module.
+    pub(super) fn put(&self, group: u64, digest: u128) -> std::io::Result<()> {
+        PLACES.into_iter().try_for_each(|slot| self.put_at(slot, group, digest))
     }
 
     /// It, to be looked for.
@@ -210,28 +213,36 @@ mod tests {
     use super::*;
     use crate::store::embedded::disk::RealDisk;
 
-    /// Groups that only seal a segment are not marked, so the marked ones may be all even, or all odd.
+    /// A place of `MARK` is damaged: of both, the newest group is named by the other.
     #[test]
-    fn a_torn_mark_leaves_the_one_before_it_whatever_numbers_the_groups_have() {
-        for (first, second) in [(1, 2), (2, 4), (3, 5)] {
+    fn one_place_of_the_mark_is_enough_to_name_the_last_group_and_the_next_one_mends_the_other() {
+        for spoilt in [0, MARK_STRIDE] {
             let directory = tempfile::tempdir().unwrap();
             let (disk, dir) = (&RealDisk, directory.path());
             Mark::create(disk, dir, 0, 0).unwrap();
-            let (mut mark, group, _) = Mark::open(disk, dir).unwrap();
-            assert_eq!(group, 0);
-            mark.put(first, 7).unwrap();
-            drop(mark);
-            // Also in the first turn after a start.
-            let (mut mark, group, digest) = Mark::open(disk, dir).unwrap();
-            assert_eq!((group, digest), (first, 7));
-            let before = std::fs::read(dir.join(MARK)).unwrap();
-            mark.put(second, 8).unwrap();
-            let mut torn = std::fs::read(dir.join(MARK)).unwrap();
-            let at = before.iter().zip(&torn).position(|(before, now)| before != now).unwrap();
-            torn[at] ^= 0xff;
-            disk.create(&dir.join(MARK)).unwrap().write_at(&torn, 0).unwrap();
-            let (_, group, digest) = Mark::open(disk, dir).unwrap();
-            assert_eq!((group, digest), (first, 7), "{first}, then {second}");
+            let opened = || Mark::open(disk, dir).unwrap();
+            for group in 1..4 {
+                opened().0.put(group, 7).unwrap();
+                opened().0.file.write_at(&[0xff; 4], spoilt + 8).unwrap();
+                let (_, marked) = opened();
+                assert_eq!(marked, Marked { last: (group, 7), is_half: true }, "place {spoilt}");
+            }
+            let (mark, _) = opened();
+            mark.put(9, 8).unwrap();
+            assert_eq!(opened().1, Marked { last: (9, 8), is_half: false });
         }
+    }
+
+    /// A process, or the power, that ends while it is written leaves one place as it was, and the other whole.
+    #[test]
+    fn a_mark_that_was_written_in_one_place_only_names_the_later_group_and_a_torn_one_at_least_the_one_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let (disk, dir) = (&RealDisk, directory.path());
+        Mark::create(disk, dir, 4, 7).unwrap();
+        let (mark, _) = Mark::open(disk, dir).unwrap();
+        mark.put_at(0, 5, 8).unwrap();
+        assert_eq!(Mark::open(disk, dir).unwrap().1, Marked { last: (5, 8), is_half: false });
+        mark.file.write_at(&[0xff; 4], 8).unwrap();
+        assert_eq!(Mark::open(disk, dir).unwrap().1, Marked { last: (4, 7), is_half: true });
     }
 }

@@ -145,9 +145,8 @@ impl EmbeddedStore {
             );
             return Err(problem::foreign(dir, text));
         }
-        let (mark, marked_group, marked_digest) = Mark::open(&*disk, dir)?;
-        let mark_read = (marked_group, marked_digest);
-        let ground = Ground { disk: &*disk, dir, meta: &meta, mark: mark_read, to_be_loaded: true };
+        let (mark, marked) = Mark::open(&*disk, dir)?;
+        let ground = Ground { disk: &*disk, dir, meta: &meta, mark: marked.last, to_be_loaded: true };
         let gives_up = GivesUp { history: options.give_up_history, snapshot: options.give_up_snapshot };
         let mut recovered = recovery::recover(ground, gives_up)?;
         if let Some(lost) = &recovered.lost_snapshot {

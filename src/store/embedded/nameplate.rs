@@ -71,7 +71,7 @@ pub fn notice(dir: &Path) -> Option<MoveNotice> {
 pub fn stands_beside(dir: &Path) -> bool {
     let is_there = |name: &str| dir.join(name).exists();
     // Made by a package before anybody had said where the register is to be, it was never changed.
-    let is_unused = || matches!(Mark::open(&SourceDisk, dir), Ok((_, 0, _)));
+    let is_unused = || Mark::open(&SourceDisk, dir).is_ok_and(|(_, marked)| marked.last.0 == 0);
     is_there(META) && !is_there(moving::MOVED) && !is_unused()
 }
 

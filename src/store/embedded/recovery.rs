@@ -69,6 +69,8 @@ pub(super) struct Recovered {
     pub aside: u64,
     /// Likewise snapshots.
     pub snapshots_aside: u64,
+    /// One of the two places of `MARK` is unreadable, where that was asked for.
+    pub half_marked: bool,
     /// What the log did behind the snapshot, if that was asked for.
     pub prepared: Prepared,
 }

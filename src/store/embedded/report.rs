@@ -52,6 +52,8 @@ pub struct Report {
     pub given_up_segments: u64,
     /// Snapshots that were given up, and lie beside the others.
     pub given_up_snapshots: u64,
+    /// One of the two places of `MARK` is unreadable.
+    pub half_marked: bool,
 }
 
 /// Reads everything in a data directory and changes nothing.
@@ -112,10 +114,10 @@ fn check_there(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
 
 fn read_unlocked(disk: &dyn Disk, dir: &Path) -> Result<(Meta, Recovered), StoreError> {
     let meta = Meta::read(disk, dir)?;
-    let (_, group, digest) = Mark::open(disk, dir)?;
-    let ground = Ground { disk, dir, meta: &meta, mark: (group, digest), to_be_loaded: false };
+    let (_, marked) = Mark::open(disk, dir)?;
+    let ground = Ground { disk, dir, meta: &meta, mark: marked.last, to_be_loaded: false };
     let recovered = recovery::recover(ground, GivesUp::default())?;
-    Ok((meta, recovered))
+    Ok((meta, Recovered { half_marked: marked.is_half, ..recovered }))
 }
 
 fn report(meta: &Meta, recovered: &Recovered) -> Report {
@@ -130,6 +132,7 @@ fn report(meta: &Meta, recovered: &Recovered) -> Report {
         torn_bytes: recovered.torn.as_ref().map_or(0, |torn| torn.bytes),
         given_up_segments: recovered.aside,
         given_up_snapshots: recovered.snapshots_aside,
+        half_marked: recovered.half_marked,
     }
 }
 
@@ -279,6 +282,7 @@ fn write_register(
         torn_bytes: 0,
         given_up_segments: 0,
         given_up_snapshots: 0,
+        half_marked: false,
         ..report
     })
 }

@@ -362,6 +362,7 @@ impl<'a> Scan<'a> {
             lost_snapshot: None,
             aside: 0,
             snapshots_aside: 0,
+            half_marked: false,
         };
         Ok((recovered, self.first))
     }
