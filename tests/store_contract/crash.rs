@@ -209,6 +209,28 @@ fn after_a_failed_flush_everything_is_refused() {
     assert!(matches!(wait(store.take(ShardId(0), Token(2))), Err(StoreError::Poisoned(_))));
 }
 
+/// Somebody looks after a disk by what is said to have failed.
+#[test]
+fn a_file_that_cannot_be_written_is_named_be_it_the_segment_or_the_mark() {
+    for (operation, name) in [(1, "log/00000001.seg"), (2, "log/00000001.seg"), (3, "MARK"), (4, "MARK")] {
+        let disk = SimDisk::default();
+        let store = open(&disk).unwrap();
+        let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
+        until("the spare segment", || {
+            disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg")).count() == 2
+        });
+        disk.fail_at(disk.operations() + operation);
+        let first = batch(&head, 0, vec![config_step(network(1))]);
+        let failed = wait(store.commit([first.clone()].into())).unwrap_err();
+        let CommitError::Unknown { cause } = &failed else { panic!("{failed:?}") };
+        assert!(cause.to_string().starts_with(&format!("writing {DIR}/{name}: ")), "{operation}: {cause}");
+        // Both places of the mark are not torn at once: the next start goes by one of them.
+        let again = open(&disk.after_kill()).unwrap();
+        head = wait(again.take(ShardId(0), Token(2))).unwrap();
+        assert!(operation < 3 || head.seq == Seq(1), "the frame was durable before: {head:?}");
+    }
+}
+
 #[test]
 fn a_full_disk_refuses_grants_and_takes_releases() {
     let disk = SimDisk::default();

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use super::disk::DiskFile;
 use super::frame;
-use super::meta::Mark;
+use super::meta::{MARK, Mark};
 use super::segment::{self, Segment, SegmentHeader};
 use super::shared::{EmbeddedShared, KeptSegment, now_ms};
 use crate::core::types::Generation;
@@ -337,10 +337,11 @@ impl Writer {
             } else {
                 active.file.write_at(&self.frame, active.at)?;
             }
-            active.file.sync()?;
-            self.mark.put(self.group + 1, digest)
+            active.file.sync()
         };
         write().map_err(super::problem::io("writing", &segment.path))?;
+        let marked = self.mark.put(self.group + 1, digest);
+        marked.map_err(super::problem::io("writing", &self.shared.dir.join(MARK)))?;
         let begin = active.at.max(segment::HEADER_BYTES as u64);
         active.at = begin + length;
         self.group += 1;
