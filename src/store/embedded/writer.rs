@@ -329,7 +329,7 @@ impl Writer {
         let digest = frame::finish(&mut self.frame, self.group + 1, self.digest);
         let Some(active) = &mut self.active else { return Err(StoreError::Full) };
         let segment = &active.segment;
-        let mut write = || {
+        let write = || {
             if active.at == 0 {
                 let mut first = segment.header.bytes();
                 first.extend_from_slice(&self.frame);
