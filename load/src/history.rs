@@ -130,8 +130,23 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
         )));
     }
     let place = Place { directory, redis: arguments.redis.clone() };
+    let mut is_wrong = false;
+    match fill_and_ask(&place, arguments, &mut is_wrong) {
+        // Who was wrong is wrong, whatever failed afterwards.
+        Err(error) if is_wrong => {
+            eprintln!("allod-load: {error}");
+            Ok(true)
+        }
+        outcome => outcome.map(|is_slow| is_wrong || is_slow),
+    }
+}
+
+/// Fills, asks, reports; notes when the server is found to be wrong, which is told at once. True: it took too long.
+fn fill_and_ask(place: &Place, arguments: &HistoryArguments, is_wrong: &mut bool) -> io::Result<bool> {
     let begun = Instant::now();
-    let is_filled_wrongly = arguments.events > 0 && fill(&place, arguments)?;
+    if arguments.events > 0 {
+        fill(place, arguments, is_wrong)?;
+    }
     let fill_seconds = begun.elapsed().as_secs_f64();
     // The index is written behind the commits: a server that tells its history has caught up, and leaves it to the next.
     let (server, _) = place.start()?;
@@ -146,7 +161,12 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
     for query in queries(&places) {
         if arguments.only.as_ref().is_none_or(|only| query.name.contains(only.as_str())) {
             place.forget_cached()?;
-            rows.push(measure(&mut control, &query, arguments.repeat)?);
+            let row = measure(&mut control, &query, arguments.repeat)?;
+            if let Some(wrong) = &row.wrong {
+                eprintln!("WRONG: {wrong}");
+                *is_wrong = true;
+            }
+            rows.push(row);
         }
     }
     let report = Report {
@@ -160,7 +180,7 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
     };
     report.print(arguments.json)?;
     let slow = |row: &Row| arguments.at_most.is_some_and(|most| row.slowest_ms > most);
-    Ok(is_filled_wrongly || report.rows.iter().any(|row| row.wrong.is_some() || slow(row)))
+    Ok(report.rows.iter().any(slow))
 }
 
 /// Where the register is.
@@ -215,8 +235,8 @@ fn forget(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// True: the server was found to be wrong, which is told.
-fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<bool> {
+/// Makes the history; notes when the server was found to be wrong, which is told.
+fn fill(place: &Place, arguments: &HistoryArguments, is_wrong: &mut bool) -> io::Result<()> {
     let (server, _) = place.start()?;
     let mut control = Control::connect(&[server.address])?;
     queries::make_needle(&mut control)?;
@@ -243,22 +263,22 @@ fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<bool> {
     let prepared = session::prepare(&mut control, scenario, &networks, shape.lanes(), shape.seed, true, &|_| ())?;
     let mut audited = prepared.audited;
     audited.scenario.begin();
-    let mut is_wrong = false;
     for _ in 0..2 {
         queries::needle(&mut control)?;
-        let measured = driver::run(&shape, &mut audited, Meter::new(None, None))?.whole()?;
+        let measured = driver::run(&shape, &mut audited, Meter::new(None, None))?;
         eprintln!("{} events in {:.0} s", measured.answers, measured.elapsed.as_secs_f64());
-        if let Some(others) = audited.audit.settle() {
+        let others = audited.audit.settle();
+        let filled = Filled::measured("fill", "the history", &shape, networks.len(), &measured).audited(&audited);
+        if filled.is_faulty() && !*is_wrong {
+            eprint!("{}", filled.text());
+            *is_wrong = true;
+        }
+        measured.whole()?;
+        if let Some(others) = others {
             return Err(io::Error::other(others));
         }
-        let filled = Filled::measured("fill", "the history", &shape, networks.len(), &measured).audited(&audited);
-        if filled.is_faulty() && !is_wrong {
-            eprint!("{}", filled.text());
-            is_wrong = true;
-        }
     }
-    queries::needle(&mut control)?;
-    Ok(is_wrong)
+    queries::needle(&mut control)
 }
 
 /// Waits until the history is told; how long that took.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::control::Control;
-use crate::driver::{self, PATIENCE_DEFAULT, Shape, Stop};
+use crate::driver::{self, Measured, PATIENCE_DEFAULT, Shape, Stop};
 use crate::meter::Meter;
 use crate::report::Report;
 use crate::scenario::{Name, Settings};
@@ -37,21 +37,21 @@ pub struct Isolation {
     pub seed: u32,
 }
 
-/// Both measurements and the flood between them.
+/// Both measurements and the flood between them. One is none only where it failed and another showed that the server is wrong.
 #[derive(Debug, Serialize)]
 pub struct Found {
     pub alone: Report,
-    pub beside: Report,
-    pub flood: Report,
+    pub beside: Option<Report>,
+    pub flood: Option<Report>,
     /// p99 beside the flood, over p99 alone.
-    pub p99_ratio: f64,
+    pub p99_ratio: Option<f64>,
 }
 
 impl Isolation {
     /// Measures.
     ///
     /// # Errors
-    /// The server cannot be reached or closes a connection.
+    /// The server cannot be reached or closes a connection, and broke no rule before.
     pub fn run(&self) -> io::Result<Found> {
         // The quiet client keeps one address and exchanges it, so that its pool never fills.
         let quiet = |scenario: &str, seed| {
@@ -59,6 +59,10 @@ impl Isolation {
             measure(scenario, &shape, QUIET, &self.cidr, seed)
         };
         let alone = quiet("B alone", self.seed)?;
+        if alone.not_made.is_some() {
+            // Who was wrong, and has gone: there is nothing to be compared with.
+            return Ok(Found { alone, beside: None, flood: None, p99_ratio: None });
+        }
         let (started, has_started) = mpsc::sync_channel(1);
         let flood_shape =
             self.shape(self.connections, self.depth, Duration::from_secs(self.seconds) + FLOOD_MARGIN, Duration::ZERO);
@@ -73,10 +77,19 @@ impl Isolation {
         // Nobody sends a second time: this waits until the flood is at full height.
         let _ = has_started.recv_timeout(FLOOD_MARGIN / 2);
         let beside = quiet("B beside a flood of A", self.seed.wrapping_add(1));
-        let flood = flood.join().map_err(|_| io::Error::other("the flood ended in a panic"))??;
-        let beside = beside?;
-        let p99_ratio = beside.p99_ms / alone.p99_ms.max(f64::MIN_POSITIVE);
-        Ok(Found { alone, beside, flood, p99_ratio })
+        let flood = flood.join().unwrap_or_else(|_| Err(io::Error::other("the flood ended in a panic")));
+        let mut failed = Vec::new();
+        let mut made = |report: io::Result<Report>| report.map_err(|error| failed.push(error)).ok();
+        let (flood, beside) = (made(flood), made(beside));
+        let p99_ratio = beside.as_ref().map(|beside| beside.p99_ms / alone.p99_ms.max(f64::MIN_POSITIVE));
+        let found = Found { alone, beside, flood, p99_ratio };
+        if !found.is_faulty()
+            && let Some(error) = failed.pop()
+        {
+            return Err(error);
+        }
+        failed.iter().for_each(|error| eprintln!("allod-load: {error}"));
+        Ok(found)
     }
 
     fn shape(&self, connections: usize, depth: usize, time: Duration, warmup: Duration) -> Shape {
@@ -93,7 +106,7 @@ impl Isolation {
     }
 }
 
-/// One run of allocations and releases in one network.
+/// One run of allocations and releases in one network; of one that is no measurement there is a report where a rule was broken.
 fn measure(name: &str, shape: &Shape, network: &str, cidr: &str, seed: u32) -> io::Result<Report> {
     let settings = Settings {
         lanes: shape.lanes(),
@@ -110,9 +123,13 @@ fn measure(name: &str, shape: &Shape, network: &str, cidr: &str, seed: u32) -> i
     let prepared = session::prepare(&mut control, scenario, &networks, shape.lanes(), seed, true, &|_| ())?;
     let mut audited = prepared.audited;
     audited.scenario.begin();
-    let measured = driver::run(shape, &mut audited, Meter::new(shape.expected(), None))?.whole()?;
+    let report = |measured: &Measured| Report::measured(name, "", shape, 1, measured);
+    let measured = match driver::run(shape, &mut audited, Meter::new(shape.expected(), None)) {
+        Ok(measured) => measured,
+        Err(error) => return report(&Measured::nothing()).ended_by(&mut audited, error),
+    };
     let others = audited.audit.settle();
-    let mut report = Report::measured(name, "", shape, 1, &measured).audited(&audited);
+    let mut report = report(&measured).audited(&audited);
     report.judge();
     if let Some(others) = others {
         report.not_made(&others);
@@ -124,9 +141,14 @@ fn measure(name: &str, shape: &Shape, network: &str, cidr: &str, seed: u32) -> i
 }
 
 impl Found {
-    /// Did any of the three show that the server is wrong?
+    /// Those that were made, in the order in which they are told.
+    pub fn reports(&self) -> impl Iterator<Item = &Report> {
+        [Some(&self.alone), self.flood.as_ref(), self.beside.as_ref()].into_iter().flatten()
+    }
+
+    /// Did any of them show that the server is wrong?
     pub fn is_faulty(&self) -> bool {
-        [&self.alone, &self.beside, &self.flood].iter().any(|report| report.is_faulty())
+        self.reports().any(Report::is_faulty)
     }
 
     /// Prints it.
@@ -138,9 +160,10 @@ impl Found {
         if json {
             return writeln!(out, "{}", serde_json::to_string(self)?);
         }
-        for report in [&self.alone, &self.flood, &self.beside] {
-            report.print(false)?;
+        self.reports().try_for_each(|report| report.print(false))?;
+        match self.p99_ratio {
+            Some(ratio) => writeln!(out, "p99 of B beside the flood is {ratio:.2} times its p99 alone"),
+            None => Ok(()),
         }
-        writeln!(out, "p99 of B beside the flood is {:.2} times its p99 alone", self.p99_ratio)
     }
 }

@@ -186,7 +186,7 @@ fn p99_isolation(arguments: &IsolationArguments) -> io::Result<bool> {
         seed: seed_of_now(),
     };
     let found = isolation.run()?;
-    let too_slow = arguments.at_most.is_some_and(|limit| found.p99_ratio > limit);
+    let too_slow = arguments.at_most.zip(found.p99_ratio).is_some_and(|(limit, ratio)| ratio > limit);
     let (failed, mut telling) = (found.is_faulty() || too_slow, Telling::default());
     telling.note(found.print(arguments.json));
     telling.end(failed)?;

@@ -13,7 +13,7 @@ use prepare::{check_all_made, check_quiet, one_register};
 use crate::audit::told;
 use crate::audited::Audited;
 use crate::control::Control;
-use crate::driver::{self, Shape, Stop};
+use crate::driver::{self, Measured, Shape, Stop};
 use crate::interrupt;
 use crate::live::Live;
 use crate::meter::Meter;
@@ -82,7 +82,8 @@ impl Session {
         }
     }
 
-    /// Runs it. What is cut off by a signal or a lost connection while it is measured has a report of what was found until then.
+    /// Runs it. What is cut off by a signal or a lost connection while it is measured has a report of what was found until then;
+    /// and so has whatever ended it, where the server had broken a rule.
     ///
     /// # Errors
     /// A server cannot be reached, or refuses a network; or it was cut off before measuring, or nobody reads that it was.
@@ -92,43 +93,36 @@ impl Session {
         let mut control = Control::connect(&target.servers)?;
         let networks = scenario.networks();
         let (lanes, seed) = (self.shape.lanes(), self.shape.seed);
-        let prepared = prepare(&mut control, scenario, &networks, lanes, seed, self.create, &doing)?;
-        let Prepared { mut audited, places } = prepared;
-        if self.only_made {
-            check_all_made(&mut control, &places)?;
-        }
-        check_quiet(&mut control, &places)?;
-        one_register(&target.servers, &networks)?;
+        let mut prepared = prepare(&mut control, scenario, &networks, lanes, seed, self.create, &doing)?;
         let mut shape = Shape { servers: target.servers.clone(), ..self.shape.clone() };
-        self.fill(&shape, &mut audited, live.as_ref())?;
-        if self.kill {
-            doing("killing the server, and starting it again");
-            target.kill_and_restart()?;
-            shape.servers.clone_from(&target.servers);
-            control = Control::connect(&target.servers)?;
-        }
-        audited.scenario.begin();
-        if let Some(requests) = audited.scenario.requests().filter(|_| self.stop_is_default) {
-            shape.stop = Stop::Requests(requests);
-        }
-        doing("");
-        let meter = Meter::new(shape.expected(), live.as_ref().map(Live::sender));
-        let before = target.redis.as_ref().map(Redis::processor_time).transpose()?;
-        let measured = driver::run(&shape, &mut audited, meter);
+        let driven = self.drive(&mut control, target, &mut shape, &mut prepared, &networks, live.as_ref());
         drop(live);
-        let measured = if self.attended { measured? } else { measured?.whole()? };
-        let after = target.redis.as_ref().map(Redis::processor_time).transpose()?;
+        let Prepared { mut audited, places } = prepared;
+        let report = |measured: &Measured| Report::measured(&self.name, &target.name, &shape, networks.len(), measured);
+        let (measured, redis_took) = match driven {
+            Ok(driven) => driven,
+            Err(error) => {
+                return report(&Measured::nothing()).ended_by(&mut audited, error).map(|report| self.told_of(report));
+            }
+        };
+        if let Some(why) = measured.cut_off.clone().filter(|_| !self.attended) {
+            return report(&measured).ended_by(&mut audited, io::Error::other(why)).map(|report| self.told_of(report));
+        }
         if measured.lost > 0 || measured.cut_off.is_some() {
             // It has had its patience; and a server that is gone is not waited for.
             let is_gone = measured.cut_off.is_some() && interrupt::signal().is_none();
             let wait = if is_gone { shape.patience.min(LOST_WAIT_MAX) } else { shape.patience };
-            control = Control::of_the_end(&target.servers, wait)?;
+            control = match Control::of_the_end(&target.servers, wait) {
+                Ok(control) => control,
+                Err(error) => {
+                    return report(&measured).ended_by(&mut audited, error).map(|report| self.told_of(report));
+                }
+            };
         }
         control.tolerate_a_signal();
         let compared = self.compare(&mut control, &mut audited, &networks);
         let others = audited.audit.settle();
-        let mut report =
-            Report::measured(&self.name, &target.name, &shape, networks.len(), &measured).audited(&audited);
+        let mut report = self.told_of(report(&measured).audited(&audited));
         report.judge();
         if let Some(others) = others {
             report.not_made(&others);
@@ -140,18 +134,60 @@ impl Session {
             }
             Err(error) => report.not_made(&format!("the server's own count could not be compared: {error}")),
         }
-        (report.settings, report.fill_level_asked) = (self.settings.clone(), self.fill_level);
-        if let (Some(before), Some(after), true) = (before, after, shape.warmup.is_zero()) {
-            report.redis_took(after.saturating_sub(before));
-        }
-        if let Some(label) = &self.label {
-            report.label.clone_from(label);
+        if let (Some(took), true) = (redis_took, shape.warmup.is_zero()) {
+            report.redis_took(took);
         }
         if self.delete {
             self.remove(&mut control, &places)
                 .unwrap_or_else(|error| report.not_made(&format!("the networks could not be removed: {error}")));
         }
         Ok(report)
+    }
+
+    /// Everything between the networks and the report: fills, kills where that was asked for, and measures. Beside what was
+    /// measured the processor time that Redis took meanwhile.
+    fn drive(
+        &self,
+        control: &mut Control,
+        target: &mut Target,
+        shape: &mut Shape,
+        prepared: &mut Prepared,
+        networks: &[NetworkPlan],
+        live: Option<&Live>,
+    ) -> io::Result<(Measured, Option<Duration>)> {
+        let doing = |what: &str| live.iter().for_each(|live| live.doing(what));
+        let Prepared { audited, places } = prepared;
+        if self.only_made {
+            check_all_made(control, places)?;
+        }
+        check_quiet(control, places)?;
+        one_register(&target.servers, networks)?;
+        self.fill(shape, audited, live)?;
+        if self.kill {
+            doing("killing the server, and starting it again");
+            target.kill_and_restart()?;
+            shape.servers.clone_from(&target.servers);
+            *control = Control::connect(&target.servers)?;
+        }
+        audited.scenario.begin();
+        if let Some(requests) = audited.scenario.requests().filter(|_| self.stop_is_default) {
+            shape.stop = Stop::Requests(requests);
+        }
+        doing("");
+        let meter = Meter::new(shape.expected(), live.map(Live::sender));
+        let before = target.redis.as_ref().map(Redis::processor_time).transpose()?;
+        let measured = driver::run(shape, audited, meter)?;
+        let after = target.redis.as_ref().map(Redis::processor_time).transpose()?;
+        Ok((measured, after.zip(before).map(|(after, before)| after.saturating_sub(before))))
+    }
+
+    /// The report with what the run was told to be.
+    fn told_of(&self, mut report: Report) -> Report {
+        (report.settings, report.fill_level_asked) = (self.settings.clone(), self.fill_level);
+        if let Some(label) = &self.label {
+            report.label.clone_from(label);
+        }
+        report
     }
 
     /// Removes what the run made, and says what it leaves.
@@ -189,10 +225,9 @@ impl Session {
         }
         // None of it is of the measured time: all of it is warm-up.
         let before = Shape { warmup: Duration::ZERO, stop: Stop::Requests(prefill), rate: None, ..shape.clone() };
-        let measured = driver::run(&before, audited, Meter::new(None, live.map(Live::sender)))?.whole()?;
-        drop(measured);
+        let filled = driver::run(&before, audited, Meter::new(None, live.map(Live::sender)))?;
         audited.measuring_begins();
-        Ok(())
+        filled.whole().map(drop)
     }
 
     /// The server's own counts and listing, beside the audit's.

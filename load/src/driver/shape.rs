@@ -100,6 +100,11 @@ impl Measured {
         }
     }
 
+    /// Of a run that came to nothing.
+    pub fn nothing() -> Self {
+        Self::new(Meter::new(None, None))
+    }
+
     /// Answers in a second. Those that came late are in no rate: one that waited for capacity may come long after the end.
     pub fn per_second(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();

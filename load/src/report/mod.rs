@@ -234,6 +234,27 @@ impl Report {
         self
     }
 
+    /// What an error leaves of a run: its report, if the server had broken a rule until then. Whoever was wrong is wrong, whatever
+    /// failed afterwards.
+    ///
+    /// # Errors
+    /// No rule was broken; then it is that error.
+    pub fn ended_by(self, audited: &mut Audited, error: io::Error) -> io::Result<Self> {
+        let others = audited.audit.settle();
+        if audited.audit.faults.total() == 0 {
+            return Err(error);
+        }
+        let mut report = self.audited(audited);
+        // Where it was cut off it says so already.
+        if report.not_made.is_none() {
+            report.not_made(&error.to_string());
+        }
+        if let Some(others) = others {
+            report.not_made(&others);
+        }
+        Ok(report)
+    }
+
     /// Notes the processor time that Redis took meanwhile.
     pub fn redis_took(&mut self, time: Duration) {
         self.redis_micros = Some(time.as_secs_f64() * 1e6 / self.answers.max(1) as f64);

@@ -20,3 +20,4 @@ mod scenarios;
 #[path = "../../../tests/support/skips.rs"]
 #[allow(dead_code, reason = "shared with the tests of the server")]
 mod skips;
+mod wrong_and_gone;
