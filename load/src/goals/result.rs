@@ -107,6 +107,10 @@ impl Outcome {
         if json {
             return writeln!(out, "{}", serde_json::to_string(self)?);
         }
+        self.write(&mut out)
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let Setting { seconds, rounds, connections, depth, .. } = self.setting;
         writeln!(out, "{connections} connections x {depth}, {seconds} s each, median of {rounds} rounds in turns")?;
         writeln!(out, "\n| goal | wanted | measured | met |\n|---|---:|---:|---|")?;
@@ -123,6 +127,13 @@ impl Outcome {
         for row in &self.goals {
             if let Some(why) = &row.why_not {
                 writeln!(out, "not measured: {}: {why}", row.goal)?;
+            }
+        }
+        // Its figures are those of the other rounds, and so are those of its goals.
+        for line in &self.measurements {
+            if let Some(why) = &line.why_not {
+                let made = line.rounds.iter().flatten().count();
+                writeln!(out, "`{}`: in {made} of {rounds} rounds: {why}", line.measurement)?;
             }
         }
         for line in self.measurements.iter().filter(|line| line.faulty) {
@@ -274,5 +285,19 @@ mod tests {
         let nowhere = Goal { formula: Formula::Elsewhere("x"), ..goal(Wanted::AtMost(1.0)) };
         let nowhere = Row::of(&nowhere, &measurements, &SIZE);
         assert_eq!((nowhere.met, nowhere.why_not), (None, Some("`x` measures it".to_owned())));
+    }
+
+    #[test]
+    fn a_measurement_that_failed_in_a_later_round_is_told_beside_those_that_it_has() {
+        let setting =
+            Setting { seconds: 1.0, rounds: 3, connections: 1, depth: 1, full_pool: 16, reservations: 1, networks: 1 };
+        let whole = made(&Probe::Echo, &[Some(5.0), Some(6.0), Some(7.0)]);
+        let why_not = Some("it closed a connection".to_owned());
+        let once = Measurement { why_not, failed: true, ..made(&Probe::Flood, &[Some(10.0), None, None]) };
+        let (name, mut text) = (once.name.clone(), Vec::new());
+        Outcome::of(setting, &[], &[whole, once], &SIZE).write(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let told: Vec<&str> = text.lines().filter(|line| line.contains(" of 3 rounds:")).collect();
+        assert_eq!(told, [format!("`{name}`: in 1 of 3 rounds: it closed a connection")], "{text}");
     }
 }
