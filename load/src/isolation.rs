@@ -131,9 +131,7 @@ fn measure(name: &str, shape: &Shape, network: &str, cidr: &str, seed: u32) -> i
     let others = audited.audit.settle();
     let mut report = report(&measured).audited(&audited);
     report.judge();
-    if let Some(others) = others {
-        report.not_made(&others);
-    }
+    report.shared_with(others);
     match &report.not_made {
         Some(why) if !report.is_faulty() => Err(io::Error::other(format!("{name}: {why}"))),
         _ => Ok(report),

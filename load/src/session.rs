@@ -124,9 +124,7 @@ impl Session {
         let others = audited.audit.settle();
         let mut report = self.told_of(report(&measured).audited(&audited));
         report.judge();
-        if let Some(others) = others {
-            report.not_made(&others);
-        }
+        report.shared_with(others);
         match compared {
             Ok(compared) => {
                 (report.held_by_server, report.listed) = (Some(compared.held), compared.listed);

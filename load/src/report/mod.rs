@@ -96,6 +96,9 @@ pub struct Report {
     /// Why this is no measurement, if so: it was cut off, was refused nearly everything, or could not be compared.
     #[serde(default)]
     pub not_made: Option<String>,
+    /// Somebody else used the networks, so that nothing agrees with this run alone; `not_made` says who.
+    #[serde(skip)]
+    pub is_shared: bool,
     /// Answers that said the owner had its address before.
     pub existed: u64,
     /// Refusals among the answers by kind, what the first of each said, and those of what came before measuring.
@@ -181,6 +184,7 @@ impl Report {
             redis_micros: None,
             settings: None,
             not_made: measured.cut_off.clone(),
+            is_shared: false,
             existed: 0,
             refused: BTreeMap::new(),
             refusal_examples: BTreeMap::new(),
@@ -249,10 +253,16 @@ impl Report {
         if report.not_made.is_none() {
             report.not_made(&error.to_string());
         }
-        if let Some(others) = others {
-            report.not_made(&others);
-        }
+        report.shared_with(others);
         Ok(report)
+    }
+
+    /// Notes who else used the networks, if somebody did: then it is no measurement.
+    pub fn shared_with(&mut self, others: Option<String>) {
+        if let Some(others) = others {
+            self.is_shared = true;
+            self.not_made(&others);
+        }
     }
 
     /// Notes the processor time that Redis took meanwhile.

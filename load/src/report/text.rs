@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Report;
+use crate::audit::Rule;
 
 /// A level that is kept as well as this is that which was asked for.
 const LEVEL_IS_KEPT: f64 = 0.02;
@@ -71,7 +72,11 @@ impl Report {
         if let Some(held) = self.held_by_server.filter(|&held| held != self.held) {
             let ours = self.held;
             lines.push(match self.unknown {
-                0 => format!("  WRONG: the server counts {held} held addresses"),
+                // Who is to blame is for the audit to say: it may have been somebody else.
+                0 if self.faults.contains_key(Rule::CountAgrees.name()) => {
+                    format!("  WRONG: the server counts {held} held addresses")
+                }
+                0 => format!("  the server counts {held} held addresses, its answers {ours}"),
                 unknown => format!(
                     "  the server counts {held} held addresses, its answers {ours}: requests of {unknown} owners may have \
                      taken effect or not"
@@ -89,7 +94,7 @@ impl Report {
         if self.duplicates > 0 {
             lines.push(format!("  WRONG: {} addresses were handed out twice", self.duplicates));
         } else if self.checked > 0 {
-            let listed = if self.is_faulty() { String::new() } else { self.listing() };
+            let listed = if self.is_faulty() || self.is_shared { String::new() } else { self.listing() };
             lines.push(format!("  no address was handed out twice ({} grants checked{listed})", self.checked));
         }
         if !self.not_audited.is_empty() {
@@ -108,5 +113,43 @@ impl Report {
             before => format!(", {before} of them of before the run"),
         };
         format!("; the server's listing agrees, {listed} reservations{before}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::driver::{Measured, Shape, Stop};
+
+    #[test]
+    fn a_count_is_called_wrong_only_where_the_audit_says_so() {
+        let shape = Shape {
+            servers: Vec::new(),
+            connections: 1,
+            depth: 1,
+            warmup: Duration::ZERO,
+            stop: Stop::Requests(1),
+            rate: None,
+            seed: 0,
+            patience: Duration::ZERO,
+        };
+        let report = Report {
+            held: 3,
+            held_by_server: Some(4),
+            listed: Some(4),
+            checked: 3,
+            ..Report::measured("fill", "", &shape, 1, &Measured::nothing())
+        };
+        let mut shared = report.clone();
+        shared.shared_with(Some("somebody else uses these networks".to_owned()));
+        let text = shared.text();
+        assert!(text.contains("NOT MADE") && !text.contains("WRONG") && !text.contains("agrees"), "{text}");
+        assert!(text.contains("the server counts 4 held addresses, its answers 3"), "{text}");
+        let faults = BTreeMap::from([(Rule::CountAgrees.name().to_owned(), 1)]);
+        let text = Report { faults, ..report }.text();
+        assert!(text.contains("WRONG: the server counts 4 held addresses"), "{text}");
     }
 }
