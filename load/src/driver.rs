@@ -175,7 +175,7 @@ impl<W: Workload> Run<'_, W> {
             let now = self.begun.elapsed();
             self.begin_measuring(now);
             if !events.is_empty() {
-                (self.last_answer, self.progress) = (now, now);
+                self.progress = now;
             }
             for event in events.drain(..) {
                 let data = event.data;
@@ -342,6 +342,8 @@ impl<W: Workload> Run<'_, W> {
             return self.unexpected(number, line);
         };
         let lane = answer.id / TURNS;
+        // Not the moment of the wake: that may be the one at which measuring began.
+        self.last_answer = now;
         self.outstanding -= 1;
         let counts = self.counts(from);
         let granted = self.workload.answer(lane, now, &answer, counts);

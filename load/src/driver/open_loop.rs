@@ -39,7 +39,8 @@ impl<W: Workload> Run<'_, W> {
             // A lane that has nothing more to ask is not asked again, and who arrived takes another.
             if self.send(lane, next, now) {
                 touched.push(lane / self.shape.depth);
-                self.arrived += 1;
+                // Who arrived before measuring and is sent in it is not measured.
+                self.arrived += u64::from(self.counts(next));
                 if let Some(arrivals) = &mut self.arrivals {
                     arrivals.advance();
                 }

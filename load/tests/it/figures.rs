@@ -163,3 +163,21 @@ fn a_server_that_falls_silent_has_a_report_and_its_silence_is_in_the_figures() {
     let empty = report["windows"].as_array().unwrap().iter().find(|window| window["answers"] == 0).unwrap();
     assert!(empty["p99_ms"].is_null(), "{report}");
 }
+
+#[test]
+fn as_many_are_measured_as_were_asked_for_after_a_warm_up() {
+    let server = Server::start();
+    let (code, report) = small("run fill --rate 2000 --requests 500 --warmup 0.3", &server);
+    assert_eq!((code, &report["answers"], &report["never_sent"]), (0, &json!(500), &json!(0)), "{report}");
+}
+
+#[test]
+fn a_measurement_that_ends_where_it_begins_has_a_rate() {
+    // The answer that the warm-up waits for last is the only one that is measured.
+    let server = Server::start();
+    let address = server.address.to_string();
+    let words = "run fill --requests 1 --warmup 0.2 --connections 1 --depth 1 --server";
+    let (code, report) = report(&[&words.split(' ').collect::<Vec<_>>()[..], &[&address]].concat());
+    assert_eq!((code, &report["answers"]), (0, &json!(1)), "{report}");
+    assert!(report["per_second"].as_f64().unwrap() > 0.0, "{report}");
+}
