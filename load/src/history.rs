@@ -129,6 +129,14 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
             arguments.events, arguments.networks
         )));
     }
+    if let Some(only) = &arguments.only {
+        let names = queries::names();
+        if !names.iter().any(|name| name.contains(only.as_str())) {
+            let text =
+                format!("--only {only}: nothing that is asked has this in its name; there are: {}", names.join("; "));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+    }
     let place = Place { directory, redis: arguments.redis.clone() };
     let mut is_wrong = false;
     match fill_and_ask(&place, arguments, &mut is_wrong) {

@@ -121,6 +121,12 @@ impl Places {
     }
 }
 
+/// The names of all that is asked, which are the same in each history.
+pub fn names() -> Vec<String> {
+    let nowhere = Places { middle: Default::default(), far: Default::default(), far_in_busy: Value::Null };
+    queries(&nowhere).into_iter().map(|query| query.name).collect()
+}
+
 /// All that is asked.
 pub fn queries(places: &Places) -> Vec<Query> {
     let (at, to) = (&places.middle.0, &places.middle.1);

@@ -37,6 +37,7 @@ fn impossible_input_is_refused_with_its_name() {
         ("run restart-storm --warmup 1 --start memory", "--warmup"),
         ("run fill --network-prefix a/b", "--network-prefix"),
         ("run churn --start memory --cidr 2001:db8::/64", "--cidr"),
+        ("history --events 1200 --networks 4 --only typo", "rare owner; rare scope"),
         ("goals --only store-memory --save /nowhere/at/all.json", "/nowhere/at"),
         ("goals --only full --full-pool 16", "--full-pool 16"),
     ] {
