@@ -24,7 +24,7 @@ use self::queries::{Places, Query, queries};
 use crate::control::Control;
 use crate::driver::{self, PATIENCE_DEFAULT, Shape, Stop};
 use crate::meter::Meter;
-use crate::report::Report as Filled;
+use crate::report::{Report as Filled, Telling};
 use crate::scenario::{Name, Settings};
 use crate::session;
 use crate::target::Server;
@@ -186,9 +186,11 @@ fn fill_and_ask(place: &Place, arguments: &HistoryArguments, is_wrong: &mut bool
         told_seconds: told.as_secs_f64(),
         rows,
     };
-    report.print(arguments.json)?;
     let slow = |row: &Row| arguments.at_most.is_some_and(|most| row.slowest_ms > most);
-    Ok(report.rows.iter().any(slow))
+    let (is_slow, mut telling) = (report.rows.iter().any(slow), Telling::default());
+    telling.note(report.print(arguments.json));
+    telling.end(*is_wrong || is_slow)?;
+    Ok(is_slow)
 }
 
 /// Where the register is.

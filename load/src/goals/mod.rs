@@ -73,9 +73,9 @@ pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
     let goals = chosen(goals(&size), &arguments.only)?;
     arguments.check_full_pool(&goals)?;
     if arguments.list {
-        let mut out = io::stdout().lock();
-        goals.iter().try_for_each(|goal| writeln!(out, "{}: {}", goal.name, goal.what))?;
-        return Ok(false);
+        let (mut out, mut telling) = (io::stdout().lock(), Telling::default());
+        telling.note(goals.iter().try_for_each(|goal| writeln!(out, "{}: {}", goal.name, goal.what)));
+        return telling.end(false).map(|()| false);
     }
     arguments.save.iter().try_for_each(|path| check_place(path))?;
     let measurements = measure(&goals, &size, arguments.turns.rounds);

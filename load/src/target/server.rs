@@ -94,8 +94,7 @@ impl Server {
     /// As of [`Server::start_with`].
     pub fn start_in(data: &Path, flags: &[&str], settings: &[(&str, &str)]) -> io::Result<Self> {
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let settings: Vec<(String, String)> =
-            settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let settings = super::settings(settings);
         let program = Program::default();
         let (child, address) = spawn(&program, data, &flags, &settings)?;
         Ok(Self { child, address, program, data: data.to_path_buf(), flags, settings, _own: None })

@@ -211,6 +211,18 @@ fn who_reads_no_further_does_not_end_a_run() {
 }
 
 #[test]
+fn who_reads_no_further_has_no_failure_of_what_was_told_at_the_end() {
+    for words in ["goals --list", "history --events 1200 --networks 4 --hold 2 --repeat 1 --only owner"] {
+        let mut command = load();
+        command.args(words.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words}: {}", said(&output));
+    }
+}
+
+#[test]
 fn an_echo_that_is_behind_its_arrivals_is_no_measurement() {
     // Nobody answers a thousand million requests a second, one at a time.
     let words = ["echo", "--connections", "1", "--depth", "1", "--seconds", "1", "--rate", "1000000000"];

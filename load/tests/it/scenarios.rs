@@ -145,6 +145,8 @@ fn a_long_history_is_asked_and_every_answer_is_right() {
         ["history", "--events", "4000", "--networks", "4", "--hold", "2", "--repeat", "1", "--only", "owner", "--json"];
     let output = load().args(words).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(!log.contains("INFO"), "its servers tell nothing of themselves: {log}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
     assert!(rows.len() > 3 && rows.iter().all(|row| row["wrong"].is_null()), "{report}");
