@@ -205,7 +205,7 @@ pub struct Deploy {
     pub wishes: Vec<DeployWish>,
     /// Addresses that a group deals to its instances here, in order.
     pub lists: Vec<StaticList>,
-    /// Every instance that the request names, here or elsewhere.
+    /// Every instance that the request names, here or elsewhere. Where zones are dealt: those to whom.
     pub listed: Arc<BTreeSet<Owner>>,
 }
 

@@ -14,7 +14,7 @@ use super::state::{
     Conflict, Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
 use super::types::{Claimant, Name, NetworkId, Owner, Place, Scope, Version, WallTime};
-use super::zones::ZoneTie;
+use super::zones::ZoneFacts;
 
 /// What `decide` returns where it does not refuse.
 #[derive(Debug, PartialEq, Eq)]
@@ -478,7 +478,7 @@ pub enum Outcome {
         more: bool,
     },
     /// What ties instances to zones.
-    ZoneTies(Vec<ZoneTie>),
+    ZoneTies(ZoneFacts),
     /// Why a commit would be refused, if it would be.
     Hindered(Option<String>),
 }

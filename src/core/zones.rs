@@ -5,9 +5,14 @@
 //! are alike are dealt in turn. So nobody moves because of who is listed beside him, or in which order; and who has to leave
 //! his address is not held in its zone by it.
 //!
+//! Where a group lists static addresses, those decide how many may live in a zone, if they lie unevenly over the zones: nobody is
+//! dealt a zone for which a list has none left ([`ListRoom`]), as long as there is another one for him.
+//!
 //! Before: `actors::coordinator`, which asks the networks. After: `network::deploy`, for which each instance has its zone.
 //!
 //! Review notes: are the same zones dealt again when the plan comes again, before its commit and behind it?
+
+mod room;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,6 +20,8 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
+pub use self::room::ListRoom;
+use self::room::Room;
 use super::types::Owner;
 
 /// The zones of a group, and to whom they are dealt.
@@ -48,14 +55,66 @@ pub struct ZoneTie {
     pub zones: Arc<[CompactString]>,
 }
 
+/// What a network, or several, say of the instances to whom zones are dealt.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneFacts {
+    /// What ties them to zones.
+    pub ties: Vec<ZoneTie>,
+    /// What the lists of their groups have for them.
+    pub lists: Vec<ListRoom>,
+}
+
+impl ZoneFacts {
+    /// With what another network says.
+    pub fn add(&mut self, other: Self) {
+        self.ties.extend(other.ties);
+        self.lists.extend(other.lists);
+    }
+}
+
+/// What is left of the lists, and who takes of which.
+struct Rooms<'a> {
+    all: Vec<Room<'a>>,
+    of_owner: HashMap<&'a Owner, Vec<usize>>,
+}
+
+impl<'a> Rooms<'a> {
+    fn of(groups: &'a [ZoneGroup], lists: &'a [ListRoom]) -> Self {
+        let mut dealt: HashMap<&Owner, &[CompactString]> = HashMap::new();
+        for group in groups {
+            for instance in &group.instances {
+                dealt.entry(instance).or_insert(&group.zones);
+            }
+        }
+        let all: Vec<Room<'_>> = lists.iter().map(|list| Room::of(list, &dealt)).collect();
+        let mut of_owner: HashMap<&Owner, Vec<usize>> = HashMap::new();
+        for (at, room) in all.iter().enumerate() {
+            room.takers().for_each(|owner| of_owner.entry(owner).or_default().push(at));
+        }
+        Self { all, of_owner }
+    }
+
+    fn are_left_for(&mut self, instance: &Owner, zone: &'a CompactString) -> bool {
+        let of_it = self.of_owner.get(instance).into_iter().flatten();
+        of_it.into_iter().all(|at| self.all[*at].is_left_for(zone))
+    }
+
+    fn take(&mut self, instance: &Owner, zone: &'a CompactString) {
+        for at in self.of_owner.get(instance).into_iter().flatten() {
+            self.all[*at].take(Some(zone));
+        }
+    }
+}
+
 /// Deals. Who is in several groups is dealt by the first.
 ///
-/// Cost: O(instances × zones of their group), and of each tie O(zones of its subnet).
-pub fn deal(groups: &[ZoneGroup], ties: &[ZoneTie]) -> BTreeMap<Owner, CompactString> {
+/// Cost: O(instances × zones of their group), and of each tie O(zones of its subnet); of a list what its [`Room`] looks at.
+pub fn deal(groups: &[ZoneGroup], facts: &ZoneFacts) -> BTreeMap<Owner, CompactString> {
     let mut of_owner: HashMap<&Owner, Vec<&ZoneTie>> = HashMap::new();
-    for tie in ties {
+    for tie in &facts.ties {
         of_owner.entry(&tie.owner).or_default().push(tie);
     }
+    let mut rooms = Rooms::of(groups, &facts.lists);
     let mut dealt = BTreeMap::new();
     for group in groups {
         // How many have which of the zones, by its place in the list.
@@ -73,28 +132,33 @@ pub fn deal(groups: &[ZoneGroup], ties: &[ZoneTie]) -> BTreeMap<Owner, CompactSt
             let fitting = fitting(&places, group.zones.len(), ties);
             let is_one = fitting.windows(2).all(|pair| group.zones[pair[0]] == group.zones[pair[1]]);
             if is_one {
-                take(group, instance, &fitting, &mut taken, &mut dealt)
+                take((group, instance), &fitting, &mut taken, &mut rooms, &mut dealt)
             } else {
                 rest.push((instance, fitting))
             }
         }
         for (instance, fitting) in rest {
-            take(group, instance, &fitting, &mut taken, &mut dealt);
+            take((group, instance), &fitting, &mut taken, &mut rooms, &mut dealt);
         }
     }
     dealt
 }
 
-/// Gives an instance the zone of these that the fewest have; of several the first.
-fn take(
-    group: &ZoneGroup,
-    instance: &Owner,
+/// Gives an instance the zone of these that the fewest have; of several the first. Where its lists have something left for any
+/// of them, it is one of those.
+fn take<'a>(
+    (group, instance): (&'a ZoneGroup, &Owner),
     fitting: &[usize],
     taken: &mut [u64],
+    rooms: &mut Rooms<'a>,
     dealt: &mut BTreeMap<Owner, CompactString>,
 ) {
-    if let Some(at) = fitting.iter().copied().min_by_key(|at| taken[*at]) {
+    let mut fewest_first = fitting.to_vec();
+    fewest_first.sort_by_key(|at| taken[*at]);
+    let roomy = fewest_first.iter().copied().find(|at| rooms.are_left_for(instance, &group.zones[*at]));
+    if let Some(at) = roomy.or(fewest_first.first().copied()) {
         taken[at] += 1;
+        rooms.take(instance, &group.zones[at]);
         dealt.insert(instance.clone(), group.zones[at].clone());
     }
 }
@@ -135,7 +199,11 @@ mod tests {
     }
 
     fn dealt(groups: &[ZoneGroup], ties: &[ZoneTie]) -> String {
-        let each = deal(groups, ties).into_iter().map(|(owner, zone)| format!("{owner}:{zone}"));
+        dealt_by(groups, ZoneFacts { ties: ties.to_vec(), lists: Vec::new() })
+    }
+
+    fn dealt_by(groups: &[ZoneGroup], facts: ZoneFacts) -> String {
+        let each = deal(groups, &facts).into_iter().map(|(owner, zone)| format!("{owner}:{zone}"));
         each.collect::<Vec<_>>().join(" ")
     }
 
@@ -158,5 +226,96 @@ mod tests {
         assert_eq!(dealt(&[group(zones, &["a"])], &ties), "a:z2");
         let ties = [tie("a", Promised, &["z1"]), tie("a", Held, &["z2"]), tie("b", Promised, &["z2"])];
         assert_eq!(dealt(&[group(zones, &["b", "a"])], &ties), "a:z2 b:z2");
+    }
+
+    fn zones(names: &[&str]) -> Arc<[CompactString]> {
+        names.iter().map(|zone| (*zone).into()).collect()
+    }
+
+    fn list(seekers: &[&str], subnets: &[(&[&str], u64)]) -> ListRoom {
+        let subnets = subnets.iter().map(|(names, count)| (zones(names), *count)).collect();
+        ListRoom { subnets, seekers: seekers.iter().map(|id| owner(id)).collect(), ..ListRoom::default() }
+    }
+
+    fn by_lists(groups: &[ZoneGroup], lists: Vec<ListRoom>) -> String {
+        dealt_by(groups, ZoneFacts { ties: Vec::new(), lists })
+    }
+
+    #[test]
+    fn where_static_addresses_lie_unevenly_over_zones_so_do_those_who_are_dealt_them() {
+        let (ids, both) = (&["a", "b", "c"][..], [group(&["z1", "z2"], &["a", "b", "c"])]);
+        let one_and_two: [(&[&str], u64); 2] = [(&["z1"], 1), (&["z2"], 2)];
+        assert_eq!(by_lists(&both, vec![list(ids, &one_and_two)]), "a:z1 b:z2 c:z2");
+        assert_eq!(by_lists(&both, vec![list(ids, &[(&["z2"], 3)])]), "a:z2 b:z2 c:z2");
+        // In turn, where there is enough for that.
+        assert_eq!(by_lists(&both, vec![list(ids, &[(&["z1"], 9), (&["z2"], 9)])]), "a:z1 b:z2 c:z1");
+        // What serves all is for who finds nothing else, whoever was dealt it first.
+        assert_eq!(by_lists(&both, vec![list(ids, &[(&[], 1), (&["z1", "z2"], 1), (&["z2"], 1)])]), "a:z1 b:z2 c:z1");
+        // Of several lists each has to have one.
+        let all = &["z1", "z2", "z3"];
+        let lists = vec![list(ids, &[(&["z1", "z2"], 2), (&["z3"], 2)]), list(ids, &[(&["z2"], 2), (&["z3"], 2)])];
+        assert_eq!(by_lists(&[group(all, ids)], lists), "a:z2 b:z3 c:z2");
+        // There is too little for all: it is refused where it is dealt, to whom it would have been in turn.
+        assert_eq!(by_lists(&both, vec![list(ids, &[(&["z1"], 1), (&["z3"], 2)])]), "a:z1 b:z2 c:z1");
+    }
+
+    #[test]
+    fn who_lives_in_a_zone_already_or_keeps_an_address_has_his_of_the_list_before_zones_are_dealt() {
+        let groups = [group(&["z1", "z2"], &["a", "b"])];
+        let placed = vec![Some("z1".into()), None];
+        let of = |subnets: &[(&[&str], u64)]| ListRoom { placed: placed.clone(), ..list(&["a", "b"], subnets) };
+        assert_eq!(by_lists(&groups, vec![of(&[(&["z1"], 1), (&["z2"], 2), (&[], 1)])]), "a:z2 b:z2");
+        let tied = [tie("a", TieReason::Held, &["z1"])];
+        let kept = ListRoom { keepers: vec![(owner("a"), zones(&["z1"]))], ..list(&["b"], &[(&["z1"], 1)]) };
+        assert_eq!(dealt_by(&groups, ZoneFacts { ties: tied.to_vec(), lists: vec![kept] }), "a:z1 b:z1");
+        // Who has to leave his leaves it to the others, and takes another.
+        let left =
+            ListRoom { keepers: vec![(owner("a"), zones(&["z3"]))], ..list(&["b"], &[(&["z1"], 1), (&["z2"], 1)]) };
+        assert_eq!(by_lists(&groups, vec![left]), "a:z1 b:z2");
+    }
+
+    /// Has each of them one, whichever zone he has? `free[kind]`: how many there are in subnets that serve the zones of that kind.
+    fn is_enough(zone_of: &[usize], kinds: &[Vec<usize>], free: &mut [u64]) -> bool {
+        let Some((zone, rest)) = zone_of.split_first() else { return true };
+        (0..kinds.len()).filter(|kind| kinds[*kind].is_empty() || kinds[*kind].contains(zone)).any(|kind| {
+            let is_free = free[kind] > 0;
+            if is_free {
+                free[kind] -= 1;
+                let done = is_enough(rest, kinds, free);
+                free[kind] += 1;
+                return done;
+            }
+            false
+        })
+    }
+
+    proptest::proptest! {
+        /// Compared with trying everything.
+        #[test]
+        fn zones_are_dealt_so_that_a_list_has_one_for_each_wherever_that_can_be(
+            count in 1..5_usize,
+            placed in proptest::collection::vec(0..3_usize, 0..3),
+            subnets in proptest::collection::vec((proptest::collection::btree_set(0..3_usize, 0..3), 0..3_u64), 1..4),
+        ) {
+            let name = |zone: &usize| format!("z{zone}");
+            let ids: Vec<String> = (0..count).map(|at| format!("i{at}")).collect();
+            let kinds: Vec<Vec<usize>> = subnets.iter().map(|(zones, _)| zones.iter().copied().collect()).collect();
+            let free: Vec<u64> = subnets.iter().map(|(_, count)| *count).collect();
+            let named = |zones: &Vec<usize>| zones.iter().map(|zone| name(zone).into()).collect();
+            let room = ListRoom {
+                subnets: kinds.iter().map(named).zip(free.iter().copied()).collect(),
+                placed: placed.iter().map(|zone| Some(name(zone).into())).collect(),
+                ..list(&ids.iter().map(String::as_str).collect::<Vec<_>>(), &[])
+            };
+            let groups = [group(&["z0", "z1"], &ids.iter().map(String::as_str).collect::<Vec<_>>())];
+            let dealt = deal(&groups, &ZoneFacts { ties: Vec::new(), lists: vec![room] });
+            let in_z1 = dealt.values().filter(|zone| *zone == "z1").count();
+            let all = |in_z1: usize| -> Vec<usize> {
+                let each = (0..count).map(|at| usize::from(at < in_z1));
+                placed.iter().copied().chain(each).collect()
+            };
+            let fits = |in_z1: usize| is_enough(&all(in_z1), &kinds, &mut free.clone());
+            proptest::prop_assert_eq!(fits(in_z1), (0..=count).any(fits), "{:?}", dealt);
+        }
     }
 }

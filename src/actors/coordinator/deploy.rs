@@ -36,11 +36,11 @@ use crate::actors::committer::UnitPart;
 use crate::actors::routes::Route;
 use crate::core::address::Address;
 use crate::core::command::Command;
-use crate::core::deployment::{Deploy, DeployWish, Deployed, Deployment, SlotState, Stage, StaticList};
+use crate::core::deployment::{Deploy, DeployWish, Deployed, Deployment, SlotState, Stage, StaticList, Wanted};
 use crate::core::outcome::{Outcome, View};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Owner, Scope, Slot, Version, WallTime};
-use crate::core::zones::{self, ZoneGroup};
+use crate::core::zones::{self, ZoneFacts, ZoneGroup};
 
 /// What a deployment wishes of one network, under one of its names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -267,20 +267,27 @@ impl Coordinator {
         wished: &mut AllWished,
         plan: (u64, Option<Stage>),
     ) -> Result<(), Box<Fault>> {
-        let dealt_to: HashSet<&Owner> = order.zones.iter().flat_map(|group| &group.instances).collect();
-        let mut ties = Vec::new();
+        let dealt_to: BTreeSet<Owner> = order.zones.iter().flat_map(|group| &group.instances).cloned().collect();
+        if dealt_to.is_empty() {
+            return Ok(());
+        }
+        let dealt_to = Arc::new(dealt_to);
+        let is_dealt = |wish: &DeployWish| dealt_to.contains(&wish.owner);
+        let mut facts = ZoneFacts::default();
         for network in &wished.networks {
-            let of_it = network.wishes.iter().filter(|wish| dealt_to.contains(&wish.owner)).cloned();
-            let wishes: Vec<_> = of_it.map(|wish| DeployWish { zone: None, ..wish }).collect();
-            if wishes.is_empty() {
+            if !network.wishes.iter().any(is_dealt) {
                 continue;
             }
-            let look = Command::ZoneTies(Box::new(network.ask(&order.name, plan, wishes, Arc::default())));
+            // The others take something of the same lists.
+            let of_it = network.wishes.iter().filter(|wish| is_dealt(wish) || matches!(wish.wanted, Wanted::Dealt(_)));
+            let zone = |wish: &DeployWish| wish.zone.clone().filter(|_| !is_dealt(wish));
+            let wishes = of_it.map(|wish| DeployWish { zone: zone(wish), ..wish.clone() }).collect();
+            let look = Command::ZoneTies(Box::new(network.ask(&order.name, plan, wishes, Arc::clone(&dealt_to))));
             if let (_, Outcome::ZoneTies(of_it)) = holds.decide(self, &network.route, look, self.transaction()).await? {
-                ties.extend(of_it);
+                facts.add(of_it);
             }
         }
-        let dealt = zones::deal(&order.zones, &ties);
+        let dealt = zones::deal(&order.zones, &facts);
         for wish in wished.networks.iter_mut().flat_map(|network| &mut network.wishes) {
             if let Some(zone) = dealt.get(&wish.owner) {
                 wish.zone = Some(zone.clone());

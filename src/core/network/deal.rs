@@ -22,7 +22,7 @@ use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::NetworkKind;
 use crate::core::types::{Scope, SlotKey};
-use crate::core::zones::{TieReason, ZoneTie};
+use crate::core::zones::{ListRoom, TieReason, ZoneFacts, ZoneTie};
 use crate::limits::DEAL_LOOKS_MAX;
 
 /// The list of a group, looked up and dealt from.
@@ -71,6 +71,21 @@ enum Zone {
     Unnamed,
     /// One that a subnet names, by its number.
     Named(usize),
+}
+
+/// The zones that subnets serve, as they are looked up: of each subnet one list.
+#[derive(Default)]
+struct Served(HashMap<usize, Arc<[CompactString]>>);
+
+impl Served {
+    fn by_subnet(&mut self, network: &Network, index: usize) -> Arc<[CompactString]> {
+        Arc::clone(self.0.entry(index).or_insert_with(|| Arc::from(network.subnets[index].zones.as_slice())))
+    }
+
+    /// By the subnet of an address.
+    fn by(&mut self, network: &Network, address: Address) -> Option<Arc<[CompactString]>> {
+        Some(self.by_subnet(network, network.layout.subnet_of(address)?))
+    }
 }
 
 impl<'a> Zones<'a> {
@@ -224,7 +239,11 @@ impl Network {
             Undealt::TooFew if of_group.ranges.iter().any(|range| self.drains_within(range)) => format!(
                 "has too few addresses of network `{name}`{zone} outside of subnets that drain; list one for each instance"
             ),
-            Undealt::TooFew => format!("has too few addresses of network `{name}`{zone}; list one for each instance"),
+            Undealt::TooFew if wish.zone.is_some() => format!(
+                "has too few addresses of network `{name}`{zone}; list one for each instance that lives there (one without a zone \
+                 of its own is placed by what is listed, unless what it keeps ties it to its zone: `fresh` lets go of that)"
+            ),
+            Undealt::TooFew => format!("has too few addresses of network `{name}`; list one for each instance"),
             Undealt::TooMany => format!(
                 "has addresses in too many zones and subnets of network `{name}` to deal them to so many; use fewer zones, or \
                  name an `address` for each instance"
@@ -299,16 +318,18 @@ impl Network {
         Some(address)
     }
 
-    /// What ties the instances of these wishes to zones: the address that each names, keeps, or will be dealt as a promise again,
-    /// by what its subnet serves. What has to be left ties nobody: it would only hold its instance in a zone in which there may
-    /// be no other.
-    pub(super) fn zone_ties(&self, ask: &Deploy) -> Decision {
+    /// What is said of instances to who deals zones to them (those that are `listed`): what ties them, and what their lists have
+    /// for them. They are tied by the address that each names, keeps, or will be dealt as a promise again, by what its subnet
+    /// serves. What has to be left ties nobody: it would only hold its instance in a zone in which there may be no other.
+    pub(super) fn zone_facts(&self, ask: &Deploy) -> Decision {
         let let_go = LetGo::of_scope(self, &ask.scope);
         let promised = self.promised_in(&ask.scope);
-        let lists: Vec<List<'_>> = ask.lists.iter().map(|list| List::new(&list.ranges)).collect();
+        let lists = ask.lists.iter().map(|list| (List::new(&list.ranges), ListRoom::default()));
+        let mut lists: Vec<(List<'_>, ListRoom)> = lists.collect();
         let mut ties = Vec::new();
-        let mut of_subnet: HashMap<usize, Arc<[CompactString]>> = HashMap::new();
+        let mut served = Served::default();
         for wish in &ask.wishes {
+            let is_placed = !ask.listed.contains(&wish.owner);
             let tie = match &wish.wanted {
                 Wanted::Static(address) => Some((TieReason::Named, *address)),
                 // A wish that cannot be is refused when it is decided.
@@ -316,22 +337,57 @@ impl Network {
                     let own = self.own_serving(ask, wish, wanted, &let_go).ok().flatten();
                     own.map(|(address, _)| (TieReason::Held, address))
                 }
-                Wanted::Dealt(list) => lists.get(*list).and_then(|list| {
+                Wanted::Dealt(list) => lists.get_mut(*list).and_then(|(list, room)| {
                     let held = self.kept_of(list, ask, wish, &let_go);
+                    match held {
+                        Some(address) => {
+                            list.given.insert(address);
+                            let keeper = served.by(self, address).filter(|_| !is_placed);
+                            room.keepers.extend(keeper.map(|zones| (wish.owner.clone(), zones)));
+                        }
+                        None if is_placed => room.placed.push(wish.zone.clone()),
+                        None => room.seekers.push(wish.owner.clone()),
+                    }
                     let dealt = |at: &Address| list.contains(*at) && !self.drains(*at);
                     let again = || promised.get(&holder_of(ask, wish)).copied().filter(dealt);
                     let held = held.map(|address| (TieReason::Held, address));
                     held.or_else(|| again().map(|address| (TieReason::Promised, address)))
                 }),
             };
-            let Some((reason, address)) = tie else { continue };
-            let Some(subnet) = self.layout.subnet_of(address) else { continue };
-            let zones = of_subnet.entry(subnet).or_insert_with(|| Arc::from(self.subnets[subnet].zones.as_slice()));
-            if !zones.is_empty() {
-                ties.push(ZoneTie { owner: wish.owner.clone(), reason, zones: Arc::clone(zones) });
+            let Some((reason, address)) = tie.filter(|_| !is_placed) else { continue };
+            if let Some(zones) = served.by(self, address).filter(|zones| !zones.is_empty()) {
+                ties.push(ZoneTie { owner: wish.owner.clone(), reason, zones });
             }
         }
-        read(Outcome::ZoneTies(ties))
+        let asked = lists.into_iter().filter(|(_, room)| !room.seekers.is_empty() || !room.keepers.is_empty());
+        let lists = asked.map(|(list, room)| ListRoom { subnets: self.left_of(&list, &mut served), ..room }).collect();
+        read(Outcome::ZoneTies(ZoneFacts { ties, lists }))
+    }
+
+    /// How many addresses of a list nobody keeps, by the zones that their subnets serve. Of what drains none is dealt, and what lies
+    /// in no subnet is refused when it is claimed.
+    ///
+    /// Cost: O((ranges + subnets) × log subnets), and O(log) of each that is kept.
+    fn left_of(&self, list: &List<'_>, served: &mut Served) -> Vec<(Arc<[CompactString]>, u64)> {
+        let mut left: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut subnets: Vec<(Range, usize)> =
+            self.subnets.iter().enumerate().map(|(index, subnet)| (subnet.cidr.range(), index)).collect();
+        subnets.sort_unstable_by_key(|(range, _)| range.first());
+        for range in &list.sorted {
+            let from = subnets.partition_point(|(subnet, _)| subnet.last() < range.first());
+            for (subnet, index) in subnets[from..].iter().take_while(|(subnet, _)| subnet.first() <= range.last()) {
+                let count = range.intersection(*subnet).map_or(0, Range::size);
+                let of_it = left.entry(*index).or_default();
+                *of_it = of_it.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+            }
+        }
+        for kept in &list.given {
+            if let Some(of_it) = self.layout.subnet_of(*kept).and_then(|index| left.get_mut(&index)) {
+                *of_it = of_it.saturating_sub(1);
+            }
+        }
+        let dealt = left.into_iter().filter(|(index, _)| !self.subnets[*index].draining);
+        dealt.map(|(index, count)| (served.by_subnet(self, index), count)).collect()
     }
 
     /// What is promised in a scope, and to whom.

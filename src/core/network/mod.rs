@@ -224,7 +224,7 @@ impl Network {
             Command::Expire => Ok(self.expire(context)),
             Command::Deploy(ask) => self.deploy(ask, context),
             Command::Settle(ask) => self.settle(ask, context),
-            Command::ZoneTies(ask) => Ok(self.zone_ties(ask)),
+            Command::ZoneTies(ask) => Ok(self.zone_facts(ask)),
             Command::Hindered(ask) => Ok(self.hindered(ask)),
         }
     }

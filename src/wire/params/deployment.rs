@@ -68,7 +68,7 @@ object! { strict
         name: Name,
         /// Its instances; zone and `fresh` come from where they are listed themselves.
         instances: InstanceIds,
-        /// Dealt in turn to instances that have no zone.
+        /// Dealt in turn to instances that have no zone, as far as each zone has an address in `static_ips` for them.
         zones?: Zones,
         /// What each of them wishes.
         networks: BoundedList<GroupNetwork, 0, { limits::ACQUIRE_IPS_MAX }>,

@@ -100,7 +100,7 @@ fn who_is_refused_a_static_address_is_refused_because_no_deal_has_one_for_each()
     // Who holds one keeps it, whatever that means to others.
     let refused = shop.client.call(
         "deployment.apply",
-        json!({"deployment": "shop", "groups": group(&["i1", "i0", "i2"], zones, Some(&["10.1.2.1", "10.1.0.1", "10.1.1.1"]))}),
+        json!({"deployment": "shop", "groups": group(&["i1", "i0", "i2"], &["z1"], Some(&["10.1.2.1", "10.1.0.1", "10.1.1.1"]))}),
     );
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(message.contains("instance `i2`") && message.contains("in zone `z1`"), "{message}");
@@ -196,7 +196,61 @@ fn who_lives_in_a_zone_that_no_subnet_serves_is_not_told_to_list_more_addresses(
     let said = refused(&["z7"], "10.1.0.10-10.1.0.20");
     assert!(said.contains("has no address of network `z` in zone `z7`: no subnet of it serves that zone"), "{said}");
     let said = refused(&["z1"], "10.1.1.10-10.1.1.20");
-    assert!(said.ends_with("too few addresses of network `z` in zone `z1`; list one for each instance"), "{said}");
+    let too_few = "too few addresses of network `z` in zone `z1`; list one for each instance that lives there";
+    assert!(said.contains(too_few) && said.ends_with("`fresh` lets go of that)"), "{said}");
+}
+
+/// As the director does it: the addresses say how many live in which zone, and who keeps his stays.
+#[test]
+fn static_addresses_that_lie_unevenly_over_zones_are_dealt_with_the_zones_that_they_serve() {
+    let server = TestServer::new();
+    let mut client = zoned(&server);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let (ids, zones) = (&["i0", "i1", "i2"][..], &["z1", "z2"][..]);
+    let one_and_two = &["10.1.0.1", "10.1.1.1", "10.1.1.2"][..];
+    let first = shop.groups(&group(ids, zones, Some(one_and_two)));
+    assert_eq!(told(&first), ["i0 new 10.1.0.1", "i1 new 10.1.1.1", "i2 new 10.1.1.2"]);
+    assert_eq!(shop.groups(&group(ids, zones, Some(one_and_two))), first, "before its commit, too");
+    shop.commit(&first);
+    let kept = ["i0 kept 10.1.0.1", "i1 kept 10.1.1.1", "i2 kept 10.1.1.2"];
+    let turned = shop.groups(&group(&["i2", "i1", "i0"], &["z2", "z1"], Some(one_and_two)));
+    assert_eq!(told(&turned), [kept[2], kept[1], kept[0]]);
+    // One goes, and who comes is where it was.
+    shop.commit(&turned);
+    let gone = shop.groups(&group(&["i0", "i1"], zones, Some(one_and_two)));
+    assert_eq!(shop.commit(&gone), ["10.1.1.2"]);
+    let next = shop.groups(&group(&["new", "i0", "i1"], zones, Some(one_and_two)));
+    assert_eq!(told(&next), ["new new 10.1.1.2", kept[0], kept[1]]);
+    shop.commit(&next);
+    // None at all is listed where they were.
+    let moved = shop.groups(&group(&["i0", "i1"], zones, Some(&["10.1.1.7", "10.1.1.8"])));
+    assert_eq!(told(&moved), ["i0 new 10.1.1.7", "i1 new 10.1.1.8"]);
+}
+
+/// Who lives in a zone by himself takes of the same list; and of two networks each has to have one.
+#[test]
+fn the_others_of_a_list_and_the_lists_of_other_networks_count_where_zones_are_dealt() {
+    let server = TestServer::new();
+    let mut client = zoned(&server);
+    let subnets = json!([{"cidr": "10.2.0.0/28", "zones": ["z1"]}, {"cidr": "10.2.1.0/28", "zones": ["z2"]}]);
+    client.ok("network.create", json!({"name": "y", "subnets": subnets}));
+    let placed = |list: &[&str]| {
+        let networks = json!([{"network": "z", "static_ips": list}]);
+        json!({
+            "deployment": "shop",
+            "instances": [{"id": "i0", "zone": "z2", "networks": []}],
+            "groups": [{"name": "g", "instances": ["i1", "i2", "i0"], "zones": ["z1", "z2"], "networks": networks}],
+        })
+    };
+    let applied = client.ok("deployment.plan", placed(&["10.1.0.1", "10.1.0.2", "10.1.1.1"]));
+    assert_eq!(told(&applied), ["i0 new 10.1.1.1", "i1 new 10.1.0.1", "i2 new 10.1.0.2"]);
+    let two = json!([
+        {"network": "z", "static_ips": ["10.1.0.1", "10.1.0.2", "10.1.1.1", "10.1.1.2"]},
+        {"network": "y", "static_ips": ["10.2.0.1", "10.2.1.1", "10.2.1.2", "10.2.1.3"]},
+    ]);
+    let of_two = json!([{"name": "g", "instances": ["a", "b", "c"], "zones": ["z1", "z2"], "networks": two}]);
+    let applied = client.ok("deployment.plan", json!({"deployment": "shop", "groups": of_two}));
+    assert_eq!(told(&applied), ["a new 10.1.0.1", "b new 10.1.1.1", "c new 10.1.1.2"]);
 }
 
 /// Of what drains it would only be refused.

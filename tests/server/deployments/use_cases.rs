@@ -319,7 +319,8 @@ fn groups_are_dealt_over_their_zones_and_get_static_addresses_of_the_subnet_that
     client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
     let networks = json!([{"network": "lan", "static_ips": ["10.0.0.10+2", "10.0.1.10+2"]}]);
     let group = json!({"name": "web", "instances": ["a", "b", "c", "d"], "zones": ["z1", "z2"], "networks": networks});
-    let instances = json!([{"id": "d", "zone": "z1", "networks": []}]);
+    let in_z1 = |id: &&str| json!({"id": id, "zone": "z1", "networks": []});
+    let instances: Vec<Value> = ["a", "c", "d"].iter().map(in_z1).collect();
     let ask = json!({"deployment": "shop", "instances": instances, "groups": [group]});
     let refused = client.call("deployment.apply", ask.clone());
     assert_eq!(
