@@ -1,7 +1,9 @@
 //! `limits.per_owner` and `limits.per_scope`: how many current reservations one owner, or one scope, may hold in a network.
 //!
 //! Counted is what will be held after the request, and what a deployment has promised to a slot that holds nothing yet
-//! (`holdings::promised`).
+//! (`holdings::promised`). What is obsolete does not count, as a deploy could not replace anything within a limit otherwise. So a
+//! revert that makes it current again is not bound by a limit that others have used meanwhile, like whoever held more before it
+//! was lowered: else a deploy that failed could not be taken back. Nobody is granted anything until it is kept again.
 
 use super::Network;
 use super::draft::Draft;

@@ -31,7 +31,8 @@ object! { open
 }
 
 object! { open
-    /// How many current reservations one owner or scope may hold in a network.
+    /// How many current reservations one owner or scope may hold in a network. What a deployment made obsolete does not count; a
+    /// revert makes it current again also past a limit.
     Limits {
         /// One owner.
         per_owner?: u64,

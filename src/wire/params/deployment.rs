@@ -112,7 +112,8 @@ params! { write
 }
 
 params! { write
-    /// Params of `deployment.revert`: lets go what the plan granted, and makes current again what it made obsolete.
+    /// Params of `deployment.revert`: lets go what the plan granted, and makes current again what it made obsolete, also where
+    /// others have used its place within `limits` meanwhile.
     DeploymentRevert {
         /// The deployment.
         deployment: Scope,

@@ -118,7 +118,8 @@ object! { strict
 }
 
 object! { strict
-    /// How many current reservations one owner or scope may hold in a network.
+    /// How many current reservations one owner or scope may hold in a network. What a deployment made obsolete does not count; a
+    /// revert makes it current again also past a limit.
     LimitsInput {
         /// One owner.
         per_owner?: Limit,

@@ -108,6 +108,34 @@ fn instances_that_swap_hold_no_more_than_before() {
     assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.20".into()], vec!["10.0.0.10".into()]));
 }
 
+/// What is obsolete does not count, as the protocol's page says, and what failed can be taken back all the same; that is told where
+/// limits are described.
+#[test]
+fn a_revert_gives_back_what_was_held_also_where_others_have_used_the_limit_meanwhile() {
+    let server = TestServer::new();
+    let mut client = limited(&server, json!({"per_owner": 1, "per_scope": 2}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["a", "b"]));
+    shop.commit(&first);
+    let without = shop.apply(&automatic(&["a"]));
+    shop.client.ok("ip.allocate", allocate("c", "0"));
+    assert_eq!(shop.client.kind("ip.allocate", allocate("d", "0")), "quota_exceeded");
+    shop.revert(&without);
+    assert_eq!(shop.held("b").0.len(), 1, "it is held again");
+    let refused = shop.client.call("ip.allocate", allocate("d", "0"))["error"].clone();
+    assert_eq!((&refused["data"]["kind"], &refused["data"]["count"]), (&json!("quota_exceeded"), &json!(4)));
+    shop.client.ok("ip.release", allocate("c", "0"));
+    assert_eq!(shop.client.kind("ip.allocate", allocate("d", "0")), "quota_exceeded", "two are held");
+    // An apply that wishes it again is bound: it can be wished for otherwise.
+    let without = shop.apply(&automatic(&["a"]));
+    shop.client.ok("ip.allocate", allocate("c", "0"));
+    let wishes = json!({"deployment": "shop", "instances": automatic(&["a", "b", "c"])});
+    assert_eq!(shop.client.kind("deployment.apply", wishes), "quota_exceeded");
+    shop.revert(&without);
+    let document = shop.client.ok("rpc.discover", json!({})).to_string();
+    assert!(document.contains("What a deployment made obsolete does not count; a revert makes it current again"));
+}
+
 #[test]
 fn a_limit_that_is_exceeded_tells_what_the_whole_request_would_hold() {
     let server = TestServer::new();
