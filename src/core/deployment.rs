@@ -13,6 +13,7 @@
 //! [`Planned`]: crate::core::state::Planned
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -22,7 +23,7 @@ use super::address::{Address, Range};
 use super::command::Wish;
 use super::outcome::View;
 use super::refusal::Refusal;
-use super::state::Obsolete;
+use super::state::Reservation;
 use super::types::{NetworkId, Owner, Scope, Slot, Version, WallTime};
 use crate::limits::{SETTLED_INSTANCES_MAX, WHOLE_ANSWER_BYTES_MAX};
 
@@ -62,7 +63,9 @@ pub struct Deployment {
     pub stage: Stage,
     /// Since when something granted, promised or made obsolete is not committed.
     pub uncommitted_since: Option<WallTime>,
-    /// Instances of that plan that were committed or reverted by themselves, in order of their numbers.
+    /// Instances of that plan that were committed or reverted by themselves, in order of their numbers. Behind a revert those that
+    /// were reverted are there only where it took back nothing of others, who keep what they had: a commit finds those as it
+    /// would leave them.
     pub settled: Vec<SettledInstance>,
     /// Rises by one with each change of the record.
     pub version: Version,
@@ -119,6 +122,12 @@ impl Deployment {
         );
         Err(Refusal::invalid("instances", problem))
     }
+}
+
+/// Since when a deployment has something uncommitted, where it had nothing until now: behind every plan of before, also where they
+/// follow within a millisecond, or the clock went back. `before`: the latest of those.
+pub fn uncommitted_from(before: Option<u64>, wall: WallTime) -> WallTime {
+    WallTime(before.map_or(0, |plan| plan.saturating_add(1)).max(wall.0))
 }
 
 /// An instance in [`SettledInstance`].
@@ -319,11 +328,16 @@ impl Settle {
         !self.reverted.is_empty() && self.reverted.contains(&number_of(owner))
     }
 
-    /// Was it made obsolete by an earlier plan that was neither committed nor reverted? No number of a plan is less than the time of
-    /// its apply; so those before the first that is not committed are less than that, unless they followed within a
-    /// millisecond.
-    pub fn waits_since_earlier(&self, obsolete: &Obsolete) -> bool {
-        obsolete.plan != self.plan && self.uncommitted_since.is_some_and(|since| obsolete.plan >= since.0)
+    /// Is this an earlier plan that was neither committed nor reverted? No number of a plan is less than the time of its apply, nor
+    /// than that since when it is the first that is not committed, and those before that one are less ([`uncommitted_from`]).
+    pub fn is_earlier_and_open(&self, plan: u64) -> bool {
+        plan != self.plan && self.uncommitted_since.is_some_and(|since| plan >= since.0)
+    }
+
+    /// Was it granted by an earlier plan that was neither committed nor reverted, nor committed for its instance by this one?
+    pub fn was_granted_earlier(&self, held: &Reservation) -> bool {
+        let by_it = |plan: NonZeroU64| self.is_earlier_and_open(plan.get());
+        held.granted_by.is_some_and(by_it) && !self.was_committed(&held.holder.owner)
     }
 }
 

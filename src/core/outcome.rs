@@ -459,8 +459,10 @@ pub enum Outcome {
         released: Vec<Address>,
         /// How much of the deployment still waits for a commit or revert of the plan.
         left: u64,
-        /// After a revert: is something obsolete still, that earlier plans left which did not end?
+        /// Behind what was reverted, all of it or some: is something obsolete still, or granted, by earlier plans that did not end?
         earlier: bool,
+        /// Where only some instances were meant: do others hold something, that were not reverted before?
+        others_keep: bool,
         /// Where only some instances were meant: those of them that held anything here, or that anything was promised to.
         instances: BTreeSet<Owner>,
     },

@@ -36,7 +36,9 @@ use crate::actors::committer::UnitPart;
 use crate::actors::routes::Route;
 use crate::core::address::Address;
 use crate::core::command::Command;
-use crate::core::deployment::{Deploy, DeployWish, Deployed, Deployment, SlotState, Stage, StaticList, Wanted};
+use crate::core::deployment::{
+    Deploy, DeployWish, Deployed, Deployment, SlotState, Stage, StaticList, Wanted, uncommitted_from,
+};
 use crate::core::outcome::{Outcome, View};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Owner, Scope, Slot, Version, WallTime};
@@ -408,8 +410,9 @@ fn place_of(fault: &Fault, network: &Wished) -> usize {
 fn recorded(before: Option<&Arc<Deployment>>, order: &DeployOrder, decided: &Decided, wall: WallTime) -> Deployment {
     let (plan, changed) = (decided.plan, decided.changed());
     let waiting = before.and_then(|record| record.uncommitted_since);
-    let uncommitted_since = waiting.or(decided.waits_for_commit().then_some(wall));
     let same = before.filter(|record| record.plan == plan);
+    let from = if same.is_some() { wall } else { uncommitted_from(before.map(|record| record.plan), wall) };
+    let uncommitted_since = waiting.or(decided.waits_for_commit().then_some(from));
     // What was reverted of it is wished again.
     let settled = same.map_or_else(Vec::new, |record| {
         record.settled.iter().filter(|settled| !(settled.reverted && changed)).copied().collect()

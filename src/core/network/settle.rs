@@ -30,11 +30,13 @@ impl Network {
     /// `in_use` for a promise in a deleted network; `conflict` where one cannot be kept, or must be.
     pub(super) fn settle(&self, ask: &Settle, context: Context) -> Result<Decision, Refusal> {
         let mut draft = Draft::new(self, context);
-        let mut instances = BTreeSet::new();
-        let all = self.concerned(ask, |owner| {
+        let (mut instances, mut others_keep) = (BTreeSet::new(), false);
+        let all = self.concerned(ask, |held| {
+            let owner = &held.holder.owner;
             if ask.names(owner) && !instances.contains(owner) {
                 instances.insert(owner.clone());
             }
+            others_keep |= held.obsolete.is_none() && !ask.names(owner) && !ask.was_reverted(owner);
         });
         let Settled { released, decided, earlier } =
             if ask.revert { revert(ask, &all, &mut draft)? } else { commit(ask, &all, &mut draft)? };
@@ -43,19 +45,19 @@ impl Network {
         let takers = all.iter().filter_map(|(_, held)| Some(&held.promise()?.owner));
         let missing = self.holdings.broken(&ask.scope).map(|(_, _, promise)| &promise.owner);
         instances.extend(takers.chain(missing).filter(|owner| ask.names(owner)).cloned());
-        Ok(self.and_vanish(draft, Outcome::Settled { released, left, earlier, instances }))
+        Ok(self.and_vanish(draft, Outcome::Settled { released, left, earlier, others_keep, instances }))
     }
 }
 
 impl Network {
-    /// What plans have to do with of a scope, ascending: nothing else is changed by the end of one. `meet` is told the owner of
+    /// What plans have to do with of a scope, ascending: nothing else is changed by the end of one. `meet` is told of
     /// everything that the scope holds.
     ///
     /// Cost: a look at all that the scope holds.
-    fn concerned(&self, ask: &Settle, mut meet: impl FnMut(&Owner)) -> Vec<Holding<'_>> {
-        let by_a_plan =
-            |held: &Reservation| held.planned.is_some() || held.obsolete.is_some() || granted_by(held, ask.plan);
-        let met = self.holdings.of_scope(&ask.scope).inspect(|(_, held)| meet(&held.holder.owner));
+    fn concerned(&self, ask: &Settle, mut meet: impl FnMut(&Reservation)) -> Vec<Holding<'_>> {
+        let granted = |held: &Reservation| granted_by(held, ask.plan) || ask.was_granted_earlier(held);
+        let by_a_plan = |held: &Reservation| held.planned.is_some() || held.obsolete.is_some() || granted(held);
+        let met = self.holdings.of_scope(&ask.scope).inspect(|(_, held)| meet(held));
         let mut all: Vec<Holding<'_>> = met.filter(|(_, held)| by_a_plan(held)).collect();
         all.sort_unstable_by_key(|(address, _)| *address);
         all
@@ -76,11 +78,9 @@ impl Network {
 fn left_open(network: &Network, ask: &Settle, all: &[Holding<'_>], decided: &BTreeSet<Address>) -> u64 {
     let open = |held: &Reservation| {
         let taken_back = held.planned.as_ref().and_then(|planned| planned.revived).map(|(plan, _)| plan);
-        // What a revert could not make current again is at its end.
-        let by_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
-        let is_left = by_it && ask.was_reverted(&held.holder.owner);
-        held.obsolete.is_some() && !is_left
-            || held.leaving().is_some()
+        // What a revert could not make current again is at its end; what it left as plans before had left it is none of this one.
+        let is_undecided = || held.obsolete.is_some() || held.leaving().is_some() || ask.was_granted_earlier(held);
+        !ask.was_reverted(&held.holder.owner) && is_undecided()
             || granted_by(held, ask.plan) && !ask.was_committed(&held.holder.owner)
             || taken_back == Some(ask.plan)
             || is_kept_by(held, ask.plan) && held.lease.is_some()
@@ -91,6 +91,12 @@ fn left_open(network: &Network, ask: &Settle, all: &[Holding<'_>], decided: &BTr
     // Who was promised what was declined holds nothing that could tell of it.
     let without = missing(network, ask).filter(|(_, owner)| !ask.covers(owner)).count();
     (open + without) as u64
+}
+
+/// Is anything about it left to be decided by earlier plans, that did not end?
+fn is_of_earlier(ask: &Settle, held: &Reservation) -> bool {
+    let obsolete = || held.obsolete.as_ref().is_some_and(|obsolete| ask.is_earlier_and_open(obsolete.plan));
+    obsolete() || held.leaving().is_some() || ask.was_granted_earlier(held)
 }
 
 fn granted_by(held: &Reservation, plan: u64) -> bool {
@@ -132,7 +138,7 @@ struct Settled {
     released: Vec<Address>,
     /// Of those that are not covered: what went all the same, or stays for good. Nobody need decide about it any more.
     decided: BTreeSet<Address>,
-    /// Something waits still for a commit that earlier plans left.
+    /// Something waits still for a commit that earlier plans left, or granted.
     earlier: bool,
 }
 
@@ -231,6 +237,10 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
                 // A revert of the others must not take it back.
                 planned.settled = after.granted_by.take().map(NonZeroU64::get);
             }
+            if ask.instances.is_some() && ask.was_granted_earlier(held) {
+                // By the next plan nobody knows any more that this instance was committed.
+                after.granted_by = None;
+            }
             if is_kept_by(held, ask.plan) {
                 // As one that is asked for again without a lease, an instance keeps its address for good.
                 after.lease = None;
@@ -243,7 +253,10 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
             draft.note(address, held, after);
         }
     }
-    Ok(Settled { released, decided: leaving.into_keys().collect(), earlier: false })
+    // Of those that were taken back by themselves a commit of all lets go of that, too.
+    let others = |held: &Reservation| ask.was_reverted(&held.holder.owner) && !ask.covers(&held.holder.owner);
+    let earlier = all.iter().any(|(_, held)| others(held) && is_of_earlier(ask, held));
+    Ok(Settled { released, decided: leaving.into_keys().collect(), earlier })
 }
 
 /// Did the plan grant it, or find it held with a lease that is to end with the commit? What came behind the apply is listed by no
@@ -462,12 +475,11 @@ fn revive(ask: &Settle, given: &BTreeSet<SlotKey>, staying: &mut [Staying<'_>], 
     }
 }
 
-/// Writes what changes of what stays. Whether something waits still for a commit that earlier plans left.
+/// Writes what changes of what stays. Whether something waits still for a commit that earlier plans left, or granted.
 fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'_>) -> bool {
     let mut earlier = false;
     for ((address, held), after) in staying {
-        let waits = after.obsolete.as_ref().is_some_and(|obsolete| ask.waits_since_earlier(obsolete));
-        earlier |= waits || after.leaving().is_some();
+        earlier |= is_of_earlier(ask, &after);
         match (held.obsolete.is_some(), after.obsolete.is_some()) {
             (true, false) => draft.restore(address, held, after),
             (false, true) => drop(draft.change(address, held, after, EventKind::Obsolete)),

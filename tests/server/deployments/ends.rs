@@ -83,6 +83,42 @@ fn after_a_revert_what_an_earlier_plan_left_is_uncommitted_still() {
     assert!(shop.get()["uncommitted_since"].is_null());
 }
 
+/// Its commit was not asked for, and nobody else's can be any more: the next one closes it.
+#[test]
+fn what_an_earlier_plan_granted_is_uncommitted_still_behind_a_revert_of_the_next_one() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    shop.apply(&named(&[("a", "10.0.0.10")]));
+    let since = shop.get()["uncommitted_since"].clone();
+    assert!(since.is_string());
+    let both = named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]);
+    let second = shop.apply(&both);
+    assert_eq!(shop.revert(&second), ["10.0.0.20"]);
+    assert_eq!(shop.get()["uncommitted_since"], since, "10.0.0.10 was neither committed nor reverted");
+    // So it is where the next one is ended for one after the other: it is not over while that is undecided.
+    let third = shop.apply(&both);
+    assert_eq!(shop.settle("deployment.revert", &third, Some(&["b"])), ["10.0.0.20"]);
+    assert_eq!(shop.get()["uncommitted_since"], since);
+    assert!(shop.settle("deployment.commit", &third, Some(&["a"])).is_empty());
+    assert!(shop.get()["uncommitted_since"].is_null());
+    // What was committed, of a plan or of one of its instances, is so for good, also if the clock stands.
+    let fourth = shop.apply(&both);
+    assert!(shop.get()["uncommitted_since"].is_string());
+    shop.revert(&fourth);
+    assert!(shop.get()["uncommitted_since"].is_null());
+    for committed in [Some(&["a", "b"][..]), None] {
+        let both = shop.apply(&both);
+        shop.settle("deployment.commit", &both, committed);
+        let three = named(&[("a", "10.0.0.10"), ("b", "10.0.0.20"), ("c", "10.0.0.30")]);
+        let third = shop.apply(&three);
+        assert_eq!(shop.revert(&third), ["10.0.0.30"]);
+        assert!(shop.get()["uncommitted_since"].is_null(), "{committed:?}");
+        let delete = json!({"network": "lan", "address": "10.0.0.20", "force": true});
+        shop.client.ok("ip.release", delete);
+    }
+}
+
 /// `a` at .10, `b` at .20, `c` at .30, committed; then each is to have the next one's.
 fn turning(shop: &mut Deployment<'_>) -> Value {
     let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20"), ("c", "10.0.0.30")]));

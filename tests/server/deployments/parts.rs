@@ -127,6 +127,51 @@ fn a_plan_of_which_some_was_committed_and_some_reverted_is_committed_whichever_c
     }
 }
 
+/// Some machines did not come up, and all the others have had theirs for long: whoever closes the deploy does not know that.
+#[test]
+fn a_commit_behind_a_revert_of_the_rest_finds_those_who_only_kept_theirs_as_it_would_leave_them() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.5")]));
+    shop.commit(&first);
+    let plan = shop.apply(&named(&[("a", "10.0.0.5"), ("b", "10.0.0.6"), ("c", "10.0.0.7")]));
+    assert_eq!(slots(&plan), [is("kept", "5"), is("new", "6"), is("new", "7")]);
+    assert_eq!(shop.settle("deployment.revert", &plan, Some(&["b", "c"])), ["10.0.0.6", "10.0.0.7"]);
+    assert!(!is_open(&mut shop), "nothing is left to be decided");
+    for (method, instances) in [
+        ("deployment.commit", None),
+        ("deployment.commit", Some(&["a"][..])),
+        ("deployment.revert", None),
+        ("deployment.commit", None),
+    ] {
+        assert!(shop.settle(method, &plan, instances).is_empty(), "{method} {instances:?}");
+    }
+    let (kind, message) = not_ended(&mut shop, "deployment.commit", &plan, Some(&["b"]));
+    assert!(kind == "conflict" && message.contains("it was reverted already"), "{message}");
+    let again = shop.apply(&named(&[("a", "10.0.0.5"), ("b", "10.0.0.6"), ("c", "10.0.0.7")]));
+    assert_ne!(again["plan"], plan["plan"]);
+    assert_eq!(slots(&again), [is("kept", "5"), is("new", "6"), is("new", "7")]);
+}
+
+#[test]
+fn a_plan_of_which_all_was_reverted_cannot_be_committed_in_however_many_parts_it_was() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let parts: [&[Option<&[&str]>]; 3] =
+        [&[Some(&["a"]), Some(&["b"])], &[Some(&["a"]), None], &[Some(&["a", "b"]), None]];
+    for parts in parts {
+        let mut shop = Deployment::of(&mut client, "shop");
+        let plan = shop.apply(&named(&[("a", "10.0.0.5"), ("b", "10.0.0.6")]));
+        for some in parts {
+            shop.settle("deployment.revert", &plan, *some);
+        }
+        let (kind, message) = not_ended(&mut shop, "deployment.commit", &plan, None);
+        assert!(kind == "conflict" && message.contains("was reverted; apply the wishes again"), "{message}");
+        shop.client.ok("deployment.delete", json!({"deployment": "shop"}));
+    }
+}
+
 #[test]
 fn a_plan_of_which_the_others_were_committed_is_not_over_while_what_it_took_back_can_be_reverted() {
     let server = TestServer::new();

@@ -61,8 +61,12 @@ impl PlanEnd<'_> {
         if record.stage == ended || self.instances.is_some_and(settled) {
             return Ok(true);
         }
+        // Of some everything was taken back, and the others kept what they had: there is nothing that a commit would let go. It
+        // closes a deploy of which the rest failed.
+        let took_back_some = record.settled.iter().any(|settled| settled.reverted);
         let problem = match record.stage {
             Stage::Open => return Ok(false),
+            Stage::Reverted if took_back_some => return Ok(true),
             Stage::Committed => {
                 format!("plan {plan} is committed, and cannot be reverted any more; apply what was wished before it")
             }
@@ -79,14 +83,15 @@ impl PlanEnd<'_> {
 
     /// How the plan has ended once it was ended for some instances, if nothing is left of it. The last of many such ends it as one
     /// for all would; where some were committed and some reverted, in whichever order, it is committed: then the commit that
-    /// closes a deploy finds it so.
+    /// closes a deploy finds it so. But where what was reverted is as an earlier plan left it, that did not end, that commit has
+    /// something to let go.
     fn stage_by_parts(&self, after: &Deployment, decided: &DecidedEnd) -> Option<Stage> {
         match self.stage() {
             _ if decided.left > 0 => None,
             // Ids that are not there take nothing back.
             Stage::Reverted if after.settled.is_empty() => None,
-            Stage::Reverted if after.settled.iter().any(|settled| !settled.reverted) => Some(Stage::Committed),
-            stage => Some(stage),
+            Stage::Reverted if after.settled.iter().all(|settled| settled.reverted) => Some(Stage::Reverted),
+            Stage::Open | Stage::Committed | Stage::Reverted => (!decided.earlier).then_some(Stage::Committed),
         }
     }
 
@@ -100,6 +105,10 @@ impl PlanEnd<'_> {
         let ends = if self.instances.is_none() { Some(self.stage()) } else { self.stage_by_parts(&after, decided) };
         if let Some(stage) = ends {
             after.stage = stage;
+            if stage == Stage::Reverted && !(self.instances.is_some() && decided.others_keep) {
+                // All of it was reverted, in however many parts.
+                after.settled.retain(|settled| !settled.reverted);
+            }
             // What an earlier plan left, which was never committed, waits for its commit still.
             after.uncommitted_since = after.uncommitted_since.filter(|_| decided.earlier);
         }
@@ -119,8 +128,10 @@ struct DecidedEnd {
     instances: BTreeSet<Owner>,
     /// Reservations about which something is still to be decided.
     left: u64,
-    /// Something waits for a commit that earlier plans left.
+    /// Something waits for a commit that earlier plans left, or granted.
     earlier: bool,
+    /// Others than those that are meant, and were reverted before, hold something.
+    others_keep: bool,
 }
 
 impl Coordinator {
@@ -180,11 +191,12 @@ impl Coordinator {
             let decision = holds.decide(self, route, command, transaction).await;
             let (part, outcome) = decision.inspect_err(|fault| self.note_answer(route, fault))?;
             decided.parts.push(part);
-            if let Outcome::Settled { released, left, earlier, instances } = outcome {
+            if let Outcome::Settled { released, left, earlier, others_keep, instances } = outcome {
                 decided.instances.extend(instances);
                 decided.let_go.extend(released.into_iter().map(|address| (network.clone(), address)));
                 decided.left += left;
                 decided.earlier |= earlier;
+                decided.others_keep |= others_keep;
             }
         }
         Ok(decided)

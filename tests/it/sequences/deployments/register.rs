@@ -80,6 +80,12 @@ pub struct Latest {
     pub since: u64,
 }
 
+impl Latest {
+    fn uncommitted_since(&self) -> u64 {
+        if self.uncommitted { self.since } else { u64::MAX }
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Register {
     pub held: BTreeMap<Place, Held>,
@@ -294,6 +300,10 @@ impl Register {
         if latest.stage == ended || some.is_some_and(is_repeat) {
             return Ok(Vec::new());
         }
+        if latest.stage == Stage::Reverted && latest.settled.values().any(|reverted| *reverted) {
+            // Of some all was taken back, and the others kept what they had: a commit finds nothing to let go.
+            return Ok(Vec::new());
+        }
         if latest.stage != Stage::Open {
             return Err("conflict");
         }
@@ -302,7 +312,7 @@ impl Register {
         let spared: BTreeSet<usize> = (0..INSTANCES).filter(committed).collect();
         let taken_back: BTreeSet<usize> = (0..INSTANCES).filter(|one| latest.settled.get(one) == Some(&true)).collect();
         // What an earlier plan left that did not end; its number tells whether it is from before.
-        let since = latest.since;
+        let since = latest.uncommitted_since();
         let earlier = |obsolete: Option<u64>| obsolete.is_some_and(|by| by != plan && by >= since);
         let in_all = |instance: &usize| !(revert && spared.contains(instance));
         let covered = |instance: usize| some.map_or_else(|| in_all(&instance), |some| some.contains(&instance));
@@ -312,6 +322,8 @@ impl Register {
             return Err("conflict");
         }
         let before = self.held.clone();
+        let others = |one: &usize| some.is_some_and(|some| !some.contains(one)) && !taken_back.contains(one);
+        let others_keep = before.values().any(|held| held.obsolete.is_none() && others(&held.instance));
         let mut left = 0;
         for network in 0..NETWORKS {
             if revert {
@@ -325,12 +337,23 @@ impl Register {
             // Who was committed before waits no more: what he was promised came, or will not come.
             let ended = now.is_none_or(|now| spared.contains(&held.instance) && now.leaving.is_none());
             let granted = held.granted == Some(plan) && !spared.contains(&held.instance);
-            let is_left = held.obsolete == Some(plan) && taken_back.contains(&held.instance);
-            let waits = held.obsolete.is_some() && !is_left || held.leaving.is_some() && !ended || granted;
+            let is_reverted = taken_back.contains(&held.instance);
+            let waits = !is_reverted && (held.obsolete.is_some() || held.leaving.is_some() && !ended) || granted;
             let revived = held.revived.is_some_and(|(by, _)| by == plan);
-            left += usize::from(waits || revived);
+            let granted_earlier = earlier(held.granted) && !spared.contains(&held.instance) && !is_reverted;
+            left += usize::from(waits || revived || granted_earlier);
         }
-        let waits = self.held.values().any(|held| earlier(held.obsolete) || held.leaving.is_some());
+        let of_earlier = |held: &Held| {
+            let granted = earlier(held.granted) && !spared.contains(&held.instance);
+            earlier(held.obsolete) || held.leaving.is_some() || granted
+        };
+        // What was reverted is as an earlier plan left it: a commit of all lets go of that, too.
+        let reverted_to = |held: &Held| taken_back.contains(&held.instance) && !covered(held.instance);
+        let waits = if revert {
+            self.held.values().any(of_earlier)
+        } else {
+            before.values().any(|held| reverted_to(held) && of_earlier(held))
+        };
         let latest = self.latest.as_mut().ok_or("not_found")?;
         latest.settled.extend(meant.into_iter().map(|one| (one, revert)));
         // Ended in parts it is committed where any of it was, in whichever order; nobody at all takes nothing back.
@@ -338,13 +361,16 @@ impl Register {
         let stage = match (some, left) {
             (None, _) => Some(ended),
             (Some(_), 0) if revert && latest.settled.is_empty() => None,
-            (Some(_), 0) if revert && any_committed => Some(Stage::Committed),
-            (Some(_), 0) => Some(ended),
+            (Some(_), 0) if revert && !any_committed => Some(ended),
+            (Some(_), 0) => (!waits).then_some(Stage::Committed),
             (Some(_), _) => None,
         };
         if let Some(stage) = stage {
             latest.stage = stage;
             latest.uncommitted &= revert && waits;
+            if stage == Stage::Reverted && !(some.is_some() && others_keep) {
+                latest.settled.retain(|_, reverted| !*reverted);
+            }
         }
         Ok(before.into_keys().filter(|place| !self.held.contains_key(place)).collect())
     }
@@ -357,6 +383,7 @@ impl Register {
         (covered, spared): (&dyn Fn(usize) -> bool, &BTreeSet<usize>),
         partial: bool,
     ) -> usize {
+        let since = self.latest.as_ref().map_or(u64::MAX, Latest::uncommitted_since);
         let was: BTreeMap<u8, Held> = self.within(network).map(|(last, held)| (last, held.clone())).collect();
         let stranded = self.stranded(network);
         let mut leaves: BTreeSet<u8> = was
@@ -388,6 +415,9 @@ impl Register {
                 now.revived = None;
                 if partial && held.granted == Some(plan) {
                     (now.granted, now.settled) = (None, Some(plan));
+                }
+                if partial && held.granted.is_some_and(|by| by != plan && by >= since) {
+                    now.granted = None;
                 }
             }
         }
