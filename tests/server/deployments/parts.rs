@@ -188,6 +188,34 @@ fn a_plan_of_which_the_others_were_committed_is_not_over_while_what_it_took_back
     assert_eq!(shop.held("a"), (vec![], vec!["10.0.0.5".into()]), "as the plan before left it");
 }
 
+/// A commit of all lets go of that, too: it has something to do whoever was last.
+#[test]
+fn a_plan_of_which_some_was_reverted_to_what_an_earlier_one_left_is_not_over_before_a_commit_of_all() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let (commit, revert) = ("deployment.commit", "deployment.revert");
+    let orders: [&[(&str, &[&str])]; 3] = [
+        &[(revert, &["a", "b"]), (commit, &["c"])],
+        &[(commit, &["c"]), (revert, &["a", "b"])],
+        &[(commit, &["c"]), (revert, &["a"]), (revert, &["b"])],
+    ];
+    for ends in orders {
+        let mut shop = Deployment::of(&mut client, "shop");
+        let first = shop.apply(&named(&[("a", "10.0.0.5"), ("b", "10.0.0.6")]));
+        shop.commit(&first);
+        shop.apply(&named(&[("a", "10.0.0.15"), ("b", "10.0.0.16")]));
+        let next = shop.apply(&named(&[("a", "10.0.0.25"), ("b", "10.0.0.26"), ("c", "10.0.0.27")]));
+        for (method, instances) in ends {
+            shop.settle(method, &next, Some(instances));
+        }
+        assert!(is_open(&mut shop), "{ends:?}");
+        assert_eq!(shop.commit(&next), ["10.0.0.5", "10.0.0.6"], "{ends:?}");
+        assert!(!is_open(&mut shop));
+        assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.15".into()], vec!["10.0.0.16".into()]));
+        shop.client.ok("deployment.delete", json!({"deployment": "shop"}));
+    }
+}
+
 /// Two swap, and what one of them was to get is declined: that is the address that is told, and a revert goes.
 #[test]
 fn who_is_told_that_a_promise_cannot_come_is_told_which_address_was_declined() {
