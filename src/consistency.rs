@@ -367,9 +367,13 @@
 //! **What is served is what a start would load.** *A byte of a file changes, somebody deletes a record in Redis, memory goes
 //! wrong in some way that nobody thought of: all is well until the next start, which gives away what is held.* So the owner reads
 //! the register again every so often, beside its commits, and compares. What was decided since it was read is in the log behind that,
-//! and counts for nothing; what differs twice stops that network, and no other, and nobody mends it but an operator. What cannot be
-//! read is told while memory has it. [`actors::self_check`](crate::actors::self_check); shown by
+//! and counts for nothing; what differs twice stops that network, and no other, and nobody mends it but an operator. What it has in
+//! memory is gone with the next start, which goes by the store: until then it is answered to whoever reads it, and an export has it.
+//! What cannot be read is told while memory has it. [`actors::self_check`](crate::actors::self_check); shown by
 //! `a_network_that_has_what_the_store_has_not_is_stopped_and_the_others_go_on`, `a_network_that_differed_once_is_not_stopped`,
 //! `what_is_decided_while_it_is_compared_differs_from_nothing`,
+//! `what_only_reads_is_answered_from_memory_by_a_network_that_is_not_what_is_stored`,
+//! `a_network_that_is_not_what_is_stored_changes_nothing_not_even_in_part`,
+//! `what_the_page_says_of_a_network_that_differs_brings_back_what_the_store_lacks`,
 //! `history_and_state_that_rot_while_they_are_served_are_found_by_whoever_reads_them_again`; over a real Redis, with its alerts, by
 //! `alerts_fire_by_their_causes_and_stop_when_the_runbook_was_followed`. *Otherwise:* records of deployments are not compared.

@@ -49,6 +49,7 @@ pub mod routes;
 pub mod self_check;
 pub mod service;
 pub mod standby;
+mod stops;
 pub mod sweeps;
 pub mod timers;
 mod trend;
@@ -60,6 +61,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+pub use self::stops::StopReason;
 use crate::core::address::Address;
 use crate::core::command::Command;
 use crate::core::outcome::Outcome;
@@ -149,10 +151,14 @@ pub enum Fault {
         /// When to come again.
         retry_after_ms: u64,
     },
-    /// The network crashed too often.
+    /// The network is stopped.
     Stopped {
-        /// The sentence.
-        problem: String,
+        /// Its name.
+        network: Name,
+        /// What stopped it.
+        why: StopReason,
+        /// Where a list of networks goes on behind it.
+        next: Option<Box<coordinator::ListPlace>>,
     },
     /// The history that a cursor names is not there.
     CursorLost {
@@ -181,8 +187,8 @@ impl Fault {
             Fault::Refused(refusal) => refusal.to_string(),
             Fault::Overloaded { problem, .. }
             | Fault::Unavailable { problem, .. }
-            | Fault::CursorLost { problem, .. }
-            | Fault::Stopped { problem } => problem.clone(),
+            | Fault::CursorLost { problem, .. } => problem.clone(),
+            Fault::Stopped { network, why, .. } => why.problem(network),
             Fault::StoreAway { problem } => {
                 format!("no node owns the register, as {problem}")
             }

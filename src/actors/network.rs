@@ -9,6 +9,7 @@
 //!   │  ▲  └──▶ Turn: the turn of a waiter over several networks, see `holding`
 //!   │  └──────Loaded────── Loading ◀── its incarnation was given up (commit in doubt), or a panic
 //!   └──3 panics in a minute, or it is not what is stored──▶ Stopped ◀──what is stored does not load── Loading
+//!                       that one answers what only reads, from memory
 //!
 //! Serving ──network is no more──▶ Gone
 //! ```
@@ -73,7 +74,7 @@ pub use self::messages::{
 use self::pace::TURN_REQUESTS_MAX;
 use self::queue::WaitQueue;
 pub use self::recall::Recall;
-use self::staging::{Staging, StopReason, loading, stopped};
+use self::staging::{Staging, loading};
 use self::sweeping::Misses;
 use self::waiting::Asker;
 use super::clock::{Draws, Moment};
@@ -84,7 +85,7 @@ use super::published::Published;
 use super::routes::{Lane, NOTHING_ENDS};
 use super::service::Shared;
 use super::waits::Arrival;
-use super::{Applied, Fault, NotReadyReason};
+use super::{Applied, Fault, NotReadyReason, StopReason};
 use crate::core::command;
 use crate::core::network::{Network, WayBack};
 use crate::core::state::Step;
@@ -252,7 +253,7 @@ impl NetworkActor {
 
     /// What is answered once it was stopped. It is called as its users call it.
     fn fault_of_stop(&self, why: StopReason) -> Fault {
-        stopped(&self.network.config().name, why)
+        Fault::Stopped { network: self.network.config().name.clone(), why, next: None }
     }
 
     fn moment(&mut self) -> command::Context {
@@ -264,6 +265,15 @@ impl NetworkActor {
             entropy: self.draws.draw(),
             mac_elsewhere: None,
             generations: Generation::default(),
+        }
+    }
+
+    /// Are requests looked at, one after the other? Of a network that is stopped only those that read.
+    fn looks_at_requests(&self) -> bool {
+        match self.phase {
+            Phase::Serving => true,
+            Phase::Stopped(why) => why.shows_memory(),
+            Phase::Held { .. } | Phase::Turn { .. } | Phase::Loading { .. } | Phase::Gone => false,
         }
     }
 
@@ -279,7 +289,10 @@ impl NetworkActor {
             Phase::Loading { .. } => self.reload(ctx),
             Phase::Stopped(why) => {
                 let fault = self.fault_of_stop(why);
+                // What is asked of a memory that is shown is looked at one by one.
+                let kept = if why.shows_memory() { self.take_deferred_work() } else { VecDeque::new() };
                 self.refuse_deferred(&fault);
+                self.deferred = kept;
                 self.refuse_waiters(&fault);
             }
             Phase::Gone => self.refuse_waiters_as_gone(),
@@ -314,7 +327,7 @@ impl NetworkActor {
     /// same breath. What came meanwhile is deferred first, so that whoever holds other networks goes before it.
     fn rest(&mut self, ctx: &mut Context<Self>) {
         ctx.wait(tokio::task::yield_now().into_actor(self));
-        if matches!(self.phase, Phase::Serving) && !self.behind {
+        if self.looks_at_requests() && !self.behind {
             self.behind = true;
             ctx.notify(ServeWaiters);
         }
@@ -337,7 +350,7 @@ impl NetworkActor {
     /// Asks the committer for the network as the store has it, behind everything of it that is under way.
     fn reload(&mut self, ctx: &mut Context<Self>) {
         self.phase = Phase::Loading { since: tokio::time::Instant::now(), behind: Vec::new() };
-        self.published.note_stopped(false);
+        self.published.note_stopped(None);
         self.hold_deferred_in_loading();
         self.published.reloads.fetch_add(1, Ordering::Relaxed);
         self.shared.metrics.restarts.inc();
@@ -381,14 +394,14 @@ impl Handler<Work> for NetworkActor {
             hook(&first.command);
         }
         match self.phase {
-            Phase::Serving if self.deferred.is_empty() && !self.behind => {
+            _ if self.looks_at_requests() && self.deferred.is_empty() && !self.behind => {
                 self.work(work, ctx);
                 self.let_others_on(ctx);
             }
-            Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } | Phase::Loading { .. } => {
+            Phase::Stopped(why) if !why.shows_memory() => refuse(work, &self.fault_of_stop(why)),
+            Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } | Phase::Loading { .. } | Phase::Stopped(_) => {
                 self.deferred.push_back(Deferred::Work(work));
             }
-            Phase::Stopped(why) => refuse(work, &self.fault_of_stop(why)),
             Phase::Gone => self.refuse_as_gone(work, ctx),
         }
     }
@@ -504,7 +517,7 @@ impl NetworkActor {
             Err(problem) => {
                 tracing::error!(network = %self.id(), name = %self.network.config().name, problem, "what the store has of it cannot be loaded");
                 self.phase = Phase::Stopped(StopReason::Unloadable);
-                self.published.note_stopped(true);
+                self.published.note_stopped(Some(StopReason::Unloadable));
             }
         }
         self.go_on(ctx);

@@ -1,14 +1,14 @@
 //! What a network's actor tells the world without being asked: whoever wants it reads it here, and sends no message.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use arc_swap::ArcSwapOption;
 
-use super::Fault;
 use super::trend::Trend;
 use super::waits::{self, Arrival};
+use super::{Fault, StopReason};
 use crate::core::address::Family;
 use crate::core::network::Network;
 use crate::core::outcome::{Counts, Grantable, PoolUsage};
@@ -186,7 +186,8 @@ pub struct Published {
     waiting: AtomicUsize,
     /// 0: nobody waits.
     waiting_began_ms: AtomicU64,
-    stopped: AtomicBool,
+    /// 0: it is not; else which of all reasons.
+    stopped: AtomicU8,
     scopes: RwLock<HashSet<Scope>>,
 }
 
@@ -234,13 +235,15 @@ impl Published {
     }
 
     /// It is stopped, or is not any more.
-    pub(super) fn note_stopped(&self, is_stopped: bool) {
-        self.stopped.store(is_stopped, Ordering::Relaxed);
+    pub(super) fn note_stopped(&self, why: Option<StopReason>) {
+        let at = why.and_then(|why| StopReason::ALL.iter().position(|of| *of == why));
+        self.stopped.store(at.map_or(0, |at| at as u8 + 1), Ordering::Relaxed);
     }
 
-    /// Is it stopped, and answers nothing but that?
-    pub fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+    /// Why it is stopped, if it is.
+    pub fn stopped(&self) -> Option<StopReason> {
+        let at = usize::from(self.stopped.load(Ordering::Relaxed)).checked_sub(1)?;
+        StopReason::ALL.get(at).copied()
     }
 
     /// Something of this scope is granted.

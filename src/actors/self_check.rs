@@ -11,7 +11,8 @@
 //! ```
 //!
 //! What is odd twice, over two readings, is so: the network is stopped, the others go on, and the log says where and what. Nothing
-//! is mended by itself: nobody knows which of both is right.
+//! is mended by itself: nobody knows which of both is right. What only reads is answered from memory still (`network::working`): it is
+//! gone with the next start, and who decides must have seen it.
 //!
 //! A thread of its own with a low priority. A shard takes its memory twice while it is looked at. Where more is decided than can
 //! be told apart, a network is left for the next time.

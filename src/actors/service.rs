@@ -7,6 +7,7 @@ mod quiet;
 mod recall;
 mod starting;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -36,13 +37,13 @@ use super::routes::{Lane, Permits, Route, Routes};
 use super::sweeps::Sweeps;
 use super::timers::Timers;
 use super::waits::Waits;
-use super::{Fatal, Outlet, Reply, shard_of};
+use super::{Fatal, Outlet, Reply, StopReason, shard_of};
 use crate::core::catalog::Intent;
 use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::core::types::{NetworkId, ShardTime};
+use crate::core::types::{Name, NetworkId, ShardTime};
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
 use crate::store::{Epoch, ShardId, Store, StoreHealth, StoreInfo};
@@ -205,6 +206,12 @@ impl Shared {
                 None => "the store failed".into(),
             }),
         }
+    }
+
+    /// Networks that are stopped while the others go on, by name.
+    pub fn stopped(&self) -> BTreeMap<Name, StopReason> {
+        let named = |route: Arc<Route>| Some((route.name.clone()?, route.published.stopped()?));
+        self.routes.all().into_iter().filter_map(named).collect()
     }
 
     /// Whether its store is reached and works, though it may take no grants: no other node would do better then.

@@ -22,6 +22,8 @@ use crate::serve::from_cli::{self, Check, CheckState, now_ms};
 
 /// How the state of a shard begins of which nothing is granted.
 const GRANTS_NOTHING: &str = "nothing is granted";
+/// What it has of networks that are stopped (`server::cluster`).
+const STOPS: &str = "; stopped: ";
 
 /// How wide a line is where there is no terminal.
 const WIDTH: usize = 100;
@@ -228,8 +230,17 @@ fn shards(result: &Value) -> Option<Check> {
     // None where another node owns it, or nobody but this server could.
     let shards = result.get("shards").and_then(Value::as_array).filter(|shards| !shards.is_empty())?;
     let states = shards.iter().filter_map(|shard| shard.get("state")?.as_str());
+    let is_stopped = |state: &&str| state.contains(STOPS);
     Some(match states.clone().find(|state| state.starts_with(GRANTS_NOTHING)) {
         Some(state) => Check::wrong("shards", state, "it goes on by itself when that is over"),
+        None if states.clone().any(|state| is_stopped(&state)) => {
+            let seen: Vec<&str> = states.filter(is_stopped).collect();
+            Check::wrong(
+                "shards",
+                seen.join("; "),
+                "no restart and no drain before `curl http://HOST:PORT/readyz` was read: it says what is lost by it",
+            )
+        }
         None => Check::ok("shards", format!("{} served", counted(shards.len() as u64, "shard"))),
     })
 }
@@ -241,7 +252,13 @@ const CONFLICTS_HINT: &str = "`allod cluster conflicts` lists both claims; of ea
                               ADDRESS --reason TICKET`";
 
 async fn conflicts(session: &mut Session) -> Option<Check> {
-    let result = session.try_call("cluster.conflicts", Map::new()).await.ok()?;
+    let result = match session.try_call("cluster.conflicts", Map::new()).await {
+        Ok(result) => result,
+        Err(error) => {
+            let hint = "`allod cluster conflicts NETWORK` tells those of one network; its log says what is wrong with the other";
+            return Some(Check::warning("conflicts", format!("they cannot be told: {error}"), hint));
+        }
+    };
     let count = result.get("conflicts").and_then(Value::as_array)?.len() as u64;
     Some(if count > 0 {
         let seen =

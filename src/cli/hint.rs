@@ -99,15 +99,28 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             let to = text(data, "address").map_or("HOST:PORT".to_owned(), shell);
             format!("ask the node that serves it: `--server {to}`")
         }
-        ErrorKind::NetworkStopped => {
-            "start the server again (`allod serve`): that loads the network again; its log says why".to_owned()
-        }
+        ErrorKind::NetworkStopped => network_stopped(text(data, "reason")).to_owned(),
         ErrorKind::RateLimited => format!("{}; `allod server info` shows the server's limits", retry_after(data)),
         // No server of this version refuses for these.
         ErrorKind::Unauthenticated | ErrorKind::PermissionDenied => {
             "`allod server info` shows which version the server is; this command knows no way to log in".to_owned()
         }
         ErrorKind::LineTooLong => "send less at once, or raise the setting `server.max_line_bytes`".to_owned(),
+    }
+}
+
+/// What to do about a network that is stopped for this reason. Whoever starts the server again has decided for the store.
+pub fn network_stopped(reason: Option<&str>) -> &'static str {
+    match reason {
+        Some("differs") => {
+            "`allod export > register.jsonl` keeps what is in memory, before any restart or drain; then see who uses what they differ in \
+             (deploy/README.md, \"What is served is what is stored\")"
+        }
+        Some("unloadable") => {
+            "no restart, which would be refused: `allod export > register.jsonl` has all but this network, which is as it was in the last \
+             backup (`allod restore BACKUP --data DIR`)"
+        }
+        _ => "start the server again (`allod serve`): that loads the network again; its log says why",
     }
 }
 

@@ -6,14 +6,14 @@
 //!
 //! Before: `perform`, `apply`, `listing`. Who shows a page before it has the next one (`archive`) asks [`is_forgotten`] what went wrong.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::args::Ask;
 use super::failure::Failure;
 use super::phrase;
 use super::progress::Progress;
 use super::session::{Done, Session};
-use crate::client::ClientError;
+use crate::client::{ClientError, RpcError};
 
 /// So often a list is begun again before it is given up.
 const BEGUN_AGAIN_MAX: usize = 3;
@@ -24,6 +24,10 @@ pub trait Kept {
     fn begin(&mut self);
     /// The next items, and how many there are by now.
     fn keep(&mut self, items: Vec<Value>) -> usize;
+    /// The list cannot have what comes next. Where it goes on, if it is to go on without.
+    fn passes_over(&mut self, _refused: &RpcError) -> Option<Value> {
+        None
+    }
 }
 
 impl Kept for Vec<Value> {
@@ -69,21 +73,29 @@ pub async fn keep_all(session: &mut Session, ask: &Ask, list: &str, kept: &mut i
 /// None: the server could not go on behind a page.
 async fn to_its_end(session: &mut Session, ask: &Ask, list: &str, kept: &mut impl Kept) -> Done<Option<Value>> {
     kept.begin();
-    let mut first = session.make(ask).await?;
-    let mut next = turn(&mut first, list, kept).1;
-    let progress = Progress::spinner("listing");
-    while let Some(after) = next {
-        let more = ask.clone().with("after", after);
-        let mut page = match session.try_call(more.method, more.params.clone()).await {
-            Ok(page) => page,
-            Err(error) if is_forgotten(&error) => return Ok(None),
-            Err(error) => return Err(Failure::of_call(&more, &error).into()),
+    let (mut first, mut is_begun) = (json!({list: []}), false);
+    let (mut more, mut goes_on, mut progress) = (ask.clone(), false, None);
+    loop {
+        let after = match session.try_call(more.method, more.params.clone()).await {
+            Ok(mut page) => {
+                let (count, after) = turn(&mut page, list, kept);
+                progress.get_or_insert_with(|| Progress::spinner("listing")).at(count as u64);
+                if !std::mem::replace(&mut is_begun, true) {
+                    first = page;
+                }
+                after
+            }
+            Err(error) if goes_on && is_forgotten(&error) => return Ok(None),
+            Err(error) => match error.rpc().and_then(|refused| kept.passes_over(refused)) {
+                None => return Err(Failure::of_call(&more, &error).into()),
+                after => after,
+            },
         };
-        let (count, after) = turn(&mut page, list, kept);
-        progress.at(count as u64);
-        next = after;
+        match after {
+            Some(after) => (more, goes_on) = (ask.clone().with("after", after), true),
+            None => return Ok(Some(first)),
+        }
     }
-    Ok(Some(first))
 }
 
 /// Takes its items out of a page: how many there are by now, and where the next one begins.

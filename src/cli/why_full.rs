@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::args::Ask;
 use super::exit::Exit;
 use super::failure::Failure;
+use super::hint;
 use super::output::map::grouped;
 use super::output::table::{Table, wrapped};
 use super::output::{Format, list, number_of, print, short_range, text_of, usage};
@@ -48,9 +49,28 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
         Named::Open(name) => open(session, &name, &counts, &config, &top).await,
         Named::Closed { id, name } => closed(&id, &name, &counts, &top),
     };
+    let advice = match stopped(session, named).await {
+        Some(why) => vec![why],
+        None => advice,
+    };
     let advice: Vec<String> = advice.iter().map(|line| wrapped(line, 78, 2)).collect();
     session.say(&format!("\n{}", advice.join("\n")));
     Ok(Exit::Success)
+}
+
+/// Why nothing is granted whatever is free, where the network is stopped and shows what it has in memory.
+async fn stopped(session: &mut Session, named: Value) -> Option<String> {
+    let mut params = named.as_object().cloned().unwrap_or_default();
+    // Nobody holds anything by that name, and nothing is let go: a network that is stopped refuses it all the same.
+    params.extend([("owner".to_owned(), json!("allod-why-full")), ("dry_run".to_owned(), json!(true))]);
+    let error = session.try_call("ip.release", params).await.err()?;
+    let refused = error.rpc().filter(|refused| refused.kind == "network_stopped")?;
+    let what = "nothing is granted in it, whatever is free";
+    Some(format!(
+        "{what}: {}; {}",
+        refused.message,
+        hint::network_stopped(refused.data.get("reason").and_then(Value::as_str))
+    ))
 }
 
 /// The advice, and what only the server can tell beside the counts: when something comes free, and which blocks fit.

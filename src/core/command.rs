@@ -176,6 +176,11 @@ impl Command {
         }
     }
 
+    /// Is it asked to see what is there? What else only reads is a part of something that changes.
+    pub fn shows(&self) -> bool {
+        self.is_read() && !matches!(self, Command::SweepLook(_) | Command::ZoneTies(_))
+    }
+
     /// Does it take nothing new, so that a full disk lets it pass?
     pub fn lets_go(&self) -> bool {
         match self {

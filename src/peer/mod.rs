@@ -69,7 +69,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
 /// Version of what nodes say to each other. Raised with every change of a type that crosses.
-pub const PROTOCOL_VERSION: u16 = 17;
+pub const PROTOCOL_VERSION: u16 = 18;
 
 /// The connection under which a node asks for itself: no client has that number.
 pub const NO_CLIENT: u64 = u64::MAX;

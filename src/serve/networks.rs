@@ -141,7 +141,7 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), Unmade> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::{Applied, NotReadyReason};
+    use crate::actors::{Applied, NotReadyReason, StopReason};
     use crate::core::refusal::Missing;
 
     #[test]
@@ -155,8 +155,8 @@ mod tests {
         ];
         assert!(passing.iter().all(may_pass));
         let refused: Box<Fault> = Refusal::not_found(Missing::Network, "lan").into();
-        let lasting =
-            [*refused, Fault::Overloaded { problem: problem.clone(), retry_after_ms: 0 }, Fault::Stopped { problem }];
+        let stopped = Fault::Stopped { network: "lan".parse().unwrap(), why: StopReason::Crashes, next: None };
+        let lasting = [*refused, Fault::Overloaded { problem, retry_after_ms: 0 }, stopped];
         assert!(!lasting.iter().any(may_pass));
     }
 

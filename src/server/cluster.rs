@@ -15,6 +15,7 @@ use super::role::Role;
 use crate::actors::coordinator::Located;
 use crate::actors::nodes::{Apart, NodeStanding};
 use crate::core::plural::counted;
+use crate::core::types::Name;
 use crate::limits::NODE_LEASE_MS;
 use crate::wire::nouns::{ClusterDrainResult, ClusterLocateResult, ClusterNode, ClusterNodesResult, ClusterShard};
 use crate::wire::{ErrorKind, RpcError};
@@ -132,10 +133,20 @@ impl Nodes {
     }
 }
 
-/// How a shard of an owner stands: what stands in the way, in how many of its networks how many conflicts do, what Redis had lost,
-/// and what this node has to bring still.
-fn state(obstacle: Option<&str>, (contested, conflicts): (u64, u64), healed: u64, late: u64) -> String {
+/// How a shard of an owner stands: what stands in the way, in how many of its networks how many conflicts do, which are stopped, what
+/// Redis had lost, and what this node has to bring still.
+fn state(
+    obstacle: Option<&str>,
+    (contested, conflicts): (u64, u64),
+    stopped: &[Name],
+    healed: u64,
+    late: u64,
+) -> String {
     let mut state = obstacle.map_or_else(|| "served".to_owned(), |why| format!("nothing is granted: {why}"));
+    if let Some((first, more)) = stopped.split_first() {
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        state += &format!("; stopped: network `{first}`{more} (`/readyz` says why)");
+    }
     if conflicts > 0 {
         state += &format!(
             "; nothing new in {} with {} (`allod cluster conflicts`)",
@@ -201,7 +212,11 @@ impl Server {
         let late = u64::try_from(self.metrics.late_batches.get()).unwrap_or(0);
         let (obstacle, healed) = (shared.unwilling(), shared.store.figures().healed_batches);
         let mut contested: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut stopped: BTreeMap<u64, Vec<Name>> = BTreeMap::new();
         for route in shared.routes.all() {
+            if let Some(name) = route.name.clone().filter(|_| route.published.stopped().is_some()) {
+                stopped.entry(route.lane.shard.0.into()).or_default().push(name);
+            }
             let conflicts = route.published.figures.load().as_ref().map_or(0, |figures| figures.conflicts as u64);
             if conflicts > 0 {
                 let of_shard = contested.entry(route.lane.shard.0.into()).or_default();
@@ -210,7 +225,8 @@ impl Server {
         }
         let shard = |(shard, epoch)| {
             let conflicts = contested.get(&shard).copied().unwrap_or_default();
-            ClusterShard { shard, epoch, state: state(obstacle.as_deref(), conflicts, healed, late) }
+            let stopped = stopped.get(&shard).map_or(&[][..], Vec::as_slice);
+            ClusterShard { shard, epoch, state: state(obstacle.as_deref(), conflicts, stopped, healed, late) }
         };
         (0..).zip(shared.epochs()).map(shard).collect()
     }
@@ -252,16 +268,20 @@ mod tests {
 
     #[test]
     fn a_shard_in_which_conflicts_keep_networks_from_granting_is_not_said_to_be_served_alone() {
-        assert_eq!(state(None, (0, 0), 0, 0), "served");
+        assert_eq!(state(None, (0, 0), &[], 0, 0), "served");
         assert_eq!(
-            state(None, (1, 3), 2, 0),
+            state(None, (1, 3), &[], 2, 0),
             "served; nothing new in 1 network with 3 conflicts (`allod cluster conflicts`); healed: 2 batches that Redis had \
              lost played again"
         );
         assert_eq!(
-            state(Some("too full"), (2, 1), 0, 1),
+            state(Some("too full"), (2, 1), &[], 0, 1),
             "nothing is granted: too full; nothing new in 2 networks with 1 conflict (`allod cluster conflicts`); 1 batch of this \
              node to bring"
         );
+        let names: Vec<Name> = ["lan", "dmz", "san"].map(|name| name.parse().unwrap()).into();
+        assert_eq!(state(None, (0, 0), &names[..1], 0, 0), "served; stopped: network `lan` (`/readyz` says why)");
+        let several = state(None, (0, 0), &names, 0, 0);
+        assert_eq!(several, "served; stopped: network `lan` and 2 more (`/readyz` says why)");
     }
 }

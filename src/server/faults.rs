@@ -66,7 +66,13 @@ pub fn error_of(fault: &Fault) -> RpcError {
                 data.instance.clone_from(instance);
             })
         }
-        Fault::Stopped { problem } => RpcError::new(ErrorKind::NetworkStopped, problem.clone()),
+        Fault::Stopped { network, why, next } => {
+            RpcError::new(ErrorKind::NetworkStopped, fault.problem()).with(|data| {
+                data.reason = Some(why.word().to_owned());
+                data.network = Some(network.clone());
+                data.next = next.as_deref().map(super::render::cursor::write);
+            })
+        }
         Fault::CursorLost { problem, last_common } => {
             let message =
                 format!("{problem}; list what there is, and go on from the cursor of the list or from `last_common`");

@@ -42,6 +42,7 @@ pub mod text;
 mod turns;
 pub mod watch;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -54,9 +55,10 @@ use self::balance::Balance;
 use self::cluster::Nodes;
 use self::role::{Role, Seat};
 use self::steward::Steward;
-use crate::actors::Fault;
 use crate::actors::clock::Clock;
 use crate::actors::reactor::Reactor;
+use crate::actors::{Fault, StopReason};
+use crate::core::types::Name;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::peer::frame::PeerStanding;
@@ -140,6 +142,14 @@ impl Server {
         match &*self.seat.role() {
             Role::Owner(shared) => shared.store.damage(),
             Role::Follower { .. } | Role::Between | Role::Waiting { .. } => None,
+        }
+    }
+
+    /// Networks that are stopped, though it serves all others.
+    pub fn stopped(&self) -> BTreeMap<Name, StopReason> {
+        match &*self.seat.role() {
+            Role::Owner(shared) => shared.stopped(),
+            Role::Follower { .. } | Role::Between | Role::Waiting { .. } => BTreeMap::new(),
         }
     }
 

@@ -89,6 +89,16 @@ impl Default for Seat {
     }
 }
 
+/// Whoever ends an owner has decided for the store, knowing it or not.
+fn tell_of_memory(shared: &Shared) {
+    for (network, _) in shared.stopped().into_iter().filter(|(_, why)| why.shows_memory()) {
+        tracing::error!(
+            %network,
+            "its memory is not what the store has, and is let go of: whoever owns the register next goes by the store"
+        );
+    }
+}
+
 impl Seat {
     /// What this node is now.
     pub fn role(&self) -> Arc<Role> {
@@ -119,6 +129,9 @@ impl Seat {
 
     /// From now on it is this.
     pub fn become_role(&self, role: Role) {
+        if let Role::Owner(shared) = &*self.role() {
+            tell_of_memory(shared);
+        }
         tracing::info!(role = ?role, "this node's role");
         self.become_same(Arc::new(role));
     }

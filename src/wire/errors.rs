@@ -104,7 +104,7 @@ error_kinds! {
     NotReady = -32022 "not_ready" Later 0,
     /// Another node serves the network.
     Moved = -32023 "moved" Now 0,
-    /// The network failed its self-check or crashed repeatedly.
+    /// The network failed its self-check, and answers only what reads; or it crashed repeatedly.
     NetworkStopped = -32024 "network_stopped" Later 0,
     /// Too many requests in a time.
     RateLimited = -32025 "rate_limited" Later 0,
@@ -279,8 +279,10 @@ object! { open
         /// When to try again.
         retry_after_ms?: u64,
         /// Why the server is not ready; of a plan that ended otherwise, how: `committed` or `reverted`; of the latest one that
-        /// cannot end so because of what it promised: `promise`.
+        /// cannot end so because of what it promised: `promise`; why the network is stopped: `crashes`, `unloadable` or `differs`.
         reason?: String,
+        /// Where a list of networks goes on behind the one that is stopped (`after`).
+        next?: String,
         /// The node that serves the network.
         node?: String,
         /// Under which id the log has the whole story.

@@ -25,6 +25,7 @@ mod blocks;
 mod client;
 mod copies;
 mod deploy;
+mod differs;
 mod doctor;
 mod example;
 mod formats;

@@ -63,6 +63,7 @@ mod self_check;
 mod spread;
 mod standby;
 mod stop;
+mod stopped;
 mod stores;
 mod subnet_lists;
 mod support;

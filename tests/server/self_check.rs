@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::figures::scrape;
 use crate::support::{Client, TestServer, patient, wait_for};
 
-fn checking_every(every: Duration) -> TestServer {
+pub fn checking_every(every: Duration) -> TestServer {
     TestServer::hooked(Hooks { self_check_every: Some(every), ..patient() })
 }
 
@@ -19,12 +19,12 @@ fn outcomes(server: &TestServer, outcome: &str) -> f64 {
 }
 
 /// Waits until so many shards more were found to be so.
-fn until_found(server: &TestServer, outcome: &str, more: f64) {
+pub fn until_found(server: &TestServer, outcome: &str, more: f64) {
     let before = outcomes(server, outcome);
     wait_for("the self-check", || outcomes(server, outcome) >= before + more);
 }
 
-fn create(client: &mut Client, name: &str, subnet: &str) {
+pub fn create(client: &mut Client, name: &str, subnet: &str) {
     client.ok("network.create", json!({"name": name, "subnets": [{"cidr": subnet}]}));
 }
 

@@ -20,7 +20,7 @@ use crate::actors::routes::Route;
 use crate::core::address::{Address, Range};
 use crate::core::catalog::ListRow;
 use crate::core::command::{Command, Filter, ListSlice};
-use crate::core::outcome::{AddressState, Lookup, Outcome, Slice, UsageReport};
+use crate::core::outcome::{AddressState, Lookup, NetworkView, Outcome, Slice, UsageReport};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Place, Scope, labels_pass};
 use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
@@ -246,7 +246,7 @@ impl Coordinator {
         limit: usize,
     ) -> Outcomes {
         let mut order = ListOrder::default();
-        let mut networks: Vec<(crate::core::outcome::NetworkView, Option<UsageReport>)> = Vec::new();
+        let mut networks: Vec<ShownNetwork> = Vec::new();
         let mut walk = Walk::after(self, after.as_ref());
         while let Some(ListRow { name, listing, .. }) = walk.next_row().await? {
             order.naming = walk.naming;
@@ -254,10 +254,11 @@ impl Coordinator {
                 continue;
             }
             let Some(route) = self.route_of(&listing) else { continue };
+            let behind = || ListPlace { name: name.clone(), id: listing.id, address: None, naming: walk.naming };
             let view = match self.ask(&route, Command::Show).await {
                 Ok(Outcome::Network(view)) => view,
                 // A list without a network that is only being loaded would be wrong.
-                Err(fault) if !is_gone(&fault) => return Err(fault),
+                Err(fault) if !is_gone(&fault) => return end_before(fault, networks, order, behind()),
                 Ok(_) | Err(_) => continue,
             };
             let tagged = |(key, value): &(CompactString, Option<CompactString>)| {
@@ -273,7 +274,7 @@ impl Coordinator {
             let report = match usage.then_some(self.ask(&route, Command::Usage)) {
                 Some(asked) => match asked.await {
                     Ok(Outcome::Usage(report)) => Some(*report),
-                    Err(fault) if !is_gone(&fault) => return Err(fault),
+                    Err(fault) if !is_gone(&fault) => return end_before(fault, networks, order, behind()),
                     // It was deleted after it was shown.
                     Ok(_) | Err(_) => continue,
                 },
@@ -302,6 +303,22 @@ impl Coordinator {
         }
         Ok(Done::Conflicts(conflicts))
     }
+}
+
+/// A network of a list, and its usage where that was asked for.
+type ShownNetwork = (NetworkView, Option<UsageReport>);
+
+/// A list of networks comes to one that refuses. Before one that is stopped the page ends, and of one that the page begins with it is
+/// told where the list goes on behind it: who wants all that can be had need not do without the others.
+fn end_before(mut fault: Box<Fault>, networks: Vec<ShownNetwork>, order: ListOrder, behind: ListPlace) -> Outcomes {
+    if let Fault::Stopped { next, .. } = &mut *fault {
+        if let Some((last, _)) = networks.last() {
+            let next = Some(order.behind(&last.config, None));
+            return Ok(Done::Networks { networks, next, order });
+        }
+        *next = Some(Box::new(behind));
+    }
+    Err(fault)
 }
 
 #[derive(Default)]

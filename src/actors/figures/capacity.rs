@@ -141,7 +141,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_network_stopped",
         ONE,
-        "1 while the network answers network_stopped to everything: it panicked three times in a minute, or what the store has of it cannot be loaded. The log says which.",
+        "1 while the network answers network_stopped: to everything where it panicked three times in a minute or what the store has of it cannot be loaded, to every change where the self-check found that the store has something else. The log says which.",
     ),
     counter(
         "allod_network_grants_total",
@@ -296,7 +296,7 @@ impl Shown {
         let refused =
             || route.published.refusals.by_kind().any(|(kind, count)| kind == "not_enough_capacity" && count > 0);
         let declined = || route.lane.deeds.ends().any(|(reason, count)| reason == "declined" && count > 0);
-        if figures.conflicts > 0 || route.published.is_stopped() {
+        if figures.conflicts > 0 || route.published.stopped().is_some() {
             3
         } else if refused() {
             2
@@ -419,7 +419,7 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
     }
     families.put("allod_network_reservations", &[name, realm], figures.reservations as f64);
     families.put("allod_network_conflicts", &[name, realm], figures.conflicts as f64);
-    families.put("allod_network_stopped", &[name, realm], f64::from(u8::from(published.is_stopped())));
+    families.put("allod_network_stopped", &[name, realm], f64::from(u8::from(published.stopped().is_some())));
 }
 
 /// The rows of subnets and pools: how many more there may be, and how many found no room.

@@ -11,8 +11,8 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use super::pace::TURN_REQUESTS_MAX;
-use super::staging::StopReason;
 use super::{NetworkActor, Phase};
+use crate::actors::StopReason;
 use crate::core::address::Address;
 use crate::core::network::{Compared, Network, Odd};
 
@@ -45,7 +45,7 @@ pub struct Seen {
     pub incarnation: u64,
 }
 
-/// Memory and store are different things: nothing is decided any more.
+/// Memory and store are different things: nothing is decided any more, and what is in memory is shown to who asks.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct StopAsOdd {
@@ -84,10 +84,11 @@ impl Handler<StopAsOdd> for NetworkActor {
     fn handle(&mut self, StopAsOdd { incarnation, odd, stored, stopped }: StopAsOdd, ctx: &mut Context<Self>) {
         if matches!(self.phase, Phase::Serving) && self.stands() && self.incarnation == incarnation {
             self.phase = Phase::Stopped(StopReason::Differs);
-            self.published.note_stopped(true);
+            self.published.note_stopped(Some(StopReason::Differs));
             self.tell_odd(&odd, stored.as_deref());
             let _ = stopped.send(());
             self.after(ctx);
+            self.run_deferred(ctx);
         }
     }
 }

@@ -10,9 +10,9 @@ use actix::prelude::*;
 use compact_str::CompactString;
 use tokio::time::Instant;
 
-use super::staging::{Staging, StopReason, restored};
+use super::staging::{Staging, restored};
 use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
-use crate::actors::Fault;
+use crate::actors::{Fault, StopReason};
 use crate::core::command::{self, Command};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
@@ -199,7 +199,7 @@ impl NetworkActor {
         }
         self.phase = if self.panics.len() >= PANICS_MAX {
             tracing::error!(network = %self.id(), name = %self.network.config().name, "stopped after {PANICS_MAX} panics in a minute; the others go on");
-            self.published.note_stopped(true);
+            self.published.note_stopped(Some(StopReason::Crashes));
             Phase::Stopped(StopReason::Crashes)
         } else {
             Phase::Loading { since: now, behind: Vec::new() }

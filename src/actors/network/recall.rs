@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
-use super::staging::StopReason;
 use super::{NetworkActor, Phase};
+use crate::actors::StopReason;
 use crate::core::state::{Key, State};
 
 /// Asks for everything durable of the network. Nobody decides anything in it any more, and its units are all settled.

@@ -9,37 +9,8 @@ use crate::actors::{Answer, Applied, Fault, NotReadyReason, Outlet, Reply, answe
 use crate::core::command;
 use crate::core::outcome::Outcome;
 use crate::core::state::Step;
-use crate::core::types::{Name, NetworkId, Place};
+use crate::core::types::{NetworkId, Place};
 use crate::store::{Act, Store, StoreHealth};
-
-/// Why a network serves nothing any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StopReason {
-    /// It crashed too often.
-    Crashes,
-    /// What the store has of it cannot be loaded.
-    Unloadable,
-    /// The self-check found that memory and store differ.
-    Differs,
-}
-
-/// What is answered from then on.
-pub(super) fn stopped(name: &Name, why: StopReason) -> Fault {
-    let (what, then) = match why {
-        StopReason::Crashes => ("after it crashed repeatedly", "why, and a restart of the server loads it again"),
-        StopReason::Unloadable => (
-            "as what the store has of it cannot be loaded",
-            "what is wrong with it, and while it is so a restart is refused: bring a backup back",
-        ),
-        StopReason::Differs => (
-            "as its self-check found that the server and its store know different things of it",
-            "where they differ; a restart of the server goes by the store",
-        ),
-    };
-    let problem =
-        format!("network `{name}` was stopped {what}; the other networks go on; the server's log tells {then}");
-    Fault::Stopped { problem }
-}
 
 /// It is read from the store, and that takes; or it cannot be, for what stands in the way of the store.
 pub(super) fn loading(hindrance: Option<&str>) -> Fault {

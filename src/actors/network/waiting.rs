@@ -164,7 +164,7 @@ impl NetworkActor {
             self.send(std::mem::replace(unit, next));
             self.serve_waiters(ctx);
         }
-        !self.behind && matches!(self.phase, Phase::Serving | Phase::Gone)
+        !self.behind && (self.looks_at_requests() || matches!(self.phase, Phase::Gone))
     }
 
     fn serve_waiters(&mut self, ctx: &mut Context<Self>) {
@@ -395,7 +395,7 @@ impl Handler<ServeWaiters> for NetworkActor {
     type Result = ();
     fn handle(&mut self, _: ServeWaiters, ctx: &mut Context<Self>) {
         self.behind = false;
-        if matches!(self.phase, Phase::Serving | Phase::Gone) {
+        if self.looks_at_requests() || matches!(self.phase, Phase::Gone) {
             self.go_on(ctx);
         }
     }

@@ -5,6 +5,7 @@
 //!
 //! Review notes: does a new reply path go through `send`? Is what is left of a message put back where a turn ends early?
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -28,6 +29,12 @@ impl NetworkActor {
     /// The requests of a message, or what is left of one. Where they take long the others of the thread have their turn, which
     /// [`NetworkActor::let_others_on`] sees to, and what is then left goes on behind that.
     pub(super) fn work(&mut self, mut work: Work, ctx: &mut Context<Self>) {
+        if let Phase::Stopped(why) = self.phase
+            && !self.stands()
+        {
+            // Something of that memory is not durable, and the store's is not what was served.
+            return refuse(work, &self.fault_of_stop(why));
+        }
         if !self.stands() {
             self.deferred.push_front(Deferred::Work(work));
             return self.reload(ctx);
@@ -40,7 +47,7 @@ impl NetworkActor {
         let mut unit = Staging::new(Some(work.outlet.clone()), work.items.len());
         let moment = self.moment();
         self.run_due(&mut unit, moment, ctx);
-        if work.items.len() > 1 {
+        if work.items.len() > 1 && matches!(self.phase, Phase::Serving) {
             self.network.fetch_ahead(work.items.iter().map(|item| &item.command));
         }
         // Taken one by one: what is left is answered whatever happens.
@@ -55,6 +62,12 @@ impl NetworkActor {
             if misnamed {
                 let refusal = Refusal::not_found(Missing::Network, work.route.name.as_ref().map_or("", |n| n.as_str()));
                 unit.answer(item.ticket, Err(refusal.into()), false);
+                continue;
+            }
+            if let Phase::Stopped(why) = self.phase
+                && !item.command.shows()
+            {
+                unit.answer(item.ticket, Err(Box::new(self.fault_of_stop(why))), false);
                 continue;
             }
             if item.deadline.is_some_and(|deadline| deadline < Instant::now()) {
@@ -80,10 +93,10 @@ impl NetworkActor {
         match self.phase {
             _ if work.items.is_empty() => {}
             // It is loaded again, those who wait come first, or the others of the thread do.
-            Phase::Loading { .. } | Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } => {
+            Phase::Stopped(why) if !why.shows_memory() => refuse(work, &self.fault_of_stop(why)),
+            Phase::Loading { .. } | Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } | Phase::Stopped(_) => {
                 self.deferred.push_front(Deferred::Work(work));
             }
-            Phase::Stopped(why) => refuse(work, &self.fault_of_stop(why)),
             Phase::Gone => self.refuse_as_gone(work, ctx),
         }
         self.after(ctx);
@@ -136,6 +149,11 @@ impl NetworkActor {
                     }
                     unit.answer(item.ticket, Err(fault), false);
                 }
+            }
+            Err(()) if matches!(self.phase, Phase::Stopped(_)) => {
+                // Loaded again it would be what the store has: the rest of what is in memory can be read still.
+                let fault = self.note_panic("the network is stopped, and stays so");
+                unit.answer(item.ticket, Err(fault), false);
             }
             Err(()) => {
                 self.panicked(unit, Some(item.ticket));
@@ -214,6 +232,14 @@ impl NetworkActor {
         self.shared.enqueue(Enqueue(Unit::new(vec![part], outlet, answers)));
     }
 
+    /// What was deferred, but for who would hold it.
+    pub(super) fn take_deferred_work(&mut self) -> VecDeque<Deferred> {
+        let deferred = std::mem::take(&mut self.deferred).into_iter();
+        let (works, holds) = deferred.partition(|deferred| matches!(deferred, Deferred::Work(_)));
+        self.deferred = holds;
+        works
+    }
+
     pub(super) fn refuse_deferred(&mut self, fault: &Fault) {
         for deferred in self.deferred.drain(..) {
             match deferred {
@@ -226,7 +252,7 @@ impl NetworkActor {
     /// What was deferred, from the front, until the others of the thread are to have their turn. What cannot be done yet goes back
     /// there: nothing that came later overtakes it.
     pub(super) fn run_deferred(&mut self, ctx: &mut Context<Self>) {
-        while matches!(self.phase, Phase::Serving | Phase::Gone)
+        while (self.looks_at_requests() || matches!(self.phase, Phase::Gone))
             && !self.behind
             && let Some(next) = self.deferred.pop_front()
         {
@@ -240,7 +266,10 @@ impl NetworkActor {
                 Deferred::Hold(hold) if gone => {
                     hold.refuse(Fault::Refused(self.gone()));
                 }
-                Deferred::Hold(hold) => self.hold(hold, ctx),
+                Deferred::Hold(hold) => match self.phase {
+                    Phase::Stopped(why) => hold.refuse(self.fault_of_stop(why)),
+                    _ => self.hold(hold, ctx),
+                },
             }
         }
     }

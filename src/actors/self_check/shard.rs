@@ -111,7 +111,7 @@ pub(super) async fn look(shared: &Arc<Shared>, shard: ShardId) -> Result<Look, S
 }
 
 fn is_stopped(shared: &Shared, id: NetworkId) -> bool {
-    shared.routes.by_id(id).is_some_and(|route| route.published.is_stopped())
+    shared.routes.by_id(id).is_some_and(|route| route.published.stopped().is_some())
 }
 
 /// Waits until what was read is known to be durable: what was made by it is served only then.

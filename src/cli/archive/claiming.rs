@@ -84,7 +84,7 @@ pub(super) async fn claim_all(session: &Session, claims: &[&Claim], what_for: Cl
 
 /// Works on several at a time, and takes what becomes of them in any order. Where one of them ends it, no other is begun, but what is
 /// under way is ended: an address that was just let go is to be held again.
-async fn many<T, R, F>(
+pub(super) async fn many<T, R, F>(
     session: &Session,
     word: &'static str,
     items: impl ExactSizeIterator<Item = T>,

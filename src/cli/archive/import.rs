@@ -76,6 +76,13 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
         let hint = "correct these lines and import again; nothing was changed";
         return Err(Failure::new(asked, report(&content.problems), hint).into());
     }
+    if !content.left_out.is_empty() {
+        session.say(&format!(
+            "not in the file, as {} stopped when it was written: network `{}`",
+            if content.left_out.len() == 1 { "it was" } else { "they were" },
+            content.left_out.join("`, `")
+        ));
+    }
     let plan = Plan {
         content: &content,
         known,

@@ -89,6 +89,8 @@ pub struct Content {
     counted: LineCounts,
     /// How many the last line says that there are.
     end: Option<LineCounts>,
+    /// Networks that the last line says are not in the file, as they were stopped.
+    pub left_out: Vec<String>,
 }
 
 /// How many lines there are of each kind.
@@ -170,6 +172,8 @@ fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), Strin
         (Some((what, end)), None) if what == "end" => {
             let count =
                 |member: &str| end.get(member).and_then(Value::as_u64).ok_or(format!("`{member}` must be a number"));
+            let left_out = end.get("left_out").and_then(Value::as_array).into_iter().flatten();
+            content.left_out = left_out.filter_map(Value::as_str).map(ToOwned::to_owned).collect();
             content.end = Some(LineCounts { networks: count("networks")?, reservations: count("reservations")? });
         }
         _ => return Err("must have one member, `network`, `reservation` or `end`".to_owned()),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The last line tells a file that was cut off: what is missing in it would be granted to others. Version 1 has none, and is
-//! read as before.
+//! read as before. Where networks were left out, as they were stopped, it names them: `"left_out":["lan"]`.
 //!
 //! What carries over: realms, networks with subnets, pools and reserved ranges; of each current reservation network,
 //! address, block, scope, owner, slot, uid, kind, claimant, labels, note, host name, MAC, and the rest of its lease. What
@@ -35,6 +35,7 @@ mod places;
 mod recording;
 mod rehearsal;
 mod stages;
+mod stopped;
 
 use std::collections::HashSet;
 use std::io::{BufWriter, Write};
@@ -43,7 +44,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::apply::{file, networks, networks_with};
+use super::apply::file;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::pages;
@@ -51,6 +52,7 @@ use super::progress::Progress;
 use super::quote::shell;
 use super::session::{Done, Session};
 use crate::core::plural::counted;
+use stopped::There;
 
 pub use import::import;
 
@@ -101,9 +103,10 @@ pub struct Import {
 
 /// Writes everything to stdout.
 pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
-    let networks = networks(session, args.realm.as_deref()).await?;
+    let there = There::of(session, args.realm.as_deref(), &json!({})).await?;
+    let networks = &there.networks;
     // A whole file of nothing would pass for a copy of the realm that was meant.
-    if let Some(realm) = args.realm.as_deref().filter(|_| networks.is_empty()) {
+    if let Some(realm) = args.realm.as_deref().filter(|_| networks.is_empty() && there.left_out.is_empty()) {
         let remembered = session.call("network.list", json!({"realm": realm, "deleted": true, "limit": 1})).await?;
         let any = remembered["networks"].as_array().is_some_and(|networks| !networks.is_empty());
         let (why, hint) = if any {
@@ -131,34 +134,21 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     }
     let mut stdout = BufWriter::new(std::io::stdout().lock());
     writeln!(stdout, "{}", json!({"format": FORMAT, "version": VERSION}))?;
-    for network in &networks {
+    for network in networks {
         writeln!(stdout, "{}", json!({"network": file::table_of(network, false)}))?;
     }
-    let mut current = filter(args, false);
-    let total = count(session, current.clone()).await?;
-    current["limit"] = json!(crate::limits::LIST_PAGE_RECORDS_MAX);
-    let progress = Progress::towards("exporting", total);
-    let listed: HashSet<&Value> = networks.iter().filter_map(|network| network.get("id")).collect();
-    let (mut written, mut left_out) = (0u64, 0u64);
-    loop {
-        let page = page(session, &current).await?;
-        for held in page["reservations"].as_array().into_iter().flatten() {
-            // Of one that is remembered, or new since: an import would not know it.
-            if held.get("network_id").is_some_and(|id| listed.contains(id)) {
-                writeln!(stdout, "{}", json!({"reservation": exported(held)}))?;
-                written += 1;
-            } else {
-                left_out += 1;
-            }
-        }
-        progress.at(written + left_out);
-        match page.get("next") {
-            Some(next) => current["after"] = next.clone(),
-            None => break,
-        }
+    let lists = there.lists(&filter(args, false));
+    let progress = Progress::towards("exporting", count(session, &lists).await?);
+    let (mut written, mut left_out) = (0, 0);
+    for list in lists {
+        write_held(session, list, networks, &mut stdout, &progress, (&mut written, &mut left_out)).await?;
     }
-    let obsolete = count(session, filter(args, true)).await?;
-    writeln!(stdout, "{}", json!({"end": {"networks": networks.len(), "reservations": written}}))?;
+    let obsolete = count(session, &there.lists(&filter(args, true))).await?;
+    let mut end = json!({"networks": networks.len(), "reservations": written});
+    if !there.left_out.is_empty() {
+        end["left_out"] = json!(there.names_left_out());
+    }
+    writeln!(stdout, "{}", json!({"end": end}))?;
     stdout.flush()?;
     drop(progress);
     session.say(&format!("{}, {}", counted(networks.len(), "network"), counted(written, "reservation")));
@@ -187,7 +177,39 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
             if obsolete == 1 { "is" } else { "are" }
         ));
     }
+    stopped::tell_shown(session, networks).await?;
+    there.missing()?;
     Ok(Exit::Success)
+}
+
+/// Writes what this list has, and counts what was written and what was not.
+async fn write_held(
+    session: &mut Session,
+    mut list: Value,
+    networks: &[Value],
+    to: &mut impl Write,
+    progress: &Progress,
+    (written, left_out): (&mut u64, &mut u64),
+) -> Done<()> {
+    list["limit"] = json!(crate::limits::LIST_PAGE_RECORDS_MAX);
+    let listed: HashSet<&Value> = networks.iter().filter_map(|network| network.get("id")).collect();
+    loop {
+        let page = page(session, &list).await?;
+        for held in page["reservations"].as_array().into_iter().flatten() {
+            // Of one that is remembered, or new since: an import would not know it.
+            if held.get("network_id").is_some_and(|id| listed.contains(id)) {
+                writeln!(to, "{}", json!({"reservation": exported(held)}))?;
+                *written += 1;
+            } else {
+                *left_out += 1;
+            }
+        }
+        progress.at(*written + *left_out);
+        match page.get("next") {
+            Some(next) => list["after"] = next.clone(),
+            None => return Ok(()),
+        }
+    }
 }
 
 /// A page of what is exported. What is written already cannot be begun again.
@@ -207,10 +229,10 @@ async fn page(session: &mut Session, params: &Value) -> Done<Value> {
 
 /// How many addresses are declined and how many cool: nobody holds them, and no export has them.
 async fn out_of_circulation(session: &mut Session, realm: Option<&str>) -> Done<(u64, u64)> {
-    let networks = networks_with(session, realm, json!({"usage": true})).await?;
+    let there = There::of(session, realm, &json!({"usage": true})).await?;
     let count = |state: &str| {
         let of = |network: &Value| network["usage"][state].as_str()?.parse::<u64>().ok();
-        networks.iter().filter_map(of).sum()
+        there.networks.iter().filter_map(of).sum()
     };
     Ok((count("declined"), count("cooling")))
 }
@@ -224,10 +246,15 @@ fn filter(args: &Export, obsolete: bool) -> Value {
     filter
 }
 
-/// How much that is.
-async fn count(session: &mut Session, mut filter: Value) -> Done<u64> {
-    filter["count_only"] = json!(true);
-    Ok(session.call("ip.list", filter).await?["count"].as_u64().unwrap_or(0))
+/// How much these lists have.
+async fn count(session: &mut Session, lists: &[Value]) -> Done<u64> {
+    let mut count = 0;
+    for list in lists {
+        let mut list = list.clone();
+        list["count_only"] = json!(true);
+        count += session.call("ip.list", list).await?["count"].as_u64().unwrap_or(0);
+    }
+    Ok(count)
 }
 
 /// What of a reservation is exported.

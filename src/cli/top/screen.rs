@@ -181,7 +181,12 @@ fn head(view: &View) -> String {
         0 => String::new(),
         count => format!("{count}: `allod cluster conflicts`"),
     };
-    let mut lines = vec![("store", store.to_owned()), ("conflicts", conflicts)];
+    let stopped = match view.stopped.split_first() {
+        None => String::new(),
+        Some((first, [])) => format!("{first}: /readyz says why"),
+        Some((first, more)) => format!("{first} and {}: /readyz says why", counted(more.len(), "more network")),
+    };
+    let mut lines = vec![("store", store.to_owned()), ("conflicts", conflicts), ("stopped", stopped)];
     if view.seconds > 0.0 {
         let kinds = |of: &BTreeMap<String, f64>| {
             let all: f64 = of.values().sum();

@@ -62,6 +62,8 @@ pub struct View {
     pub queued: u64,
     /// Addresses with two claims.
     pub conflicts: u64,
+    /// Networks that are stopped while the others go on.
+    pub stopped: Vec<String>,
     /// The store takes changes; absent where no node that was asked owns the register.
     pub store_ready: Option<bool>,
     /// Networks, in the order asked for.
@@ -312,6 +314,8 @@ impl View {
 
     fn count_requests(&mut self, looks: &Looks<'_>) {
         self.conflicts += looks.now.all("allod_network_conflicts").map(|(_, count)| count as u64).sum::<u64>();
+        let stopped = looks.now.all("allod_network_stopped").filter(|(_, is_stopped)| *is_stopped > 0.0);
+        self.stopped.extend(stopped.filter_map(|(labels, _)| labels.get("network").cloned()));
         for (labels, rate) in rises(looks, "allod_requests_total") {
             self.requests_per_second += rate;
             let outcome = labels.get("outcome").map_or("", String::as_str);

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::nodes::*;
 use crate::actors::coordinator::{Done, Job};
-use crate::actors::{Answer, Applied, Fault, NotReadyReason, Reply, Told, outlet};
+use crate::actors::{Answer, Applied, Fault, NotReadyReason, Reply, StopReason, Told, outlet};
 use crate::core::address::Address;
 use crate::core::outcome::Outcome;
 use crate::limits::{
@@ -281,7 +281,7 @@ async fn an_answer_that_nobody_waits_for_reaches_nobody() {
     link.work(1, network(), vec![renew(10, 1), renew(11, 1)], &outlet);
     link.job(1, 12, order(Job::Realms), &outlet);
     drop(outlet);
-    let busy = || Box::new(Fault::Stopped { problem: "x".to_owned() });
+    let busy = || Box::new(Fault::Stopped { network: "lan".parse().unwrap(), why: StopReason::Crashes, next: None });
     let mut bytes = Vec::new();
     for ticket in [0, 0, 2, 1, 1, 77] {
         let replies = vec![Reply { ticket, answer: Err(busy()) }];

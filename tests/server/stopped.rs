@@ -1,0 +1,233 @@
+//! A network that is stopped: what it answers all the same, and what an operator is told of it and of the others.
+
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::Duration;
+
+use allod::actors::service::Hooks;
+use allod::core::command::Command as Asked;
+use serde_json::{Value, json};
+
+use crate::self_check::{create, until_found};
+use crate::support::{Client, TestServer, http, line};
+
+/// `lan` holds something that the store lacks, which was found; `dmz` does not. `a` holds an address in each, and deployment `d` one of
+/// `lan`.
+fn differing(hooks: Hooks) -> (TestServer, Client, String) {
+    let server = TestServer::hooked(Hooks { self_check_every: Some(Duration::from_millis(20)), ..hooks });
+    let mut client = server.client();
+    create(&mut client, "dmz", "10.9.0.0/24");
+    create(&mut client, "lan", "10.0.0.0/16");
+    client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
+    let held = client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 1}))["address"].clone();
+    let instance = json!({"id": "i", "networks": [{"network": "lan"}]});
+    client.ok("deployment.apply", json!({"deployment": "d", "instances": [instance]}));
+    // Past the end of a slice of a list.
+    let many: String = (0..1_500u64)
+        .map(|n| line(n + 10_000, "ip.allocate", &json!({"network": "lan", "owner": format!("many/{n}")})))
+        .collect();
+    client.raw(many);
+    (0..1_500).for_each(|_| assert!(client.answer().get("result").is_some()));
+    client.ok("ip.update", json!({"network": "lan", "owner": "a", "set": {"note": "here"}}));
+    let held = held.as_str().unwrap().to_owned();
+    *server.store.beside_lacks.lock().unwrap() = Some((held.parse().unwrap(), u64::MAX));
+    until_found(&server, "differs", 1.0);
+    (server, client, held)
+}
+
+/// `lan` panicked three times; `dmz` did not.
+fn crashed() -> (TestServer, Client) {
+    let before_decide = |command: &Asked| assert!(!matches!(command, Asked::Claim(_)), "as asked");
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let mut client = server.client();
+    create(&mut client, "dmz", "10.0.1.0/24");
+    create(&mut client, "lan", "10.0.0.0/24");
+    create(&mut client, "san", "10.0.2.0/24");
+    for network in ["dmz", "lan", "san"] {
+        client.ok("ip.allocate", json!({"network": network, "owner": "a"}));
+    }
+    for _ in 0..3 {
+        let claim = json!({"network": "lan", "address": "10.0.0.9", "owner": "b"});
+        assert_eq!(client.kind("ip.claim", claim), "internal");
+    }
+    (server, client)
+}
+
+fn allod(server: &TestServer, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_allod"))
+        .args(arguments)
+        .args(["--timeout", "30s"])
+        .env("ALLOD_SERVER", server.running.tcp.to_string())
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn what_only_reads_is_answered_from_memory_by_a_network_that_is_not_what_is_stored() {
+    let (_server, mut client, held) = differing(Hooks::default());
+    let lan = || json!({"network": "lan"});
+    for params in [json!({"network": "lan", "address": held}), json!({"realm": "default", "address": held})] {
+        let got = client.ok("ip.get", params);
+        assert_eq!((&got["state"], &got["reservation"]["note"]), (&json!("held"), &json!("here")), "{got}");
+    }
+    assert_eq!(client.ok("ip.find", json!({"address": held}))["found"][0]["reservation"]["owner"], "a");
+    assert_eq!(client.ok("ip.list", lan())["reservations"].as_array().unwrap().len(), 1_000);
+    assert_eq!(
+        client.ok("ip.list", json!({"network": "lan", "limit": 10_000}))["reservations"][1_501]["owner"],
+        "many/1499"
+    );
+    assert_eq!(client.ok("ip.list", json!({"count_only": true}))["count"], 1_503);
+    assert_eq!(client.ok("network.get", lan())["name"], "lan");
+    assert_eq!(client.ok("network.usage", lan())["held"], "1502");
+    assert_eq!(client.ok("network.list", json!({"usage": true}))["networks"][1]["usage"]["reservations"], 1_502);
+    client.ok("network.map", json!({"network": "lan", "format": "runs"}));
+    let scopes = client.ok("scope.list", lan())["scopes"].clone();
+    assert_eq!(scopes[0]["reservations"], 1, "{scopes}");
+    let instances = client.ok("deployment.get", json!({"deployment": "d"}))["instances"].clone();
+    assert_eq!(instances[0]["reservations"][0]["network"], "lan", "{instances}");
+    assert_eq!(client.ok("cluster.conflicts", json!({}))["conflicts"], json!([]));
+    client.ok("cluster.locate", lan());
+}
+
+#[test]
+fn a_network_that_is_not_what_is_stored_changes_nothing_not_even_in_part() {
+    let (server, mut client, held) = differing(Hooks::default());
+    let asked: [(&str, Value); 14] = [
+        ("ip.allocate", json!({"network": "lan", "owner": "b"})),
+        ("ip.allocate", json!({"network": "lan", "owner": "a"})),
+        ("ip.claim", json!({"network": "lan", "owner": "b", "address": "10.0.200.1", "dry_run": true})),
+        ("ip.acquire", json!({"owner": "b", "ips": [{"network": "dmz"}, {"network": "lan"}]})),
+        ("ip.release", json!({"network": "lan", "owner": "a"})),
+        ("ip.renew", json!({"network": "lan", "owner": "a", "ttl_seconds": 9})),
+        ("ip.bind", json!({"network": "lan", "owner": "a", "claimant": "c"})),
+        ("ip.transfer", json!({"network": "lan", "address": held, "owner": "a", "to": {"owner": "b"}})),
+        ("network.update", json!({"network": "lan", "set": {"description": "x"}})),
+        ("network.delete", json!({"network": "lan", "force": true})),
+        ("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/16", "to": "dmz"})),
+        ("claimant.sweep", json!({"scope": "default", "alive": [], "grace_seconds": 0, "max_share": 1.0})),
+        ("deployment.delete", json!({"deployment": "d"})),
+        ("deployment.plan", json!({"deployment": "d", "instances": [{"id": "j", "networks": [{"network": "lan"}]}]})),
+    ];
+    for (method, params) in asked {
+        let error = client.call(method, params)["error"].clone();
+        let data = &error["data"];
+        let told = (&data["kind"], &data["reason"], &data["network"]);
+        assert_eq!(told, (&json!("network_stopped"), &json!("differs"), &json!("lan")), "{method}: {error}");
+    }
+    // Neither does time: its lease is over, and nobody else gets the address. In one read with what is refused, reads are answered.
+    std::thread::sleep(Duration::from_millis(1_100));
+    server.clock.advance_ms(2_000);
+    let get = line(1, "ip.get", &json!({"network": "lan", "address": held}));
+    client.raw(
+        get.clone()
+            + &line(2, "ip.allocate", &json!({"network": "lan", "owner": "b"}))
+            + &get.replace("\"id\":1", "\"id\":3"),
+    );
+    let mut answers: Vec<Value> = (0..3).map(|_| client.answer()).collect();
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    assert_eq!(answers[1]["error"]["data"]["kind"], "network_stopped");
+    for at in [0, 2] {
+        let got = &answers[at]["result"];
+        assert_eq!((&got["state"], &got["reservation"]["expires_in_seconds"]), (&json!("held"), &json!(0)), "{got}");
+    }
+    let dmz = client.ok("ip.list", json!({"network": "dmz"}))["reservations"].clone();
+    assert_eq!(dmz.as_array().unwrap().len(), 1, "nothing of what was asked of both is there: {dmz}");
+}
+
+/// Loaded again it would be what the store has, and nobody would have chosen that.
+#[test]
+fn a_read_that_crashes_leaves_a_network_stopped_and_the_rest_of_its_memory_readable() {
+    let before_decide = |command: &Asked| assert!(!matches!(command, Asked::Usage), "as asked");
+    let (_server, mut client, held) =
+        differing(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    for _ in 0..4 {
+        assert_eq!(client.kind("network.usage", json!({"network": "lan"})), "internal");
+    }
+    // More than is looked at in a turn, with one in the midst of them that crashes.
+    let get = line(1, "ip.get", &json!({"network": "lan", "address": held}));
+    client.raw(get.repeat(700) + &line(2, "network.usage", &json!({"network": "lan"})) + &get.repeat(323));
+    let answers: Vec<Value> = (0..1_024).map(|_| client.answer()).collect();
+    let found = answers.iter().filter(|answer| answer["result"]["state"] == "held").count();
+    assert_eq!(found, 1_023);
+    let refused = client.call("ip.allocate", json!({"network": "lan", "owner": "b"}));
+    assert_eq!(refused["error"]["data"]["reason"], "differs", "{refused}");
+}
+
+#[test]
+fn an_export_has_the_memory_of_a_network_that_is_not_what_is_stored_and_says_so() {
+    let (server, _, held) = differing(Hooks::default());
+    let (code, file, said) = allod(&server, &["export"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(file.lines().any(|line| line.contains(&format!("\"{held}\"")) && line.contains("\"here\"")), "{said}");
+    assert!(file.ends_with("{\"end\":{\"networks\":2,\"reservations\":1503}}\n"), "{said}");
+    let shown = said.lines().filter(|line| line.contains("as it is in memory")).count();
+    assert!(shown == 1 && said.contains("network `lan` was stopped"), "{said}");
+}
+
+#[test]
+fn an_export_leaves_out_a_network_that_crashes_and_neither_it_nor_its_file_passes_for_whole() {
+    let (server, mut client) = crashed();
+    let refused = client.call("network.list", json!({"limit": 1, "after": null}));
+    assert_eq!(refused["error"]["data"]["kind"], "invalid_argument");
+    let first = client.ok("network.list", json!({}));
+    assert_eq!((first["networks"].as_array().unwrap().len(), &first["networks"][0]["name"]), (1, &json!("dmz")));
+    let error = client.call("network.list", json!({"after": first["next"]}))["error"].clone();
+    assert_eq!((&error["data"]["reason"], &error["data"]["network"]), (&json!("crashes"), &json!("lan")), "{error}");
+    let behind = client.ok("network.list", json!({"after": error["data"]["next"]}));
+    assert_eq!((&behind["networks"][0]["name"], &behind["next"]), (&json!("san"), &Value::Null), "{behind}");
+
+    let (code, file, said) = allod(&server, &["export"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("not whole: network `lan` was stopped after it crashed") && said.contains("hint: "),
+        "{said}"
+    );
+    assert!(!file.contains("\"lan\",\"a") && file.contains("10.0.1.1") && file.contains("10.0.2.1"), "{file}");
+    assert!(file.ends_with("{\"end\":{\"networks\":2,\"reservations\":2,\"left_out\":[\"lan\"]}}\n"), "{file}");
+    // Whoever imports it is told.
+    let other = TestServer::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("register.jsonl");
+    std::fs::write(&path, file).unwrap();
+    let (code, _, said) = allod(&other, &["import", "--dry-run", path.to_str().unwrap()]);
+    assert!(code == Some(0) && said.contains("as it was stopped when it was written: network `lan`"), "{said}");
+}
+
+#[test]
+fn a_probe_and_the_doctor_and_what_is_watched_name_a_network_that_is_stopped() {
+    let (server, ..) = differing(Hooks::default());
+    let (code, ready) = http(server.running.http, "GET /readyz", b"");
+    assert_eq!(code, 200, "the others are served");
+    let (problem, hint) = ready.split_once('\n').unwrap();
+    assert!(problem.starts_with("ready, but network `lan` was stopped as its self-check"), "{ready}");
+    assert!(hint.contains("`allod export > register.jsonl` now, and no restart"), "{ready}");
+    let config = tempfile::tempdir().unwrap();
+    let file = config.path().join("node.toml");
+    let (tcp, web) = (server.running.tcp, server.running.http);
+    std::fs::write(
+        &file,
+        format!("[server]\nlisten = \"{tcp}\"\nhttp_listen = \"{web}\"\n[store]\nkind = \"memory\"\n"),
+    )
+    .unwrap();
+    let (code, said, _) = allod(&server, &["doctor", "--config", file.to_str().unwrap()]);
+    let mut wrong = said.lines().filter(|line| line.starts_with("WRONG"));
+    assert!(code == Some(1) && wrong.any(|line| line.contains("network `lan` was stopped")), "{said}");
+    // Its ports are not known to whoever asks by its address: of several nodes each says it of its shards.
+    let (code, said, _) = allod(&server, &["cluster", "nodes"]);
+    assert!(code == Some(0) && said.contains("stopped: network `lan`") == crate::stores::over_redis(), "{said}");
+    let (code, said, _) = allod(&server, &["top", "--once", "--interval", "0s", "--metrics", &web.to_string()]);
+    assert!(code == Some(0) && said.lines().any(|line| line.starts_with("stopped") && line.contains("lan")), "{said}");
+    let (code, shown, said) = allod(&server, &["network", "why-full", "lan"]);
+    assert!(code == Some(0) && shown.contains("1 502"), "{shown}{said}");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("nothing is granted in it, whatever is free: network `lan` was stopped"), "{said}");
+    assert!(!said.contains("more room"), "{said}");
+    // Whoever asks for an address is not sent to restart the server.
+    let (code, _, said) = allod(&server, &["ip", "allocate", "lan", "--owner", "b"]);
+    assert!(
+        code == Some(1) && said.contains("allod export > register.jsonl") && !said.contains("start the server again"),
+        "{said}"
+    );
+}
