@@ -19,7 +19,6 @@ mod paced;
 mod probes;
 mod scrapes;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,9 +38,6 @@ use tokio_util::sync::CancellationToken;
 use self::accepting::EVENTS;
 use self::body::Unread;
 use self::scrapes::{Scrapes, Unrendered};
-use crate::actors::StopReason;
-use crate::core::plural::counted;
-use crate::core::types::Name;
 use crate::limits::{HTTP_ANSWERS_BYTES_MAX, HTTP_BODIES_MAX, HTTP_SCRAPES_BYTES_MAX, HTTP_STREAMS_MAX};
 use crate::server::Server;
 use crate::server::session::{AnswersShare, AnswersTogether, Inlet, Session};
@@ -302,42 +298,8 @@ async fn healthz() -> Response {
     plain(StatusCode::OK, "ok")
 }
 
-/// What to do about files that are damaged, while they are served. What helps the next start only that can tell: it reads all of them.
-const DAMAGE_HINT: &str = "`allod export > register.jsonl` now, and do not restart it before: what is served, from memory, is whole. \
-                           Where the refusal of the next start names `--give-up-history` or `--give-up-snapshot`, no state is lost; \
-                           then another disk";
-
 /// In the query of `/readyz`: is it to be sent clients, whether they are granted anything or not?
 const ANSWERS: &str = "answers";
-
-/// What to do about networks that are stopped, by what stopped the first of them.
-fn stopped_hint(why: StopReason) -> &'static str {
-    match why {
-        StopReason::Differs => {
-            "`allod export > register.jsonl` now, and no restart and no drain before: both go by the store. Then decide between \
-             both (deploy/README.md, \"What is served is what is stored\")"
-        }
-        StopReason::Crashes => {
-            "`journalctl -u allod -p err` says why: report it; `systemctl restart allod` serves it again"
-        }
-        StopReason::Unloadable => {
-            "no restart, which would be refused: `allod export > register.jsonl` has the others, a backup has it as it was"
-        }
-    }
-}
-
-/// It takes changes. What is wrong all the same, and what to do, in a second line.
-fn ready(damage: Option<Arc<str>>, stopped: &BTreeMap<Name, StopReason>) -> String {
-    if let Some(damage) = damage {
-        return format!("ready, but its next start will be refused: {damage}\n{DAMAGE_HINT}");
-    }
-    let Some((first, why)) = stopped.first_key_value() else { return "ready".to_owned() };
-    let more = match stopped.len() - 1 {
-        0 => String::new(),
-        more => format!("; so are {}", counted(more, "more network")),
-    };
-    format!("ready, but {}{more}\n{}", why.problem(first), stopped_hint(*why))
-}
 
 async fn readyz(State(app): State<App>, uri: Uri) -> Response {
     let unready = app.server.unready();
@@ -349,7 +311,7 @@ async fn readyz(State(app): State<App>, uri: Uri) -> Response {
     }
     match unready {
         // Whoever probes sends nobody elsewhere for that: there is no other who could serve.
-        None => plain(StatusCode::OK, &ready(app.server.damage(), &app.server.stopped())),
+        None => plain(StatusCode::OK, &app.server.ready_text()),
         Some(problem) => plain(StatusCode::SERVICE_UNAVAILABLE, &problem),
     }
 }

@@ -10,6 +10,7 @@
 //! | `dispatch` | the match: method → what is asked of which actor |
 //! | `forms` | what is wrong with a request by itself, told before a network is looked up |
 //! | `input`, `sweeping`, `render`, `text`, `cursor` | wire → core; core → wire |
+//! | `ready` | what `/readyz` says of a server that takes changes |
 //! | `watch` | subscriptions to events: asks page after page, here or at the owner |
 //! | `cluster` | what is known of the other nodes |
 //! | `forwarded` | what other nodes ask of this one |
@@ -31,6 +32,7 @@ pub mod faults;
 mod forms;
 pub mod forwarded;
 pub mod input;
+mod ready;
 pub mod render;
 pub mod role;
 pub mod session;
@@ -42,7 +44,6 @@ pub mod text;
 mod turns;
 pub mod watch;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -55,10 +56,9 @@ use self::balance::Balance;
 use self::cluster::Nodes;
 use self::role::{Role, Seat};
 use self::steward::Steward;
+use crate::actors::Fault;
 use crate::actors::clock::Clock;
 use crate::actors::reactor::Reactor;
-use crate::actors::{Fault, StopReason};
-use crate::core::types::Name;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::peer::frame::PeerStanding;
@@ -137,22 +137,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// What is to be looked at though it serves: what it keeps is damaged.
-    pub fn damage(&self) -> Option<Arc<str>> {
-        match &*self.seat.role() {
-            Role::Owner(shared) => shared.store.damage(),
-            Role::Follower { .. } | Role::Between | Role::Waiting { .. } => None,
-        }
-    }
-
-    /// Networks that are stopped, though it serves all others.
-    pub fn stopped(&self) -> BTreeMap<Name, StopReason> {
-        match &*self.seat.role() {
-            Role::Owner(shared) => shared.stopped(),
-            Role::Follower { .. } | Role::Between | Role::Waiting { .. } => BTreeMap::new(),
-        }
-    }
-
     /// Why it does not take every change now, if so: a word or two for probes.
     pub fn unready(&self) -> Option<Arc<str>> {
         self.amiss(true)
