@@ -215,7 +215,7 @@ fn a_probe_and_the_doctor_and_what_is_watched_name_a_network_that_is_stopped() {
     let mut wrong = said.lines().filter(|line| line.starts_with("WRONG"));
     assert!(code == Some(1) && wrong.any(|line| line.contains("network `lan` was stopped")), "{said}");
     // Its ports are not known to whoever asks by its address: of several nodes each says it of its shards.
-    let (code, said, _) = allod(&server, &["call", "cluster.nodes"]);
+    let (code, said, _) = allod(&server, &["call", "cluster.nodes", "--format", "json"]);
     assert!(code == Some(0) && said.contains("stopped: network `lan`") == crate::stores::over_redis(), "{said}");
     let (code, said, _) = allod(&server, &["top", "--once", "--interval", "0s", "--metrics", &web.to_string()]);
     assert!(code == Some(0) && said.lines().any(|line| line.starts_with("stopped") && line.contains("lan")), "{said}");
