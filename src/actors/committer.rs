@@ -133,6 +133,8 @@ pub struct Committer {
     /// Counts attempts, so that an answer that comes after its deadline is known for what it is.
     attempts: u64,
     retrying: bool,
+    /// The store had failed when it was looked at last, and nothing was under way.
+    looked_failed: bool,
     recovering: bool,
     /// Shards whose time is written down with the next group.
     marks: BTreeSet<ShardId>,
@@ -164,6 +166,7 @@ impl Committer {
             next_group: 0,
             attempts: 0,
             retrying: false,
+            looked_failed: false,
             recovering: false,
             marks: BTreeSet::new(),
             reloads: Vec::new(),

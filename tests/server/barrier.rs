@@ -450,7 +450,7 @@ fn a_purge_that_is_refused_unseen_goes_on_by_itself() {
     client.ok("ip.allocate", json!({"network": "lan", "owner": "a"}));
     server.store.hold();
     client.send("network.delete", json!({"network": "lan", "purge": true}));
-    assert!(client.silent_for(MOMENT));
+    assert!(client.waits_still(MOMENT));
     server.store.health_is(StoreHealth::Failed);
     server.store.let_go();
     let deleted = client.answer();
@@ -463,7 +463,7 @@ fn a_purge_that_is_refused_unseen_goes_on_by_itself() {
 /// Whether the last of it was done nobody knows, so nobody may be told that it is known.
 #[test]
 fn a_purge_of_which_a_part_is_in_doubt_says_that_nobody_knows_and_what_was_done_before() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = server.with_lan();
     let id = client.ok("network.get", json!({"network": "lan"}))["id"].clone();
     client.ok("ip.allocate", json!({"network": "lan", "owner": "a"}));

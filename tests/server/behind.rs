@@ -156,7 +156,7 @@ fn requests_that_name_macs_which_nobody_uses_wait_for_no_release() {
         [("ip.release", release), ("ip.allocate", taken)]
     });
     client.raw(asks.zip(0..).map(|((method, params), id)| line(id, method, &params)).collect::<String>());
-    assert!(client.silent_for(MOMENT));
+    assert!(client.waits_still(MOMENT));
     server.store.let_go();
     for _ in 0..40 {
         let answer = client.answer();
@@ -226,7 +226,7 @@ fn of_a_network_named_in_two_ways_the_item_is_told_that_names_it_by_the_name_tha
         let mut others: Vec<Client> = asks.iter().map(|_| server.client()).collect();
         server.store.hold();
         client.send(method, change);
-        assert!(client.silent_for(MOMENT));
+        assert!(client.waits_still(MOMENT));
         for (other, ips) in others.iter_mut().zip(&asks) {
             other.send("ip.acquire", json!({"owner": "a", "ips": ips}));
             assert!(other.silent_for(MOMENT / 3), "{ips}");

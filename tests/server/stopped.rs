@@ -9,7 +9,7 @@ use allod::core::command::Command as Asked;
 use serde_json::{Value, json};
 
 use crate::self_check::{create, until_found};
-use crate::support::{Client, TestServer, http, line};
+use crate::support::{Client, TestServer, http, line, patient};
 
 /// `lan` holds something that the store lacks, which was found; `dmz` does not. `a` holds an address in each, and deployment `d` one of
 /// `lan`.
@@ -38,7 +38,7 @@ fn differing(hooks: Hooks) -> (TestServer, Client, String) {
 /// `lan` panicked three times; `dmz` did not.
 fn crashed() -> (TestServer, Client) {
     let before_decide = |command: &Asked| assert!(!matches!(command, Asked::Claim(_)), "as asked");
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     let mut client = server.client();
     create(&mut client, "dmz", "10.0.1.0/24");
     create(&mut client, "lan", "10.0.0.0/24");
@@ -66,7 +66,7 @@ fn allod(server: &TestServer, arguments: &[&str]) -> (Option<i32>, String, Strin
 
 #[test]
 fn what_only_reads_is_answered_from_memory_by_a_network_that_is_not_what_is_stored() {
-    let (_server, mut client, held) = differing(Hooks::default());
+    let (_server, mut client, held) = differing(patient());
     let lan = || json!({"network": "lan"});
     for params in [json!({"network": "lan", "address": held}), json!({"realm": "default", "address": held})] {
         let got = client.ok("ip.get", params);
@@ -93,7 +93,7 @@ fn what_only_reads_is_answered_from_memory_by_a_network_that_is_not_what_is_stor
 
 #[test]
 fn a_network_that_is_not_what_is_stored_changes_nothing_not_even_in_part() {
-    let (server, mut client, held) = differing(Hooks::default());
+    let (server, mut client, held) = differing(patient());
     let asked: [(&str, Value); 14] = [
         ("ip.allocate", json!({"network": "lan", "owner": "b"})),
         ("ip.allocate", json!({"network": "lan", "owner": "a"})),
@@ -140,8 +140,7 @@ fn a_network_that_is_not_what_is_stored_changes_nothing_not_even_in_part() {
 #[test]
 fn a_read_that_crashes_leaves_a_network_stopped_and_the_rest_of_its_memory_readable() {
     let before_decide = |command: &Asked| assert!(!matches!(command, Asked::Usage), "as asked");
-    let (_server, mut client, held) =
-        differing(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
+    let (_server, mut client, held) = differing(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     for _ in 0..4 {
         assert_eq!(client.kind("network.usage", json!({"network": "lan"})), "internal");
     }
@@ -157,7 +156,7 @@ fn a_read_that_crashes_leaves_a_network_stopped_and_the_rest_of_its_memory_reada
 
 #[test]
 fn an_export_has_the_memory_of_a_network_that_is_not_what_is_stored_and_says_so() {
-    let (server, _, held) = differing(Hooks::default());
+    let (server, _, held) = differing(patient());
     let (code, file, said) = allod(&server, &["export"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(file.lines().any(|line| line.contains(&format!("\"{held}\"")) && line.contains("\"here\"")), "{said}");
@@ -197,7 +196,7 @@ fn an_export_leaves_out_a_network_that_crashes_and_neither_it_nor_its_file_passe
 
 #[test]
 fn a_probe_and_the_doctor_and_what_is_watched_name_a_network_that_is_stopped() {
-    let (server, ..) = differing(Hooks::default());
+    let (server, ..) = differing(patient());
     let (code, ready) = http(server.running.http, "GET /readyz", b"");
     assert_eq!(code, 200, "the others are served");
     let (problem, hint) = ready.split_once('\n').unwrap();

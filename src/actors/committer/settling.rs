@@ -109,7 +109,9 @@ impl Committer {
     /// server would be about to stop for ever. Over Redis whoever renews the lease finds out.
     pub(super) fn notice_failure(&mut self) {
         let is_watched = self.shared.info.ownership_is_standing && self.in_flight.is_empty();
-        if is_watched && self.shared.store.health() == StoreHealth::Failed {
+        let has_failed = is_watched && self.shared.store.health() == StoreHealth::Failed;
+        // What was under way a moment ago may be being answered.
+        if std::mem::replace(&mut self.looked_failed, has_failed) && has_failed {
             let why = self.shared.unwilling();
             self.stop(why.as_deref().unwrap_or("the store failed"));
         }
