@@ -264,7 +264,8 @@ mod tests {
         let groups = [group(&["z1", "z2"], &["a", "b"])];
         let placed = vec![Some("z1".into()), None];
         let of = |subnets: &[(&[&str], u64)]| ListRoom { placed: placed.clone(), ..list(&["a", "b"], subnets) };
-        assert_eq!(by_lists(&groups, vec![of(&[(&["z1"], 1), (&["z2"], 2), (&[], 1)])]), "a:z2 b:z2");
+        assert_eq!(by_lists(&groups, vec![of(&[(&["z1"], 1), (&["z2"], 3)])]), "a:z2 b:z2");
+        assert_eq!(by_lists(&groups, vec![of(&[(&["z1"], 1), (&["z2"], 2), (&[], 1)])]), "a:z1 b:z2");
         let tied = [tie("a", TieReason::Held, &["z1"])];
         let kept = ListRoom { keepers: vec![(owner("a"), zones(&["z1"]))], ..list(&["b"], &[(&["z1"], 1)]) };
         assert_eq!(dealt_by(&groups, ZoneFacts { ties: tied.to_vec(), lists: vec![kept] }), "a:z1 b:z1");

@@ -133,7 +133,7 @@ fn a_revert_gives_back_what_was_held_also_where_others_have_used_the_limit_meanw
     assert_eq!(shop.client.kind("deployment.apply", wishes), "quota_exceeded");
     shop.revert(&without);
     let document = shop.client.ok("rpc.discover", json!({})).to_string();
-    assert!(document.contains("What a deployment made obsolete does not count; a revert makes it current again"));
+    assert!(document.contains("revert makes it current again also past a limit"));
 }
 
 #[test]
