@@ -108,7 +108,7 @@ impl<'a> Rooms<'a> {
 
 /// Deals. Who is in several groups is dealt by the first.
 ///
-/// Cost: O(instances × zones of their group), and of each tie O(zones of its subnet); of a list what its [`Room`] looks at.
+/// Cost: O(instances × zones of their group), and of each tie O(zones of its subnet); of a list what its `Room` looks at.
 pub fn deal(groups: &[ZoneGroup], facts: &ZoneFacts) -> BTreeMap<Owner, CompactString> {
     let mut of_owner: HashMap<&Owner, Vec<&ZoneTie>> = HashMap::new();
     for tie in &facts.ties {
