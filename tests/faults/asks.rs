@@ -195,7 +195,12 @@ pub fn told_of((holder, asked): (&Holder, &Asked), sent_ns: u64, answer: &Answer
         Answer::Result(result) if *asked == Asked::Release => {
             let is_here = |released: &&Value| released.is_string() || released["network"] == holder.network.as_str();
             let any = result["released"].as_array().is_some_and(|all| all.iter().any(|released| is_here(&released)));
-            if any { Told::Released } else { Told::Nothing }
+            match any {
+                true => Told::Released,
+                // What stood in the way of the rest did not change it.
+                false if result["more"] == true => Told::Refused("more".to_owned()),
+                false => Told::Nothing,
+            }
         }
         Answer::Result(result) if *asked == Asked::Read && !is_of(holder, &result["reservation"]) => Told::Nothing,
         Answer::Result(result) => {

@@ -99,7 +99,7 @@ fn a_flood_that_showed_a_server_to_be_wrong_is_told_though_it_was_cut_off() {
     let words = "p99-isolation --seconds 1 --connections 2 --depth 2 --server";
     let mut command = load();
     command.args(words.split(' ')).arg(server.0.address.to_string());
-    // Each lane lets its address go at once, so whether somebody still holds it is a matter of luck; that another is let go, is not.
+    // Each lane lets its address go at once, so that somebody still holds it is a matter of luck; that another is let go is not.
     assert_told("WRONG: releases_what_was_held", words, &cut_off(command, server));
 }
 
@@ -112,7 +112,6 @@ fn a_run_that_nobody_watches_tells_what_was_wrong_before_it_was_cut_off() {
         let server = twice(None);
         let (mut command, _directory) = load_that_starts(&server.0);
         command.args(words.split(' '));
-        // Each lane lets its address go at once, so whether somebody still holds it is a matter of luck; that another is let go, is not.
-        assert_told("WRONG: releases_what_was_held", words, &cut_off(command, server));
+        assert_told(TWICE, words, &cut_off(command, server));
     }
 }
