@@ -463,6 +463,8 @@ fn what_is_repeated_because_its_fate_was_unknown_may_be_answered_as_done_or_not(
 fn owners_that_the_run_never_named_are_somebody_elses_and_no_fault() {
     // Another program comes and goes; what it let go is granted again, and what it took is listed.
     let liar = where_strangers_are(|_, answer| vec![answer]);
+    // It goes with a thread that nobody ends, so no server goes with it.
+    let stranger = Liar::beside(liar.address, |_, answer| vec![answer]);
     let (begun, told) = std::sync::mpsc::channel();
     let mut begun = Some(begun);
     let beside = Liar::beside(liar.address, move |request, answer| {
@@ -471,9 +473,9 @@ fn owners_that_the_run_never_named_are_somebody_elses_and_no_fault() {
         {
             // The run waits for its answer until the other program has been there.
             let params = json!({"network": "load-00", "owner": "somebody/1"});
-            assert!(liar.call("ip.release", &params)["result"].is_object());
+            assert!(stranger.call("ip.release", &params)["result"].is_object());
             let params = json!({"network": "load-00", "owner": "somebody/2", "address": "10.0.9.10"});
-            assert!(liar.call("ip.claim", &params)["result"].is_object());
+            assert!(stranger.call("ip.claim", &params)["result"].is_object());
             begun.send(()).unwrap();
         }
         vec![answer]
