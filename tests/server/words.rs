@@ -225,7 +225,7 @@ fn a_network_whose_name_was_taken_since_says_what_brings_it_back_and_not_another
 
 #[test]
 fn an_overlap_with_a_network_that_is_purged_offers_nobody_to_bring_that_back() {
-    let server = TestServer::new();
+    let server = TestServer::giving_up();
     let mut client = server.client();
     let lan = |name: &str| json!({"name": name, "subnets": [{"cidr": "10.8.0.0/24"}]});
     let id = client.ok("network.create", lan("gone"))["id"].clone();
