@@ -99,14 +99,15 @@ impl Session {
         drop(live);
         let Prepared { mut audited, places } = prepared;
         let report = |measured: &Measured| Report::measured(&self.name, &target.name, &shape, networks.len(), measured);
+        let ended_by = |audited: &mut Audited, measured: &Measured, error| {
+            report(measured).ended_by(audited, error).map(|report| self.told_of(report))
+        };
         let (measured, redis_took) = match driven {
             Ok(driven) => driven,
-            Err(error) => {
-                return report(&Measured::nothing()).ended_by(&mut audited, error).map(|report| self.told_of(report));
-            }
+            Err(error) => return ended_by(&mut audited, &Measured::nothing(), error),
         };
         if let Some(why) = measured.cut_off.clone().filter(|_| !self.attended) {
-            return report(&measured).ended_by(&mut audited, io::Error::other(why)).map(|report| self.told_of(report));
+            return ended_by(&mut audited, &measured, io::Error::other(why));
         }
         if measured.lost > 0 || measured.cut_off.is_some() {
             // It has had its patience; and a server that is gone is not waited for.
@@ -114,9 +115,7 @@ impl Session {
             let wait = if is_gone { shape.patience.min(LOST_WAIT_MAX) } else { shape.patience };
             control = match Control::of_the_end(&target.servers, wait) {
                 Ok(control) => control,
-                Err(error) => {
-                    return report(&measured).ended_by(&mut audited, error).map(|report| self.told_of(report));
-                }
+                Err(error) => return ended_by(&mut audited, &measured, error),
             };
         }
         control.tolerate_a_signal();

@@ -52,6 +52,7 @@ pub mod session;
 mod settle;
 pub mod shards;
 mod shrink;
+mod stops;
 pub mod subnet;
 pub mod time;
 pub mod top;

@@ -14,6 +14,7 @@ use super::output::table::{Table, wrapped};
 use super::output::{Format, list, number_of, print, short_range, text_of, usage};
 use super::quote::shell;
 use super::session::{Done, Session};
+use super::stops;
 use crate::core::plural::{counted, counted_were};
 pub use named::Named;
 
@@ -45,13 +46,11 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
     }
     print(&shown)?;
     let found = Named::of(session, network, &config).await;
-    let advice = match found.map_err(|error| Failure::of_method("network.get", &named, &error))? {
-        Named::Open(name) => open(session, &name, &counts, &config, &top).await,
-        Named::Closed { id, name } => closed(&id, &name, &counts, &top),
-    };
-    let advice = match stopped(session, named).await {
-        Some(why) => vec![why],
-        None => advice,
+    let found = found.map_err(|error| Failure::of_method("network.get", &named, &error))?;
+    let advice = match (stopped(session, &named["network"]).await, found) {
+        (Some(why), _) => vec![why],
+        (None, Named::Open(name)) => open(session, &name, &counts, &config, &top).await,
+        (None, Named::Closed { id, name }) => closed(&id, &name, &counts, &top),
     };
     let advice: Vec<String> = advice.iter().map(|line| wrapped(line, 78, 2)).collect();
     session.say(&format!("\n{}", advice.join("\n")));
@@ -59,12 +58,8 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
 }
 
 /// Why nothing is granted whatever is free, where the network is stopped and shows what it has in memory.
-async fn stopped(session: &mut Session, named: Value) -> Option<String> {
-    let mut params = named.as_object().cloned().unwrap_or_default();
-    // Nobody holds anything by that name, and nothing is let go: a network that is stopped refuses it all the same.
-    params.extend([("owner".to_owned(), json!("allod-why-full")), ("dry_run".to_owned(), json!(true))]);
-    let error = session.try_call("ip.release", params).await.err()?;
-    let refused = error.rpc().filter(|refused| refused.kind == "network_stopped")?;
+async fn stopped(session: &mut Session, network: &Value) -> Option<String> {
+    let refused = stops::refused(session.try_call(stops::METHOD, stops::params(network)).await)?;
     let what = "nothing is granted in it, whatever is free";
     Some(format!(
         "{what}: {}; {}",

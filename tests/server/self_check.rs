@@ -59,9 +59,7 @@ fn a_network_that_differed_once_is_not_stopped() {
     create(&mut client, "lan", "10.0.0.0/24");
     let held = client.ok("ip.allocate", json!({"network": "lan", "owner": "a"}))["address"].clone();
     *server.store.beside_lacks.lock().unwrap() = Some((held.as_str().unwrap().parse().unwrap(), 1));
-    while server.store.beside_lacks.lock().unwrap().is_some_and(|(_, times)| times > 0) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_for("that it is read so", || server.store.beside_lacks.lock().unwrap().is_none_or(|(_, times)| times == 0));
     until_found(&server, "same", 8.0);
     client.ok("ip.allocate", json!({"network": "lan", "owner": "b"}));
     assert_eq!(outcomes(&server, "differs"), 0.0);

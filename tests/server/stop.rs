@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::faulty::Fault;
 use crate::moved::{node, secret};
 use crate::redis_server::Server;
-use crate::support::{Client, TestServer, line};
+use crate::support::{Client, TestServer, line, wait_for};
 use crate::watch::{event, notification};
 
 #[test]
@@ -240,9 +240,7 @@ fn a_stopped_committer_keeps_no_time_marks() {
     for owner in ["a", "b"] {
         let before = server.store.commits();
         client.send("ip.allocate", json!({"network": "lan", "owner": owner}));
-        while server.store.commits() == before {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for("its commit", || server.store.commits() > before);
     }
     // A client that is reset is not waited for, so the end begins while its commits are under way.
     socket2::SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).unwrap();

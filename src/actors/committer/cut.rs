@@ -83,7 +83,7 @@ fn bytes_of(unit: &Unit) -> u64 {
 }
 
 impl Group {
-    fn stood(&self) -> bool {
+    pub(super) fn stood(&self) -> bool {
         matches!(self.result, Some(Ok(_)))
     }
 

@@ -23,10 +23,6 @@ impl Group {
     fn is_over(&self) -> bool {
         Instant::now() + RETRY_AFTER >= self.ends
     }
-
-    fn is_applied(&self) -> bool {
-        matches!(self.result, Some(Ok(_)))
-    }
 }
 
 /// What happened, without what that means for the last attempt: each of those who wait is told that for itself.
@@ -77,7 +73,7 @@ impl Committer {
             return;
         }
         // An earlier attempt may have been applied, whatever became of the last one.
-        let retake = retake || self.in_flight.iter().any(|group| group.doubtful && !group.is_applied());
+        let retake = retake || self.in_flight.iter().any(|group| group.doubtful && !group.stood());
         let applied = if retake { Applied::Unknown } else { applied };
         tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are loaded again");
         let problem = if is_full {
@@ -161,7 +157,7 @@ impl Committer {
     /// it did not happen. Networks of which nothing was to be written have lost nothing, unless `all` are not to be believed.
     fn discard(&mut self, applied: Applied, problem: &str, (retake, all): (bool, bool), ctx: &mut Context<Self>) {
         self.recovering = true;
-        let (stand, groups): (Vec<Group>, Vec<Group>) = self.in_flight.drain(..).partition(Group::is_applied);
+        let (stand, groups): (Vec<Group>, Vec<Group>) = self.in_flight.drain(..).partition(Group::stood);
         self.settle_beside(stand, &groups, problem);
         // In one order, whatever the process: what a simulation saw can be seen again.
         let mut shards: BTreeSet<ShardId> = BTreeSet::new();

@@ -3,17 +3,16 @@
 //! One that the self-check stopped is in it, as it is in memory, which is gone with the next start. Of one that crashes, or cannot be
 //! loaded, nothing is answered: the others are in the file, which says that it is not whole.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::super::args::Ask;
 use super::super::failure::Failure;
 use super::super::hint;
 use super::super::pages::{self, Kept};
 use super::super::session::{Done, Session};
+use super::super::stops;
 use super::claiming::many;
-use crate::client::{ClientError, RpcError};
-
-const STOPPED: &str = "network_stopped";
+use crate::client::RpcError;
 
 /// Networks of which everything is answered, and why nothing is of the others.
 #[derive(Debug, Default)]
@@ -35,7 +34,7 @@ impl Kept for There {
     }
 
     fn passes_over(&mut self, refused: &RpcError) -> Option<Value> {
-        let next = refused.data.get("next").filter(|_| refused.kind == STOPPED)?.clone();
+        let next = refused.data.get("next").filter(|_| refused.kind == stops::STOPPED)?.clone();
         self.left_out.push(refused.clone());
         Some(next)
     }
@@ -85,19 +84,11 @@ fn text_of(refused: &RpcError) -> Option<&str> {
 
 /// Says which of these are in the file as they are in memory, and not as the store has them.
 pub(super) async fn tell_shown(session: &Session, networks: &[Value]) -> Done<()> {
-    // Nobody holds anything by that name, and nothing is let go: a network that is stopped refuses it all the same.
-    let asked = networks.iter().filter_map(|network| network.get("id")).map(|id| {
-        let params = json!({"network": id, "owner": "allod-export", "dry_run": true});
-        params.as_object().cloned().unwrap_or_default()
-    });
-    let asked: Vec<Map<String, Value>> = asked.collect();
+    let asked: Vec<_> = networks.iter().filter_map(|network| network.get("id")).map(stops::params).collect();
     let mut stopped: Vec<RpcError> = Vec::new();
     let ask = |client: crate::client::Client, params| async move {
-        Ok(match client.call("ip.release", params).await {
-            Err(ClientError::Rpc(error)) if error.kind == STOPPED => Some(error),
-            // All of it was answered: that is what counts.
-            Ok(_) | Err(_) => None,
-        })
+        // All of it was answered: that is what counts.
+        Ok(stops::refused(client.call(stops::METHOD, params).await))
     };
     many(session, "looking", asked.into_iter(), ask, |refused| stopped.extend(refused)).await?;
     stopped.sort_by(|one, other| one.message.cmp(&other.message));

@@ -7,7 +7,9 @@
 //! Neighbours: `reader` calls; `writer` and `recovery` set the marks.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 
+use super::disk::DiskFile;
 use super::frame::{self, Frame, FrameEntry};
 use super::segment::{self, Segment};
 use super::shared::{EmbeddedShared, HistorySegment, KeptSegment};
@@ -62,12 +64,8 @@ fn read_of(
             continue;
         }
         let number = segment.header.number;
-        let read = match shared.disk.open(&segment.path) {
-            Ok(file) => reading.segment(&KeptSegment { segment, file, end }),
-            Err(error) if error.kind() == ErrorKind::NotFound && !is_kept(shared, &segment) => return Ok(None),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(missed(shared, &segment, error)),
-            Err(error) => Err(problem::io("opening", &segment.path)(error)),
-        };
+        let Some(file) = opened(shared, &segment)? else { return Ok(None) };
+        let read = reading.segment(&KeptSegment { segment, file, end });
         read.inspect_err(|error| shared.note_damage(error, Some(number)))?;
     }
     for kept in &segments {
@@ -92,23 +90,30 @@ pub(super) fn reread(shared: &EmbeddedShared, from: u64) -> Result<Option<u64>, 
     };
     let Some(HistorySegment { segment, end }) = found else { return Ok(None) };
     let number = segment.header.number;
-    let read = match shared.disk.open(&segment.path) {
-        Ok(file) => {
-            let kept = KeptSegment { segment, file, end };
-            replay::segment_frames(&kept, segment::HEADER_BYTES as u64, &mut Vec::new(), |_| Ok(()))
-        }
-        // It was let go just now.
-        Err(error) if error.kind() == ErrorKind::NotFound && !is_kept(shared, &segment) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Err(missed(shared, &segment, error)),
-        Err(error) => Err(problem::io("opening", &segment.path)(error)),
-    };
-    read.inspect_err(|error| shared.note_damage(error, Some(number)))?;
+    if let Some(file) = opened(shared, &segment)? {
+        let kept = KeptSegment { segment, file, end };
+        let read = replay::segment_frames(&kept, segment::HEADER_BYTES as u64, &mut Vec::new(), |_| Ok(()));
+        read.inspect_err(|error| shared.note_damage(error, Some(number)))?;
+    }
     Ok(Some(number + 1))
 }
 
-/// A segment that is kept, and not under its name: gone, unless all of the directory is somewhere else.
-fn missed(shared: &EmbeddedShared, segment: &Segment, error: std::io::Error) -> StoreError {
-    presence::check(shared).err().unwrap_or_else(|| problem::io("opening", &segment.path)(error))
+/// Opens a segment that a snapshot covers. None: it was let go just now. One that is kept, and not under its name, is gone, unless
+/// all of the directory is somewhere else.
+fn opened(shared: &EmbeddedShared, segment: &Segment) -> Result<Option<Arc<dyn DiskFile>>, StoreError> {
+    match shared.disk.open(&segment.path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound && !is_kept(shared, segment) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let elsewhere = || problem::io("opening", &segment.path)(error);
+            Err(presence::check(shared).err().unwrap_or_else(elsewhere))
+        }
+        Err(error) => {
+            let error = problem::io("opening", &segment.path)(error);
+            shared.note_damage(&error, Some(segment.header.number));
+            Err(error)
+        }
+    }
 }
 
 fn is_kept(shared: &EmbeddedShared, segment: &Segment) -> bool {

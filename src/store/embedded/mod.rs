@@ -146,7 +146,7 @@ impl EmbeddedStore {
             return Err(problem::foreign(dir, text));
         }
         let (mark, marked) = Mark::open(&*disk, dir)?;
-        let ground = Ground { disk: &*disk, dir, meta: &meta, mark: marked.last, to_be_loaded: true };
+        let ground = Ground { disk: &*disk, dir, meta: &meta, marked, to_be_loaded: true };
         let gives_up = GivesUp { history: options.give_up_history, snapshot: options.give_up_snapshot };
         let mut recovered = recovery::recover(ground, gives_up)?;
         if let Some(lost) = &recovered.lost_snapshot {

@@ -125,41 +125,26 @@ fn names_in(shared: &EmbeddedShared, dir: &Path) -> io::Result<BTreeSet<String>>
 
 #[cfg(test)]
 mod tests {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
-
     use super::super::{EmbeddedOptions, EmbeddedStore};
     use super::*;
     use crate::store::Store;
 
-    /// Another thread answers.
-    fn wait<T>(future: impl Future<Output = T>) -> T {
-        let mut future = pin!(future);
-        loop {
-            if let Poll::Ready(answer) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                return answer;
-            }
-            std::thread::yield_now();
-        }
-    }
-
     /// By device and inode.
-    #[test]
-    fn a_file_that_was_replaced_by_a_copy_of_itself_is_missed_until_the_open_one_is_back() {
+    #[tokio::test]
+    async fn a_file_that_was_replaced_by_a_copy_of_itself_is_missed_until_the_open_one_is_back() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path().join("data");
         let store = EmbeddedStore::open(&dir, 1, EmbeddedOptions::default()).unwrap();
         let (mark, aside) = (dir.join(MARK), dir.join("aside"));
-        assert_eq!(wait(store.reread(0)).unwrap(), None);
+        assert_eq!(store.reread(0).await.unwrap(), None);
         std::fs::rename(&mark, &aside).unwrap();
-        let told = wait(store.reread(0)).unwrap_err();
+        let told = store.reread(0).await.unwrap_err();
         assert!(told.is_unreadable() && told.to_string() == format!("{} is missing", mark.display()), "{told}");
         std::fs::copy(&aside, &mark).unwrap();
-        let told = wait(store.reread(0)).unwrap_err().to_string();
+        let told = store.reread(0).await.unwrap_err().to_string();
         assert!(told.contains("MARK is another file than the one that is open"), "{told}");
         assert_eq!(store.damage().as_deref(), Some(&*told));
         std::fs::rename(&aside, &mark).unwrap();
-        assert_eq!((wait(store.reread(0)).unwrap(), store.damage()), (None, None));
+        assert_eq!((store.reread(0).await.unwrap(), store.damage()), (None, None));
     }
 }

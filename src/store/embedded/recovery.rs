@@ -23,7 +23,7 @@ use self::scan::Scan;
 use super::disk::{Disk, DiskFile};
 use super::giving_up::{self, GivenUp};
 use super::lost_snapshot::{self, Covered, LostSnapshot};
-use super::meta::Meta;
+use super::meta::{Marked, Meta};
 use super::problem;
 use super::replay::Prepared;
 use super::retention;
@@ -69,7 +69,7 @@ pub(super) struct Recovered {
     pub aside: u64,
     /// Likewise snapshots.
     pub snapshots_aside: u64,
-    /// One of the two places of `MARK` is unreadable, where that was asked for.
+    /// One of the two places of `MARK` is unreadable.
     pub half_marked: bool,
     /// What the log did behind the snapshot, if that was asked for.
     pub prepared: Prepared,
@@ -90,8 +90,7 @@ pub(super) struct Ground<'a> {
     pub disk: &'a dyn Disk,
     pub dir: &'a Path,
     pub meta: &'a Meta,
-    /// The group that was acknowledged last, and its digest.
-    pub mark: (u64, u128),
+    pub marked: Marked,
     /// What is read of the log is kept for the first load: it would be read once more.
     pub to_be_loaded: bool,
 }

@@ -115,9 +115,9 @@ fn check_there(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
 fn read_unlocked(disk: &dyn Disk, dir: &Path) -> Result<(Meta, Recovered), StoreError> {
     let meta = Meta::read(disk, dir)?;
     let (_, marked) = Mark::open(disk, dir)?;
-    let ground = Ground { disk, dir, meta: &meta, mark: marked.last, to_be_loaded: false };
+    let ground = Ground { disk, dir, meta: &meta, marked, to_be_loaded: false };
     let recovered = recovery::recover(ground, GivesUp::default())?;
-    Ok((meta, Recovered { half_marked: marked.is_half, ..recovered }))
+    Ok((meta, recovered))
 }
 
 fn report(meta: &Meta, recovered: &Recovered) -> Report {

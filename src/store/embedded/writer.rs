@@ -340,8 +340,9 @@ impl Writer {
             active.file.sync()
         };
         write().map_err(super::problem::io("writing", &segment.path))?;
-        let marked = self.mark.put(self.group + 1, digest);
-        marked.map_err(super::problem::io("writing", &self.shared.dir.join(MARK)))?;
+        if let Err(error) = self.mark.put(self.group + 1, digest) {
+            return Err(super::problem::io("writing", &self.shared.dir.join(MARK))(error));
+        }
         let begin = active.at.max(segment::HEADER_BYTES as u64);
         active.at = begin + length;
         self.group += 1;

@@ -294,7 +294,7 @@ impl<'a> Scan<'a> {
     }
 
     fn meet_mark(&mut self, path: &Path, at: u64) -> Result<(), StoreError> {
-        let (marked, digest) = self.ground.mark;
+        let (marked, digest) = self.ground.marked.last;
         if self.last.is_some_and(|last| last.0 == marked && last.1 != digest) {
             self.contradicts = true;
             return Err(problem::damaged_at(
@@ -323,10 +323,12 @@ impl<'a> Scan<'a> {
             let text = format!("ends at group {group}, though a snapshot has group {}", snapshot.place.covered);
             return Err(problem::damaged(&log, text));
         }
-        if self.ground.mark.0 > group {
+        if self.ground.marked.last.0 > group {
             let (path, at) = self.ended.clone().unwrap_or((log, 0));
-            let text =
-                format!("the log ends there with group {group}, but group {} was acknowledged", self.ground.mark.0);
+            let text = format!(
+                "the log ends there with group {group}, but group {} was acknowledged",
+                self.ground.marked.last.0
+            );
             return Err(problem::damaged_at(&path, at, text));
         }
         if self.ended.is_none() {
@@ -362,7 +364,7 @@ impl<'a> Scan<'a> {
             lost_snapshot: None,
             aside: 0,
             snapshots_aside: 0,
-            half_marked: false,
+            half_marked: self.ground.marked.is_half,
         };
         Ok((recovered, self.first))
     }
